@@ -1,0 +1,90 @@
+"""Arrays of other libraries as NumPy arrays, without a copy where memory can be shared."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+
+@cache
+def bfloat16() -> np.dtype[Any]:
+    """Return the NumPy dtype of bfloat16; ml_dtypes is imported only when it is needed."""
+    import ml_dtypes
+
+    dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return dtype
+
+
+def as_array(obj: Any) -> np.ndarray[Any, Any]:
+    """Return ``obj`` as a NumPy array, without a copy where its memory can be shared.
+
+    Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors that speak DLPack
+    (bfloat16 included, which NumPy itself refuses), objects with ``__array__``, numbers and nested sequences.
+    Arrays in foreign byte order are copied to the native one, which the kernels need.
+
+    Raises
+    ------
+    TypeError
+        When the memory cannot be reached, for instance a tensor on another device.
+    """
+    if isinstance(obj, np.ndarray):
+        array = np.asarray(obj)
+    elif hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
+        array = _from_dlpack(obj)
+    else:
+        array = np.asarray(obj)
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
+    if getattr(obj, "requires_grad", False) and hasattr(obj, "detach"):
+        obj = obj.detach()  # exporting a tensor that records gradients is refused by its library
+    try:
+        if str(getattr(obj, "dtype", "")).endswith("bfloat16"):
+            return np.from_dlpack(_BfloatAsInteger(obj)).view(bfloat16())
+        return np.from_dlpack(obj)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        try:
+            if hasattr(obj, "__array__"):
+                return np.asarray(obj)  # some libraries copy from another device here
+        except (RuntimeError, TypeError, ValueError):
+            pass
+        kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
+        raise TypeError(f"cannot reach the memory of this {kind} over DLPack: {error}") from error
+
+
+class _BfloatAsInteger:
+    """A DLPack exporter that relabels bfloat16 elements as unsigned 16-bit integers.
+
+    The capsule is made for this one import, so its type code can be changed before NumPy reads it; lifetime
+    and strides stay in the hands of exporter and importer.
+    """
+
+    # DLPack: DLDataTypeCode; byte offset of DLTensor in DLManagedTensor and in DLManagedTensorVersioned
+    # (version 8, manager context 8, deleter 8, flags 8); of DLTensor.dtype.code (data 8, device 8, ndim 4).
+    UNSIGNED_INTEGER, BFLOAT = 1, 4
+    TENSOR_OFFSETS = MappingProxyType({b"dltensor": 0, b"dltensor_versioned": 32})
+    DTYPE_OFFSET = 20
+
+    def __init__(self, tensor: Any) -> None:
+        self._tensor = tensor
+
+    def __dlpack_device__(self) -> Any:
+        return self._tensor.__dlpack_device__()
+
+    def __dlpack__(self, **arguments: Any) -> Any:
+        capsule = self._tensor.__dlpack__(**arguments)
+        get_name = ctypes.pythonapi.PyCapsule_GetName
+        get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+        get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        get_pointer.restype, get_pointer.argtypes = (ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p])
+        name = get_name(capsule)
+        address = get_pointer(capsule, name) + self.TENSOR_OFFSETS[name] + self.DTYPE_OFFSET
+        code = ctypes.c_uint8.from_address(address)
+        if code.value == self.BFLOAT:
+            code.value = self.UNSIGNED_INTEGER
+        return capsule

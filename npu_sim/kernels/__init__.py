@@ -1,0 +1,1 @@
+"""The arithmetic of each operator: Numba only, arrays in, arrays out, no validation, no policy."""

@@ -1,0 +1,23 @@
+"""How many threads the kernels use."""
+
+from npu_sim.status import INVALID, AclnnError
+
+
+def limit_threads(threads: int | None) -> None:
+    """Set the number of threads of all kernels; None leaves Numba's choice (``NUMBA_NUM_THREADS`` or every core).
+
+    Raises
+    ------
+    AclnnError
+        161002 when there are not that many.
+    """
+    if threads is None:
+        return
+    import numba
+
+    most = numba.config.NUMBA_NUM_THREADS
+    if not 1 <= threads <= most:
+        raise AclnnError(
+            INVALID, "threads", f"threads = {threads} is out of range", f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more"
+        )
+    numba.set_num_threads(threads)

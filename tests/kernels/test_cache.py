@@ -1,0 +1,104 @@
+"""Whatever happens to the files of compiled kernels, a run gives the same bits."""
+
+import hashlib
+import os
+import subprocess
+import sys
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import hashlib, numpy as np
+from npu_sim.dtypes import narrow_array
+values = np.random.default_rng(1).standard_normal(100_003).astype(np.float32)
+print(hashlib.sha256(narrow_array(values, "bfloat16").tobytes()).hexdigest())
+"""
+
+
+def digest_of_a_run(cache, threads=2, expect_warning=False):
+    environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(cache), "NUMBA_NUM_THREADS": str(threads)}
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    assert ("KernelCacheWarning" in done.stderr) == expect_warning, done.stderr
+    return done.stdout.strip()
+
+
+def files_of(cache):
+    return sorted(path for path in Path(cache).rglob("*") if path.is_file())
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """A filled cache and the digest of the run that filled it."""
+    cache = tmp_path_factory.mktemp("kernels")
+    digest = digest_of_a_run(cache)
+    assert files_of(cache)
+    return cache, digest
+
+
+@pytest.fixture
+def copy(warm, tmp_path):
+    """A copy of the filled cache that a test may damage."""
+    cache, digest = warm
+    for path in files_of(cache):
+        target = tmp_path / path.relative_to(cache)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    return tmp_path, digest
+
+
+@pytest.mark.parametrize("threads", [1, 2, 4])
+def test_a_cached_parallel_kernel_gives_the_same_bits_for_any_thread_count(warm, threads):
+    cache, digest = warm
+    before = files_of(cache)
+    assert digest_of_a_run(cache, threads) == digest
+    assert files_of(cache) == before
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "replaced"])
+def test_a_damaged_file_is_compiled_again(copy, damage):
+    cache, digest = copy
+    for path in files_of(cache):
+        data = bytearray(path.read_bytes())
+        if damage == "flipped":
+            data[len(data) // 2] ^= 1
+        path.write_bytes({"flipped": bytes(data), "truncated": bytes(data[:-100]), "empty": b"", "replaced": b"x" * 500}[damage])
+    assert digest_of_a_run(cache) == digest
+    assert all(path.stat().st_size > 500 for path in files_of(cache))
+
+
+def test_a_sound_file_of_something_else_is_reported_and_compiled_again(copy):
+    cache, digest = copy
+    payload = b"\x80\x04]\x94."  # the pickle of an empty list
+    for path in files_of(cache):
+        path.write_bytes(hashlib.sha256(payload).digest() + payload)
+    assert digest_of_a_run(cache, expect_warning=True) == digest
+
+
+def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
+    _, digest = warm
+    blocker = tmp_path / "file"
+    blocker.write_text("in the way of the folder")
+    assert digest_of_a_run(blocker / "cache", expect_warning=True) == digest
+
+
+def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
+    with ThreadPoolExecutor(3) as pool:
+        digests = set(pool.map(lambda _: digest_of_a_run(tmp_path), range(3)))
+    assert len(digests) == 1
+    assert not [path for path in files_of(tmp_path) if path.name.startswith("tmp")]
+
+
+def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
+    from npu_sim.kernels import _cache
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        before = _cache.source_digest.__wrapped__()
+    package = tmp_path / "npu_sim"
+    (package / "kernels").mkdir(parents=True)
+    (package / "kernels" / "_cache.py").write_text("changed")
+    monkeypatch.setattr(_cache, "__file__", str(package / "kernels" / "_cache.py"))
+    assert _cache.source_digest.__wrapped__() != before

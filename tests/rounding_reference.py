@@ -1,0 +1,56 @@
+"""Rounding by fp64 arithmetic, without looking at bit patterns, and samples that hit every border."""
+
+import numpy as np
+
+from npu_sim.formats import FORMATS
+
+EVERY_16_BITS = np.arange(1 << 16, dtype=np.uint16)
+
+
+def to_fp64(values):
+    """Exact; NumPy would warn about signalling nan."""
+    with np.errstate(invalid="ignore"):
+        return values.astype(np.float64)
+
+
+def unit(values, one):
+    """Distance of neighbours of a format at each fp64 value."""
+    _, exponent = np.frexp(values)  # values = fraction * 2**exponent, 0.5 <= fraction < 1
+    lowest = 1 - one.bias
+    return np.ldexp(1.0, np.maximum(exponent - 1, lowest) - one.mantissa_bits)
+
+
+def round_to(values, name, towards_zero=False):
+    """Round fp32 values to a format; the result in fp32, where every format is exact. nan stays some nan."""
+    one, wide = FORMATS[name], to_fp64(values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        step = unit(wide, one)
+        rounded = (np.trunc if towards_zero else np.rint)(wide / step) * step  # rint: ties to even
+        rounded = np.where(np.isfinite(wide), rounded, wide)
+        overflow = np.isfinite(wide) & (np.abs(rounded) > one.largest_finite)
+        return np.where(overflow, np.copysign(np.inf, wide), rounded).astype(np.float32)
+
+
+def around(bits):
+    """Every given fp32 pattern, the one before and the one after."""
+    return np.concatenate([bits - np.uint32(1), bits, bits + np.uint32(1)])
+
+
+def fp32_sample(random_size, seed=20260):
+    """Patterns of fp32: all around 16-bit and hf32 values and their midpoints, and random ones."""
+    random = np.random.default_rng(seed)
+    wide = EVERY_16_BITS.astype(np.uint32)
+    bf16 = wide << 16
+    finite = wide[(wide & 0x7FFF) < 0x7C00]
+    with np.errstate(over="ignore"):
+        fp16 = finite.astype(np.uint16).view(np.float16).astype(np.float32)
+        after = (finite + 1).astype(np.uint16).view(np.float16).astype(np.float32)
+    after = np.where(np.isinf(after), np.copysign(np.float32(65536), fp16), after)  # 65520 is the last midpoint
+    midpoints = ((fp16 + after) / np.float32(2)).view(np.uint32)
+    hf32 = random.integers(0, 1 << 20, max(random_size // 8, 1 << 10), dtype=np.uint32) << 12
+    borders = np.array([0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF], np.uint32)
+    overflow = np.array([[0x7F7F_0000], [0x477F_0000]], np.uint32) + random.integers(0, 1 << 16, (2, 4096), dtype=np.uint32)
+    borders = np.concatenate([borders, overflow.ravel()])
+    named = np.concatenate([bf16, bf16 + np.uint32(0x8000), fp16.view(np.uint32), midpoints])
+    named = np.concatenate([named, hf32, hf32 + np.uint32(0x800), borders, borders | np.uint32(1 << 31)])
+    return np.concatenate([around(named), random.integers(0, 1 << 32, random_size, dtype=np.uint32)]).view(np.float32)
