@@ -1,0 +1,172 @@
+"""EmbeddingDenseBackward: the sum of grad's rows for every index, in the device's order.
+
+Rows of grad are grouped by index (``..._grouping``), every run is cut into chunks as the cores of the device would (``..._chunks``),
+brought into the order of arrival (``..._merge``), and summed (``..._sums``). Every element of the output is written by one thread,
+in an order that no thread count changes.
+
+Source: specification page ``embedding_dense_backward``.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.dtypes import narrow_array
+from npu_sim.kernels.embedding_dense_backward_blocks import Stored
+from npu_sim.kernels.embedding_dense_backward_chunks import INDEX_ORDER, STAGED, Cut, Integers, mark_chunks, reached_by_several_cores
+from npu_sim.kernels.embedding_dense_backward_contributions import sum_chunks
+from npu_sim.kernels.embedding_dense_backward_grouping import group_rows
+from npu_sim.kernels.embedding_dense_backward_merge import SEQUENTIAL, merge_rows
+from npu_sim.kernels.embedding_dense_backward_sums import SCALE_NOTHING, SCALE_ROWS, SCALE_SUM, sum_runs
+from npu_sim.storage import FORMAT_OF_STORAGE
+
+EXACT_COUNT = 1 << 24
+"""fp32 counts every integer up to here; beyond, a counter depends on how it was added up."""
+STAGE_CHUNK_SLOTS = 11
+"""Stage slots summed before they are added to the second accumulator (page, "native 16-bit")."""
+
+
+class Scratch(NamedTuple):
+    """Arrays in the product's workspace that the call keeps its own data in; None makes new ones."""
+
+    positions: Integers | None = None
+    """int32 (rows,): what becomes ``Grouped.marked``."""
+    counters: NDArray[np.float32] | None = None
+    """float32 (num_weights,): how often each index occurs, with scale."""
+
+
+NO_SCRATCH = Scratch()
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """One call's grouping and cut: the run of weight row w is ``starts[w]..starts[w + 1]`` of ``marked``."""
+
+    cut: Cut
+    starts: Integers
+    marked: Integers
+    padding_idx: int
+
+
+def embedding_dense_backward(
+    grad: Stored,
+    indices: Integers,
+    out: Stored,
+    cut: Cut,
+    padding_idx: int,
+    scale: bool,
+    core_order: int = SEQUENTIAL,
+    seed: int = 0,
+    scratch: Scratch = NO_SCRATCH,
+) -> Grouped:
+    """Compute the gradient of the weight.
+
+    Parameters
+    ----------
+    grad : float32, int16 (fp16) or uint16 (bf16) (rows, dim)
+        C-contiguous.
+    indices : int32 or int64 (rows,)
+        From ``convert_indices``, all in range.
+    out : dtype of grad (num_weights, dim)
+        C-contiguous; every element is written.
+    cut : Cut
+        How rows are cut over cores, from the plan.
+    padding_idx : int
+        Weight row that gets nothing; a value outside 0..num_weights-1 matches none.
+    scale : bool
+        scaleGradByFreq.
+    core_order, seed : int
+        Code of the order in which chunks of several cores arrive; deterministic paths ignore it.
+    scratch : Scratch
+        Where the call keeps its own data.
+
+    Returns
+    -------
+    Grouped
+        For :func:`order_dependent_rows` and studies.
+    """
+    starts, marked = group_rows(indices, out.shape[0], scratch.positions)
+    mark_chunks(cut, starts, marked)
+    grouped = Grouped(cut, starts, marked, padding_idx if 0 <= padding_idx < out.shape[0] else -1)
+    arrived = marked
+    if cut.is_atomic and core_order != SEQUENTIAL:
+        rows = np.flatnonzero(order_dependent_rows(grouped))
+        arrived = marked.copy()
+        merge_rows(cut, starts, marked, rows, starts[rows], arrived, core_order, seed)
+    mode = SCALE_NOTHING if not scale else SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
+    factors = _factors(starts, arrived, mode, scratch.counters) if scale else np.empty(0, np.float32)
+    sum_runs(grad, starts, arrived, grouped.padding_idx, mode, factors, out)
+    if cut.path == STAGED:
+        _sum_stage_slots(grad, grouped, out)
+    return grouped
+
+
+def order_dependent_rows(grouped: Grouped) -> NDArray[np.bool_]:
+    """Return the mask (num_weights,) of output rows that contributions of at least two cores reach in an open order."""
+    mask = reached_by_several_cores(grouped.cut, grouped.starts, grouped.marked)
+    if grouped.padding_idx >= 0:
+        mask[grouped.padding_idx] = False
+    return mask
+
+
+def _factors(starts: Integers, arrived: Integers, mode: int, counters: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """Return the fp32 reciprocal of every row's counter, 1 where it is 0.
+
+    EmbeddingDenseGrad counts in the dtype of the index. EmbeddingDenseGradV2 adds the rows of every flush in fp32, which is exact
+    up to 2^24.
+    """
+    counts = np.diff(starts)
+    if counters is None:
+        counters = np.empty(counts.size, np.float32)
+    counters[:] = counts
+    if mode == SCALE_SUM:
+        for row in np.flatnonzero(counts > EXACT_COUNT):
+            ends = np.flatnonzero(arrived[starts[row] : starts[row + 1]] < 0)
+            counter = np.float32(0)
+            for rows in np.diff(ends, prepend=-1).astype(np.float32):
+                counter = counter + rows
+            counters[row] = counter
+    return (np.float32(1) / np.where(counters == 0, np.float32(1), counters)).astype(np.float32, copy=False)
+
+
+def _sum_stage_slots(grad: Stored, grouped: Grouped, out: Stored) -> None:
+    """Native 16-bit: sum again the rows whose runs reach several cores, from one sum a core.
+
+    Every core stages the sums of its first and its last index; a core whose slice holds one index stages zeros after its sum.
+    Neighbouring slots of one index are summed in chunks of 11 slots. Zeros change no sum, but they count as slots.
+    """
+    core_starts = grouped.cut.core_starts()
+    inner = core_starts[1:-1]
+    rows = np.unique(np.searchsorted(grouped.starts, inner, side="right") - 1)
+    for row in rows.tolist():
+        begin, stop = int(grouped.starts[row]), int(grouped.starts[row + 1])
+        first = int(np.searchsorted(core_starts, begin, side="right")) - 1
+        last = int(np.searchsorted(core_starts, stop - 1, side="right")) - 1
+        if first == last or row == grouped.padding_idx:
+            continue
+        slots: list[NDArray[np.float32] | None] = []
+        for core in range(first, last + 1):
+            slice_begin, slice_stop = int(core_starts[core]), int(core_starts[core + 1])
+            slots.append(core_sum(grad, grouped.marked, max(begin, slice_begin), min(stop, slice_stop)))
+            if begin <= slice_begin and slice_stop <= stop:
+                slots.append(None)
+        total = np.zeros(grad.shape[1], np.float32)
+        for start in range(0, len(slots), STAGE_CHUNK_SLOTS):
+            chunk = np.zeros(grad.shape[1], np.float32)
+            for slot in slots[start : start + STAGE_CHUNK_SLOTS]:
+                chunk = chunk if slot is None else chunk + slot
+            total = total + chunk
+        narrow_array(total, FORMAT_OF_STORAGE[out.dtype], out=out[row])
+
+
+def core_sum(grad: Stored, marked: Integers, begin: int, stop: int) -> NDArray[np.float32]:
+    """Return one core's sum of the slots begin..stop: its chunks, one after the other."""
+    stops = begin + 1 + np.flatnonzero(marked[begin:stop] < 0).astype(np.int64)
+    values = np.empty((stops.size, grad.shape[1]), np.float32)
+    sum_chunks(grad, marked, np.concatenate(([begin], stops[:-1])).astype(np.int64), stops, values)
+    total = np.zeros(grad.shape[1], np.float32)
+    for chunk in values:
+        total = total + chunk
+    return total

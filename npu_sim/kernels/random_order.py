@@ -1,0 +1,112 @@
+"""In which order the atomic additions of several cores arrive: the codes of the orders, and the generator that draws one.
+
+Every core's own additions keep their order; between cores the order is open. A drawn order depends on the seed and on what it is
+drawn for (an output row, a piece of columns) only, so that it is the same for any number of threads.
+
+Source: specification page ``numerics``, "Atomic addition to global memory".
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from npu_sim.kernels._compile import device_function, kernel
+
+SEQUENTIAL = 0
+REVERSE = 1
+ROUND_ROBIN = 2
+RANDOM = 3
+
+Integers = NDArray[Any]
+
+# Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on four 32-bit words of
+# counter and two of key. 32-bit words in uint64, so that no product overflows, compiled or not.
+_ROUNDS = 10
+_MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+_LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def seed_words(seed: int) -> tuple[int, int]:
+    """Return a seed as the two key words of the generator; seeds that differ by 2^64 are the same."""
+    return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
+
+
+@device_function
+def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):  # type: ignore[no-untyped-def]
+    """Return the four words of Philox4x32-10; arguments and results are uint64 below 2^32."""
+    for _ in range(_ROUNDS):
+        product_0, product_1 = _MULTIPLIER_0 * counter_0, _MULTIPLIER_1 * counter_2
+        counter_0 = (product_1 >> _WORD) ^ counter_1 ^ key_0
+        counter_2 = (product_0 >> _WORD) ^ counter_3 ^ key_1
+        counter_1, counter_3 = product_1 & _LOW, product_0 & _LOW
+        key_0, key_1 = (key_0 + _WEYL_0) & _LOW, (key_1 + _WEYL_1) & _LOW
+    return counter_0, counter_1, counter_2, counter_3
+
+
+@device_function
+def draw_below(bound: int, seed: tuple[int, int], row: int, step: int) -> int:
+    """Draw an integer in 0..bound-1, keyed on the seed, the output row and the number of the draw.
+
+    64 random bits modulo the bound: no value is favoured by more than bound / 2^64.
+    """
+    wide_row, wide_step = np.uint64(row), np.uint64(step)
+    word_0, word_1, _, _ = philox(
+        wide_step & _LOW, wide_step >> _WORD, wide_row & _LOW, wide_row >> _WORD, np.uint64(seed[0]), np.uint64(seed[1])
+    )
+    return np.int64((word_0 | (word_1 << _WORD)) % np.uint64(bound))
+
+
+@device_function
+def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Integers, drawn: Integers) -> None:
+    """Draw the order of arrival for one output row: a merge of the cores' sequences, all merges equally likely.
+
+    ``counts`` has the contributions of every core, ``left`` is scratch of the same size; ``drawn`` receives contributions,
+    numbered core by core.
+    """
+    left[:] = counts
+    for step in range(drawn.size):
+        # Choosing a core with probability proportional to what it has left makes every merge equally likely.
+        remaining, core, first = draw_below(drawn.size - step, seed, row, step), 0, 0
+        while remaining >= left[core]:
+            remaining -= left[core]
+            first += counts[core]
+            core += 1
+        drawn[step] = first + counts[core] - left[core]
+        left[core] -= 1
+
+
+@kernel
+def _draw_all(counts: Integers, seed: tuple[int, int], drawn: Integers) -> None:
+    for row in prange(drawn.shape[0]):
+        draw_arrival(counts, seed, row, np.empty(counts.size, np.int64), drawn[row])
+
+
+def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> NDArray[np.int64]:
+    """Return orders of arrival of all contributions, numbered core by core.
+
+    Parameters
+    ----------
+    counts
+        Contributions of every core.
+    order, seed
+        Code of the order; the seed matters for RANDOM.
+    draws
+        How many orders a random one is drawn for; the other orders do not differ.
+
+    Returns
+    -------
+    int64 (draws or 1, contributions)
+        ``draws`` rows for RANDOM of two cores or more.
+    """
+    cores = np.repeat(np.arange(counts.size), counts)
+    if order == RANDOM and counts.size > 1:
+        drawn = np.empty((draws, cores.size), np.int64)
+        _draw_all(counts, seed_words(seed), drawn)
+        return drawn
+    turns = np.arange(cores.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    if order == REVERSE:
+        return np.lexsort((turns, -cores))[np.newaxis]
+    return np.lexsort((cores, turns) if order == ROUND_ROBIN else (turns, cores))[np.newaxis]

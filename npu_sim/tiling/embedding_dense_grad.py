@@ -1,0 +1,119 @@
+"""Tiling of EmbeddingDenseGrad, the kernel of the Atlas training series (and of A2/A3 beyond INT32_MAX): pure integer functions.
+
+Source: specification page ``embedding_dense_backward``, sections "Documented limits" and "Atlas training series kernel". The split
+of a row that is too long for the Unified Buffer is a model.
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from npu_sim.tiling.integers import align_down, ceil_div
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Device
+
+UB_RESERVED_BYTES = 16384
+"""Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""
+BLOCK_BYTES = 32
+"""A block of indices, the smallest the kernel copies."""
+SHORT_SHARE_ELEMENTS = 8
+"""Below this many elements per core a single core works (page, "scale off")."""
+FP32_BYTES = 4
+FP32_PER_BLOCK = 8
+
+
+class Problem(NamedTuple):
+    """The kernel sees fp32 rows and int32 or int64 indices."""
+
+    rows: int
+    dim: int
+    num_weights: int
+    index_bytes: int
+    scale_grad_by_freq: bool
+    deterministic: bool
+
+
+class Tiling(NamedTuple):
+    """Result of the planner.
+
+    ``splits_weights`` is 1 when weight rows are split over cores (scale on), 0 when gradient rows are; ``share`` is the rows one
+    core takes. ``batch_rows`` rows of ``dim_piece`` columns lie in the Unified Buffer at a time, ``dim_pieces`` pieces make a row.
+    ``counters`` are kept in the Unified Buffer unless ``counters_fit`` is 0.
+    """
+
+    block_dim: int
+    splits_weights: int
+    share: int
+    batch_rows: int
+    dim_piece: int
+    dim_pieces: int
+    counters: int
+    counters_fit: int
+
+
+def counts_size(num_weights: int, cores: int) -> int:
+    """Counters a core keeps (product document, "countsSize")."""
+    return num_weights // cores + num_weights % cores
+
+
+def indices_per_block(index_bytes: int) -> int:
+    """Indices of one 32-byte block: 8 int32, 4 int64."""
+    return BLOCK_BYTES // index_bytes
+
+
+def bytes_per_column(index_bytes: int) -> int:
+    """Unified Buffer bytes of one column: a block of rows and the accumulator, 36 for int32 and 20 for int64 indices."""
+    return FP32_BYTES * (indices_per_block(index_bytes) + 1)
+
+
+def scale_bytes(dim: int, num_weights: int, index_bytes: int, cores: int) -> int:
+    """Left side of the documented bound: ``36*dim + 4*countsSize`` (int32) or ``20*dim + 8*countsSize`` (int64)."""
+    return bytes_per_column(index_bytes) * dim + index_bytes * counts_size(num_weights, cores)
+
+
+def largest_scale_dim_documented(num_weights: int, index_bytes: int, cores: int, bound_bytes: int) -> int:
+    """Largest dim with ``scale_bytes < bound_bytes``; below 0 when even dim 0 is too large."""
+    return (bound_bytes - 1 - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(index_bytes)
+
+
+def largest_scale_dim_hardware(num_weights: int, index_bytes: int, cores: int, ub_bytes: int) -> int:
+    """Largest dim with ``scale_bytes + 32 <= ub - 16384``; below 0 when even dim 0 is too large."""
+    return (ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(index_bytes)
+
+
+def tile(problem: Problem, device: "Device") -> Tiling:
+    """Plan one call; rows, dim and (with scale) num_weights are above 0."""
+    cores = device.vector_cores
+    block = indices_per_block(problem.index_bytes)
+    if problem.scale_grad_by_freq:
+        share = ceil_div(problem.num_weights, cores)
+        block_dim = ceil_div(problem.num_weights, share)
+        counters = counts_size(problem.num_weights, cores)
+    else:
+        share = ceil_div(problem.rows, cores)
+        block_dim = ceil_div(problem.rows, share)
+        counters = 0
+        if problem.deterministic or (problem.rows // block_dim) * problem.dim < SHORT_SHARE_ELEMENTS:
+            share = problem.rows
+            block_dim = 1
+    budget = device.ub_bytes - UB_RESERVED_BYTES
+    accumulator_bytes = FP32_BYTES * problem.dim if problem.scale_grad_by_freq else 0
+    counter_bytes = problem.index_bytes * counters
+    smallest = block * (FP32_BYTES * FP32_PER_BLOCK + problem.index_bytes) + FP32_BYTES * FP32_PER_BLOCK
+    counters_fit = 1 if counter_bytes + smallest <= budget else 0
+    if counters_fit == 1:
+        budget -= counter_bytes
+    row_bytes = FP32_BYTES * problem.dim + problem.index_bytes
+    batch_rows = align_down((budget - accumulator_bytes) // row_bytes, block) if budget > accumulator_bytes else 0
+    dim_piece = problem.dim
+    if batch_rows == 0:
+        batch_rows = block
+        columns = block + 1 if problem.scale_grad_by_freq else block
+        free = budget - block * problem.index_bytes
+        dim_piece = max(align_down(free // (FP32_BYTES * columns), FP32_PER_BLOCK), 1)
+    dim_pieces = ceil_div(problem.dim, dim_piece)
+    return Tiling(block_dim, problem.scale_grad_by_freq * 1, share, batch_rows, dim_piece, dim_pieces, counters, counters_fit)
+
+
+def split_range(tiling: Tiling, total: int, core: int) -> tuple[int, int]:
+    """Return the half-open range of gradient rows (or weight rows) that a core takes."""
+    return min(core * tiling.share, total), min((core + 1) * tiling.share, total)
