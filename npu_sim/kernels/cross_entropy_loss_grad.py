@@ -1,0 +1,205 @@
+"""CrossEntropyLossGrad in the product's arithmetic: x_grad = exp(log_prob) * nll, less nll at the label of every row.
+
+Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from npu_sim.dtypes import narrow, widen
+from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
+from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers
+from npu_sim.kernels.reduce_sum import LANE_COUNT, reduce_sum
+from npu_sim.rounding import BF16_SHIFT
+
+PIECE_COLUMNS = 8192
+"""Columns a thread takes at once: one piece and its result stay in the first- or second-level cache."""
+
+_ZERO = np.float32(0)
+_ONE = np.float32(1)
+_MODERATE_LIMITS = {
+    np.dtype(np.float32): int(np.float32(LOWEST_MODERATE).view(np.int32)),
+    np.dtype(np.int16): int(np.float16(LOWEST_MODERATE).view(np.int16)),
+    np.dtype(np.uint16): int(np.float32(LOWEST_MODERATE).view(np.int32)) >> BF16_SHIFT,
+}
+"""Pattern of the lowest moderate number by storage dtype. As signed integers the patterns of negative numbers grow with their
+magnitude, and those of all others are larger: no element of [-87, -0] has a pattern above its limit, and every other has."""
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Survey(NamedTuple):
+    """What the labels say before anything is computed.
+
+    Attributes
+    ----------
+    out_of_range
+        Row of the first label outside [0, C) that is not ignore_index; -1 when there is none.
+    ignored
+        Rows whose label counts as ignore_index.
+    aliased
+        Those of them whose label is another one.
+    divisor
+        What ``mean`` divides by; 1 for other reductions.
+    """
+
+    out_of_range: int
+    ignored: int
+    aliased: int
+    divisor: np.float32
+
+
+@device_function
+def _mask_of(label: np.int64, ignored: np.float32) -> np.float32:
+    """Return 0 for the ignored label and 1 for others; compared in fp32, as the device does."""
+    return _ZERO if np.float32(label) == ignored else _ONE
+
+
+@device_function
+def _weight_of(label: np.int64, weight: Floats) -> np.float32:
+    """Return the weight of a label; an ignored label outside [0, C) reads none."""
+    return weight[label] if 0 <= label < weight.size else _ZERO
+
+
+@device_function
+def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weights, found) -> None:  # type: ignore[no-untyped-def]
+    """Look at the labels of one core: write mask or mask * weight to ``weights``, and what a :class:`Survey` counts to ``found``."""
+    out_of_range, masked, aliased = -1, 0, 0
+    for row in range(target.size):
+        label = target[row]
+        if label != ignore_index and not 0 <= label < columns and out_of_range < 0:
+            out_of_range = row
+        mask = _mask_of(label, ignored)
+        if mask == _ZERO:
+            masked += 1
+            aliased += label != ignore_index
+        weights[row] = mask * _weight_of(label, weight) if weighted else mask
+    found[0], found[1], found[2] = out_of_range, masked, aliased
+
+
+@kernel
+def _survey(target, weight, weighted, columns, ignore_index, ignored, ranges, weights: Floats, found, sums: Floats) -> None:  # type: ignore[no-untyped-def]
+    """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
+    cores = ranges.shape[0]
+    for core in prange(cores):
+        first, last = ranges[core, 0], ranges[core, 1]
+        _survey_rows(target[first:last], weight, weighted, columns, ignore_index, ignored, weights[first:last], found[core])
+        sums[core] = reduce_sum(weights[first:last], np.empty(LANE_COUNT, np.float32))
+    sums[cores] = reduce_sum(sums[:cores], np.empty(LANE_COUNT, np.float32))
+
+
+@device_function
+def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyped-def]
+    """Write exp(log_prob) * factor where every log_prob is in [-87, -0]; return the largest pattern, which tells whether it was.
+
+    There is at least one block of columns. The last block overlaps the one before; what is written twice is the same.
+    """
+    step = block_length(out)
+    patterns = patterns_at(log_prob, 0)
+    for index in range(0, out.size - step + 1, step):
+        patterns = larger(patterns, patterns_at(log_prob, index))
+        store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+    index = out.size - step
+    patterns = larger(patterns, patterns_at(log_prob, index))
+    store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+    return largest(patterns)
+
+
+@device_function
+def _scale(log_prob, factor: np.float32, out) -> None:  # type: ignore[no-untyped-def]
+    """Write exp(log_prob) * factor."""
+    for column in range(out.size):
+        out[column] = narrow(exp_fp32(widen(log_prob[column])) * factor, out)
+
+
+@device_function
+def _write_piece(log_prob, limit, factor: np.float32, label: int, out) -> None:  # type: ignore[no-untyped-def]
+    """Write a piece of a row; ``label`` counts from its first column and may lie outside."""
+    is_finite = factor - factor == _ZERO
+    takes_blocks = is_finite and out.size >= block_length(out)
+    if not takes_blocks or _scale_moderate(log_prob, factor, out) > limit:
+        _scale(log_prob, factor, out)
+    if 0 <= label < out.size:
+        # exp(log_prob) * nll - nll cancels where log_prob is near 0.
+        out[label] = narrow(exp_rounded(widen(log_prob[label])) * factor - factor, out)
+
+
+@kernel
+def _write_rows(grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
+    """Write every row, piece by piece."""
+    columns = out.shape[1]
+    pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
+    one_for_a_row = grad_loss.size > 1
+    for item in prange(out.shape[0] * pieces):
+        row = item // pieces
+        begin = (item - row * pieces) * PIECE_COLUMNS
+        end = min(begin + PIECE_COLUMNS, columns)
+        label = target[row]
+        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
+        factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
+        if weighted:
+            factor = factor * _weight_of(label, weight)
+        _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end])
+
+
+def survey_labels(target: Integers, weight: Floats | None, columns: int, ignore_index: int, ranges: Integers, mean: bool) -> Survey:
+    """Check and count labels, and sum their weights in the order of the product.
+
+    Parameters
+    ----------
+    target : int64 (N,)
+    weight : float32 (C,), or None
+    columns
+        C.
+    ranges : int64 (cores, 2)
+        First row and the row after the last of every core.
+    mean
+        Whether the divisor is wanted.
+    """
+    found = np.empty((len(ranges), 3), np.int64)
+    sums = np.empty(len(ranges) + 1, np.float32)
+    weights = np.empty(target.size, np.float32)
+    _survey(target, _or_empty(weight), weight is not None, columns, ignore_index, _as_fp32(ignore_index), ranges, weights, found, sums)
+    bad = np.flatnonzero(found[:, 0] >= 0)
+    first = int(ranges[bad[0], 0] + found[bad[0], 0]) if bad.size else -1
+    return Survey(first, int(found[:, 1].sum()), int(found[:, 2].sum()), sums[-1] if mean else _ONE)
+
+
+def write_gradient(
+    grad_loss: Floats,
+    divisor: np.float32,
+    log_prob: NDArray[Any],
+    target: Integers,
+    weight: Floats | None,
+    ignore_index: int,
+    out: NDArray[Any],
+) -> None:
+    """Compute x_grad.
+
+    Parameters
+    ----------
+    grad_loss : float32 (N,) or (1,)
+        One gradient for every row, or one for all.
+    divisor
+        From the survey.
+    log_prob, out : (N, C)
+        Storage arrays of one dtype; ``out`` is written.
+    target : int64 (N,)
+        Labels in [0, C), or ``ignore_index``.
+    weight : float32 (C,), or None
+    """
+    limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
+    _write_rows(grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
+
+
+def _or_empty(weight: Floats | None) -> Floats:
+    return np.empty(0, np.float32) if weight is None else weight
+
+
+def _as_fp32(ignore_index: int) -> np.float32:
+    rounded: np.float32 = np.int64(ignore_index).astype(np.float32)
+    return rounded

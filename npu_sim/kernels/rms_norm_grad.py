@@ -1,0 +1,252 @@
+"""RmsNormGrad in the product's arithmetic and accumulation order.
+
+Every simulated core is computed by one thread: it writes its rows of dx and its own contributions to dgamma, which are then added
+column by column in the order of arrival.
+
+Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
+"""
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import get_num_threads, prange
+from numpy.typing import NDArray
+
+from npu_sim.kernels._compile import kernel
+from npu_sim.kernels.random_order import arrivals
+from npu_sim.kernels.rms_norm_grad_rows import (
+    add_later_products,
+    add_products,
+    clear,
+    gradient_row,
+    halved_sum,
+    lane_sum,
+    store_later_products,
+    store_products,
+)
+
+LANES = 0
+"""Whole rows, summed in 64 lane accumulators: key 1, narrow rows on A2 and A3."""
+HALVING = 1
+"""Whole rows, summed by halving: key 1."""
+PIECES = 2
+"""Rows in pieces of 4096 columns, dgamma in groups of 32 rows: key 2."""
+
+PIECE_COLUMNS = 4096
+GROUP_ROWS = 32
+LANE_COUNT = 64
+FOLD_COLUMNS = 16384
+"""Columns of dgamma that are added up at a time: 64 KiB."""
+
+SCRATCH_SHARE = 0.08
+"""Part of the inputs' and dx's size that contributions may take before cores are computed in batches."""
+SMALL_SCRATCH_BYTES = 1 << 20
+"""Contributions of this size are never split into batches."""
+
+_ZERO = np.float32(0)
+Floats = NDArray[np.float32]
+Integers = NDArray[np.int64]
+
+
+class Split(NamedTuple):
+    """How rows are split: the path, the cores that work, and the rows of each but the last."""
+
+    path: int
+    block_dim: int
+    block_factor: int
+
+    def contributions(self, rows: int) -> Integers:
+        """Return how many times every core adds to dgamma."""
+        if self.path != PIECES:
+            return np.ones(self.block_dim, np.int64)
+        starts = np.arange(self.block_dim, dtype=np.int64) * self.block_factor
+        own = np.minimum(starts + self.block_factor, rows) - starts
+        return (own + GROUP_ROWS - 1) // GROUP_ROWS
+
+
+@kernel
+def _narrow_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  # type: ignore[no-untyped-def]
+    """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
+    rows, columns = x.shape
+    for place in prange(cores.size):
+        products = np.empty(columns, np.float32)
+        accumulators = np.empty(LANE_COUNT, np.float32)
+        dgamma = parts[place]
+        clear(dgamma)
+        first = cores[place] * block_factor
+        for row in range(first, min(rows, first + block_factor)):
+            scale = rstd[row]
+            store_products(dy[row], x[row], gamma, scale, dgamma, products)
+            mean = lane_sum(products, accumulators) * average
+            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row])
+
+
+@kernel
+def _whole_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  # type: ignore[no-untyped-def]
+    """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
+    rows, columns = x.shape
+    for place in prange(cores.size):
+        products = np.empty(max(columns, LANE_COUNT), np.float32)
+        dgamma = parts[place]
+        clear(dgamma)
+        first = cores[place] * block_factor
+        for row in range(first, min(rows, first + block_factor)):
+            scale = rstd[row]
+            mean = halved_sum(store_products, add_products, dy[row], x[row], gamma, scale, dgamma, products) * average
+            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row])
+
+
+@kernel
+def _rows_in_pieces(dy, x, rstd, gamma, average, block_factor, cores, starts, dx, parts):  # type: ignore[no-untyped-def]
+    """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
+    rows, columns = x.shape
+    for place in prange(cores.size):
+        products = np.empty(PIECE_COLUMNS, np.float32)
+        first = cores[place] * block_factor
+        last = min(rows, first + block_factor)
+        for group in range(starts[place], starts[place + 1]):
+            dgamma = parts[group]
+            clear(dgamma)
+            group_first = first + GROUP_ROWS * (group - starts[place])
+            for row in range(group_first, min(last, group_first + GROUP_ROWS)):
+                scale = rstd[row]
+                total = _ZERO
+                for begin in range(0, columns, PIECE_COLUMNS):
+                    end = min(columns, begin + PIECE_COLUMNS)
+                    total = total + halved_sum(
+                        store_later_products,
+                        add_later_products,
+                        dy[row, begin:end],
+                        x[row, begin:end],
+                        gamma[begin:end],
+                        scale,
+                        dgamma[begin:end],
+                        products,
+                    )
+                gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row])
+
+
+def compute_rows(
+    dy: NDArray[Any],
+    x: NDArray[Any],
+    rstd: Floats,
+    gamma: NDArray[Any],
+    split: Split,
+    cores: Integers,
+    starts: Integers,
+    dx: NDArray[Any],
+    parts: Floats,
+) -> None:
+    """Compute the rows of some cores: their dx, and what each of them adds to dgamma.
+
+    Parameters
+    ----------
+    dy, x, rstd, gamma, split, dx
+        As for :func:`rms_norm_grad`.
+    cores
+        The simulated cores.
+    starts : (cores + 1,)
+        Where the contributions of each begin in ``parts``.
+    parts : float32 (contributions, columns)
+        Receives the contributions.
+    """
+    average = np.float32(1) / np.float32(x.shape[1])
+    if split.path == LANES:
+        _narrow_rows(dy, x, rstd, gamma, average, split.block_factor, cores, dx, parts)
+    elif split.path == HALVING:
+        _whole_rows(dy, x, rstd, gamma, average, split.block_factor, cores, dx, parts)
+    else:
+        _rows_in_pieces(dy, x, rstd, gamma, average, split.block_factor, cores, starts, dx, parts)
+
+
+def _fold(parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None) -> None:
+    """Add contributions to dgamma: those between two stops are added up by themselves first, from 0.
+
+    ``orders`` has one order of arrival, or one for every piece of 4096 columns. NumPy adds in this order too, and quickly
+    enough: a block of dgamma stays in the cache, and contributions are few. ``vectors`` (stops, columns or a chunk of them)
+    receives what lies between two stops before it is added.
+    """
+    width = PIECE_COLUMNS if orders.shape[0] > 1 else FOLD_COLUMNS if vectors is None else vectors.shape[1]
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block, begin in enumerate(range(0, dgamma.size, width)):
+            total = dgamma[begin : begin + width]
+            order = orders[min(block, orders.shape[0] - 1)]
+            for number, (first, stop) in enumerate(pairwise((0, *stops.tolist()))):
+                # A single contribution is added as it is: none is -0, so adding it to 0 first would change nothing.
+                own = total if stop == first + 1 else np.zeros(total.size, np.float32)
+                if vectors is not None:
+                    own = vectors[number, : total.size]
+                    own[:] = 0
+                for place in order[first:stop].tolist():
+                    np.add(own, parts[place, begin : begin + width], out=own)
+                if own is not total:
+                    np.add(total, own, out=total)
+
+
+def _batches(counts: Integers, orders: Integers, rows: int, columns: int, element_bytes: int) -> Iterator[tuple[Integers, Integers]]:
+    """Split cores into batches whose contributions stay small; yield the cores and the orders of their contributions.
+
+    With few rows the contributions would be as large as the inputs. Cores in order of arrival are added one batch after the other
+    with the same result, which needs one contribution a core and one order for all columns.
+    """
+    contributions = orders.shape[1]
+    allowed = max(int(SCRATCH_SHARE * 3 * rows * element_bytes / 4), SMALL_SCRATCH_BYTES // (4 * columns), get_num_threads())
+    if contributions <= allowed or orders.shape[0] > 1 or contributions != counts.size:
+        yield np.arange(counts.size, dtype=np.int64), orders
+        return
+    for start in range(0, contributions, allowed):
+        cores = orders[0, start : start + allowed]
+        yield cores, np.arange(cores.size, dtype=np.int64)[np.newaxis]
+
+
+def rms_norm_grad(
+    dy: NDArray[Any],
+    x: NDArray[Any],
+    rstd: Floats,
+    gamma: NDArray[Any],
+    split: Split,
+    deterministic: bool,
+    core_order: int,
+    seed: int,
+    dx: NDArray[Any],
+    dgamma: Floats,
+    vectors: Floats | None = None,
+) -> None:
+    """Compute dx and dgamma.
+
+    Parameters
+    ----------
+    dy, x, dx : (rows, columns)
+        Storage arrays of one dtype.
+    rstd : float32 (rows,)
+    gamma : (columns,)
+        Storage array of the same dtype or float32.
+    split
+        Path and split of the rows over cores.
+    deterministic
+        Whether cores keep their vectors apart and add them in core order.
+    core_order, seed
+        Code of the order in which atomic additions arrive otherwise; see :mod:`npu_sim.kernels.random_order`.
+    dgamma : float32 (columns,)
+    vectors : float32 (cores, columns or more, or a chunk of columns), or None
+        Where a deterministic call keeps the dgamma of every core: workspace of the product.
+    """
+    rows, columns = x.shape
+    counts = split.contributions(rows)
+    if deterministic:
+        orders = np.arange(counts.sum(), dtype=np.int64)[np.newaxis]
+    else:
+        draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
+        orders = arrivals(counts, core_order, seed, draws)
+    dgamma[:] = 0
+    batches = list(_batches(counts, orders, rows, columns, x.itemsize))
+    contributions = np.empty((batches[0][1].shape[1], columns), np.float32)
+    for cores, order in batches:
+        starts = np.concatenate(([0], np.cumsum(counts[cores])))
+        parts = contributions[: order.shape[1]]
+        compute_rows(dy, x, rstd, gamma, split, cores, starts, dx, parts)
+        # In a deterministic call the cores of a batch follow one another.
+        own = None if vectors is None else vectors[cores[0] : cores[-1] + 1]
+        _fold(parts, order, starts[1:] if deterministic else np.arange(1, order.shape[1] + 1), dgamma, own)

@@ -1,0 +1,125 @@
+"""RmsNormGrad: the arithmetic of one row, in the order of the product's instructions.
+
+Loops run over whole slices, not over blocks of them: that is what the compiler turns into vector instructions, and a row stays in
+the second-level cache between its two passes.
+
+Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.dtypes import narrow, widen
+from npu_sim.kernels._compile import device_function
+
+LANE_COUNT = 64
+"""fp32 lanes of one vector instruction."""
+_ZERO = np.float32(0)
+Floats = NDArray[np.float32]
+
+
+@device_function
+def store_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
+    """Key 1: add dy*xh to dgamma and write (dy*gamma)*xh to ``products``, which may be longer."""
+    for column in range(dgamma.size):
+        xh = widen(x[column]) * scale
+        gradient = widen(dy[column])
+        dgamma[column] = dgamma[column] + gradient * xh
+        products[column] = (gradient * widen(gamma[column])) * xh
+
+
+@device_function
+def add_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
+    """Key 1: the same, but add to ``products``."""
+    for column in range(dgamma.size):
+        xh = widen(x[column]) * scale
+        gradient = widen(dy[column])
+        dgamma[column] = dgamma[column] + gradient * xh
+        products[column] = products[column] + (gradient * widen(gamma[column])) * xh
+
+
+@device_function
+def store_later_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
+    """Key 2 multiplies by gamma last: add dy*xh to dgamma and write (dy*xh)*gamma to ``products``."""
+    for column in range(dgamma.size):
+        share = widen(dy[column]) * (widen(x[column]) * scale)
+        dgamma[column] = dgamma[column] + share
+        products[column] = share * widen(gamma[column])
+
+
+@device_function
+def add_later_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
+    """Key 2: the same, but add to ``products``."""
+    for column in range(dgamma.size):
+        share = widen(dy[column]) * (widen(x[column]) * scale)
+        dgamma[column] = dgamma[column] + share
+        products[column] = products[column] + share * widen(gamma[column])
+
+
+@device_function
+def clear(values: Floats) -> None:
+    """Set values to 0."""
+    for place in range(values.size):
+        values[place] = _ZERO
+
+
+@device_function
+def add_to(target: Floats, values: Floats) -> None:
+    """Add values to a slice of the same size."""
+    for place in range(target.size):
+        target[place] = target[place] + values[place]
+
+
+@device_function
+def tree64(lanes: Floats) -> np.float32:
+    """Sum of 64 lanes as a binary tree of neighbours (page ``numerics``, "tree64"); overwrites them."""
+    left = LANE_COUNT // 2
+    while left > 0:
+        for place in range(left):
+            lanes[place] = lanes[2 * place] + lanes[2 * place + 1]
+        left //= 2
+    return lanes[0]
+
+
+@device_function
+def lane_sum(values: Floats, accumulators: Floats) -> np.float32:
+    """Sum over 64 lane accumulators: 64 values at a time are added lane by lane, then the lanes as a tree."""
+    clear(accumulators)
+    for begin in range(0, values.size, LANE_COUNT):
+        step = values[begin : begin + LANE_COUNT]
+        for lane in range(step.size):
+            accumulators[lane] = accumulators[lane] + step[lane]
+    return tree64(accumulators)
+
+
+@device_function
+def halved_sum(store: Any, add: Any, dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> np.float32:  # type: ignore[no-untyped-def]
+    """Sum a row's products by ``halving``: the part beyond a power of two is added to the front, until 64 lanes are left.
+
+    The first halving happens while the products are made: those of the front are stored, the others added to them. When the
+    number of columns is a power of two itself, its first halving adds nothing, so the next one comes first.
+    """
+    columns = dgamma.size
+    front = LANE_COUNT
+    while 2 * front < columns:
+        front *= 2
+    if columns <= LANE_COUNT:
+        store(dy, x, gamma, scale, dgamma, products)
+        clear(products[columns:LANE_COUNT])
+    else:
+        store(dy[:front], x[:front], gamma[:front], scale, dgamma[:front], products)
+        add(dy[front:], x[front:], gamma[front:], scale, dgamma[front:], products)
+    while front > LANE_COUNT:
+        front //= 2
+        add_to(products[:front], products[front : 2 * front])
+    return tree64(products)
+
+
+@device_function
+def gradient_row(dy, x, gamma, scale: np.float32, mean: np.float32, dx) -> None:  # type: ignore[no-untyped-def]
+    """Second pass over a row: dx = (dy*gamma - xh*mean)*rstd, rounded once."""
+    for column in range(dx.size):
+        xh = widen(x[column]) * scale
+        dx[column] = narrow((widen(dy[column]) * widen(gamma[column]) - xh * mean) * scale, dx)

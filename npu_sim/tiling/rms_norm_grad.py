@@ -1,0 +1,284 @@
+"""Tiling of RmsNormGrad (Atlas A2, A3, Atlas inference series): pure integer functions.
+
+Source: specification page ``rms_norm_grad``, section "Tiling". The product computes with unsigned 32-bit sizes; where that can wrap
+around, the wrap is written out. All sizes are elements unless the name says bytes.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from npu_sim.cores import NPU_ARCH_ATLAS_A2, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.tiling.integers import align, align_down, ceil_div
+from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
+
+SUCCESS = 0
+FAILED = 1
+
+SPLIT_N = 1
+"""Tiling key: whole rows in the Unified Buffer."""
+SPLIT_D = 2
+"""Tiling key: rows in pieces of columns."""
+
+FP32, FP16, BF16 = 0, 1, 2
+"""Dtype codes of x and dy (page, "dtype code")."""
+DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
+
+UINT32_MASK = 0xFFFFFFFF
+
+SPLIT_N_COLUMNS = 6080
+"""Widest row that is not cut into pieces, also the elements of a buffer (page, key 1)."""
+LANE_COLUMNS = 640
+"""Widest aligned row that A2 and A3 sum in 64 lane accumulators (page, key 1)."""
+PIECE_COLUMNS = 4096
+"""Columns of a piece (page, key 2)."""
+GROUP_ROWS = 32
+"""Rows whose share of dgamma goes out together (page, "key 2")."""
+ASSUMED_UB_BYTES = 195584
+"""Unified Buffer the product counts with on every SoC (page, key 1)."""
+ASCEND_910_COLUMNS = 64
+"""Ascend 910 chips take multiples of this only (page, "Contract" 3)."""
+SYSTEM_WORKSPACE_BYTES = 16777216
+"""16 MiB on every SoC (page, "Workspace"), not what the profile says."""
+SYNC_WORDS = 8
+"""32-bit words of synchronisation area for every core (page, "Workspace")."""
+CHUNK_FRACTION = 0.05
+"""Share of the input size that the cores' dgamma vectors may take before they are chunked (page, "Chunking")."""
+CHUNK_TOTAL_BYTES = 524288000
+"""500 MiB: smaller inputs are never chunked (page, "Chunking")."""
+
+
+class Problem(NamedTuple):
+    """What the kernel sees: x folded to rows and columns, the dtype code of x, and the determinism switch."""
+
+    rows: int
+    columns: int
+    dtype_code: int
+    deterministic: bool
+
+
+class RowBatches(NamedTuple):
+    """How a core's rows (key 1) or its columns (key 2) pass through the Unified Buffer: ``loop`` times, ``tail`` in a short last one."""
+
+    num: int
+    tail: int
+    loop: int
+
+
+class Chunks(NamedTuple):
+    """Columns of dgamma that are reduced at a time; ``need`` is 1 when that is not all of them."""
+
+    size: int
+    num: int
+    tail: int
+    need: int
+
+
+class Tiling(NamedTuple):
+    """Result of the planner."""
+
+    status: int
+    tiling_key: int
+    block_dim: int
+    schedule_mode: int
+    workspace_bytes: int
+    rows: int
+    columns: int
+    columns_aligned: int
+    average_factor: float
+    dtype_code: int
+    block_factor: int
+    core_tail: int
+    ub_factor: int
+    batches: RowBatches
+    tail_batches: RowBatches
+    fixed_output: int
+    chunks: Chunks
+
+
+def element_bytes(dtype_code: int) -> int:
+    """Bytes of an element of x and dy."""
+    return 4 if dtype_code == FP32 else 2
+
+
+def alignment(dtype_code: int) -> int:
+    """Elements that a row is padded to (page, "col_align")."""
+    return 8 if dtype_code == FP32 else 16
+
+
+def multiply_uint32(a: int, b: int) -> int:
+    """Return the low 32 bits of a product of two unsigned 32-bit numbers, without exceeding 63 bits on the way."""
+    return (a * (b & 0xFFFF) + ((a * (b >> 16) & 0xFFFF) << 16)) & UINT32_MASK
+
+
+def total_input_bytes(rows: int, columns: int, size: int) -> int:
+    """Size of all inputs as the product computes it, in 32 bits: it wraps at 4 GiB (page, "Chunking")."""
+    matrix = multiply_uint32(rows, multiply_uint32(columns, 2 * size))
+    return (matrix + 4 * rows + columns * size) & UINT32_MASK
+
+
+def columns_fit(columns: int, npu_arch: int) -> bool:
+    """Whether the chip takes rows of this width: Ascend 910 chips take multiples of 64 only."""
+    return npu_arch != NPU_ARCH_ATLAS_TRAIN or columns % ASCEND_910_COLUMNS == 0
+
+
+def takes_lanes(columns_aligned: int, npu_arch: int) -> bool:
+    """Whether a row is summed in 64 lane accumulators."""
+    return npu_arch == NPU_ARCH_ATLAS_A2 and columns_aligned <= LANE_COLUMNS
+
+
+def split_batches(total: int, factor: int) -> RowBatches:
+    """Cut rows or columns into batches; all 0 when there are none."""
+    if total == 0:
+        return RowBatches(0, 0, 0)
+    loop = ceil_div(total, factor)
+    return RowBatches(factor, 0 if total % factor == 0 else total - (loop - 1) * factor, loop)
+
+
+def rows_in_ub(columns_aligned: int) -> int:
+    """Rows that pass through the Unified Buffer at a time on key 1, before the core's own row count bounds them."""
+    buffer = SPLIT_N_COLUMNS
+    if columns_aligned <= LANE_COLUMNS:
+        buffer = (ASSUMED_UB_BYTES - 10 * columns_aligned) // (24 * columns_aligned + 268) * columns_aligned
+    return buffer // columns_aligned
+
+
+def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, block_dim: int, npu_arch: int) -> Chunks:
+    """Decide whether the deterministic reduction of dgamma goes in chunks of columns."""
+    whole = Chunks(columns_aligned, 1, 0, 0)
+    if not problem.deterministic or problem.columns <= SPLIT_N_COLUMNS or npu_arch != NPU_ARCH_ATLAS_A2:
+        return whole
+    total = total_input_bytes(problem.rows, problem.columns, element_bytes(problem.dtype_code))
+    enable = math.floor(total * CHUNK_FRACTION)
+    current = multiply_uint32(columns_aligned, 4 * block_dim)
+    if current <= enable or total < CHUNK_TOTAL_BYTES:
+        return whole
+    free = (enable - 4 * block_factor) & UINT32_MASK
+    size = max(align_down(free // (4 * block_dim), PIECE_COLUMNS), PIECE_COLUMNS)
+    num = ceil_div(problem.columns, size)
+    return Chunks(size, num, problem.columns - (num - 1) * size, 1)
+
+
+def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, chunks: Chunks) -> int:
+    """32-bit words of workspace for every core."""
+    if not problem.deterministic:
+        return SYNC_WORDS
+    if chunks.need == 1:
+        return chunks.size + SYNC_WORDS + block_factor
+    return columns_aligned + SYNC_WORDS
+
+
+def failed_tiling() -> Tiling:
+    """The result of a planner that found no tiling."""
+    none = RowBatches(0, 0, 0)
+    # fp32 here too: compiled, both results of the planner have one type.
+    return Tiling(FAILED, 0, 0, -1, 0, 0, 0, 0, float(np.float32(0)), 0, 0, 0, 0, none, none, 0, Chunks(0, 0, 0, 0))
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call; rows and columns are taken modulo 2^32 as the product does.
+
+    Parameters
+    ----------
+    problem
+        What the kernel sees.
+    device
+        The SoC; its Unified Buffer is ignored, as in the product.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and on Ascend 910 chips for columns that are
+        not a multiple of 64.
+    """
+    rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
+    if rows == 0 or columns == 0 or device.vector_cores == 0 or not columns_fit(columns, device.npu_arch):
+        return failed_tiling()
+    seen = Problem(rows, columns, problem.dtype_code, problem.deterministic)
+    columns_aligned = align(columns, alignment(problem.dtype_code)) & UINT32_MASK
+    block_factor = ceil_div(rows, device.vector_cores)
+    block_dim = ceil_div(rows, block_factor)
+    core_tail = 0 if rows % block_factor == 0 else rows - (block_dim - 1) * block_factor
+    if columns <= SPLIT_N_COLUMNS:
+        key = SPLIT_N
+        ub_factor = min(rows_in_ub(columns_aligned), block_factor)
+        batches = split_batches(block_factor, ub_factor)
+        tail_batches = split_batches(core_tail, ub_factor)
+    else:
+        key = SPLIT_D
+        ub_factor = PIECE_COLUMNS
+        batches = split_batches(columns, ub_factor)
+        tail_batches = split_batches(columns if core_tail > 0 else 0, ub_factor)
+    chunks = split_chunks(seen, columns_aligned, block_factor, block_dim, device.npu_arch)
+    return Tiling(
+        SUCCESS,
+        key,
+        block_dim,
+        1,
+        SYSTEM_WORKSPACE_BYTES + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
+        rows,
+        columns,
+        columns_aligned,
+        float(np.float32(1) / np.float32(columns)),
+        problem.dtype_code,
+        block_factor,
+        core_tail,
+        ub_factor,
+        batches,
+        tail_batches,
+        1 if problem.deterministic else 0,
+        chunks,
+    )
+
+
+def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of rows that a core takes."""
+    start = core * tiling.block_factor
+    return start, min(start + tiling.block_factor, tiling.rows)
+
+
+def vendor_fields(tiling: Tiling) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names; fp32 values in the nine digits that identify them."""
+    return {
+        "row": tiling.rows,
+        "col": tiling.columns,
+        "avg_factor": float(f"{tiling.average_factor:.9g}"),
+        "data_type": tiling.dtype_code,
+        "block_factor": tiling.block_factor,
+        "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1,
+        "ub_factor": tiling.ub_factor,
+        "core_calc_num": tiling.block_factor,
+        "core_calc_tail": tiling.core_tail,
+        "block_dim": tiling.block_dim,
+        "ub_calc_num": tiling.batches.num,
+        "ub_calc_tail": tiling.batches.tail,
+        "ub_calc_loop": tiling.batches.loop,
+        "ub_calc_tail_num": tiling.tail_batches.num,
+        "ub_calc_tail_tail": tiling.tail_batches.tail,
+        "ub_calc_tail_loop": tiling.tail_batches.loop,
+        "fixed_output": tiling.fixed_output,
+        "chunk_size": tiling.chunks.size,
+        "chunk_num": tiling.chunks.num,
+        "chunk_tail": tiling.chunks.tail,
+        "need_chunk": tiling.chunks.need,
+    }
+
+
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
+    dtype_code = DTYPE_CODES[inputs["dtype"]]
+    if shape_fault(shapes) is not None:
+        return {"status": "failed"}
+    tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device)
+    if tiling.status != SUCCESS:
+        return {"status": "failed"}
+    return {
+        "status": "success",
+        "block_dim": tiling.block_dim,
+        "tiling_key": tiling.tiling_key,
+        "workspace_bytes": tiling.workspace_bytes,
+        "schedule_mode": tiling.schedule_mode,
+        "tiling": vendor_fields(tiling),
+    }

@@ -1,0 +1,46 @@
+"""What lies in the Unified Buffer of a core that computes RmsNormGrad.
+
+Source: specification page ``rms_norm_grad``, "Unified Buffer of a core".
+"""
+
+from typing import NamedTuple
+
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
+from npu_sim.tiling.integers import align
+from npu_sim.tiling.rms_norm_grad import PIECE_COLUMNS, SPLIT_D, Tiling, alignment, takes_lanes
+
+VECTOR_LANES = 64
+"""fp32 lanes of one vector instruction."""
+BLOCK_BYTES = 32
+"""Bytes of one block, what a core synchronises with."""
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core; 0 for what a path does not have."""
+
+    dy: int
+    x: int
+    dx: int
+    gamma: int
+    dgamma: int
+    rstd: int
+    means: int
+    scratch: int
+    zeros: int
+    synchronisation: int
+
+
+def buffers(tiling: Tiling, npu_arch: int) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core")."""
+    inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
+    synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
+    if tiling.tiling_key == SPLIT_D:
+        piece = 4 * PIECE_COLUMNS
+        return Buffers(2 * piece, 2 * piece, 2 * piece, piece, piece, 128, 2 * 128, 0, piece if inference else 0, synchronisation)
+    rows = 4 * max(tiling.ub_factor * tiling.columns_aligned, VECTOR_LANES * tiling.block_dim)
+    row = 4 * tiling.columns_aligned
+    rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
+    lanes = takes_lanes(tiling.columns_aligned, npu_arch)
+    means = 4 * tiling.ub_factor if lanes else 0
+    scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
+    return Buffers(2 * rows, 2 * rows, 2 * rows, row, row, rstd, means, scratch, row if inference else 0, synchronisation)

@@ -1,0 +1,18 @@
+"""MoeTokenPermuteGrad, slow and obvious: token by token, expert by expert, one NumPy fp32 addition a row."""
+
+import numpy as np
+
+
+def input_grad(grad, indices, top_k):
+    """Sum the live rows of every token in k order, starting from the row of k = 0 or, if that was dropped, from +0."""
+    result = np.empty((len(indices) // top_k, grad.shape[1]), grad.dtype)
+    for token in range(len(result)):
+        total = np.zeros(grad.shape[1], np.float32)
+        for k in range(top_k):
+            row = indices[token * top_k + k]
+            if row >= len(grad):
+                continue
+            values = grad[row].astype(np.float32)
+            total = values if k == 0 else total + values
+        result[token] = total.astype(grad.dtype)
+    return result

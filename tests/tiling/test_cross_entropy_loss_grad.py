@@ -1,0 +1,160 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_sim.cores import Device, load_profile
+from npu_sim.tiling import cross_entropy_loss_grad as ce
+from npu_sim.tiling import plan_kernel
+from tests.golden import tiling_lines
+from tests.numba_twin import compiled
+
+LINES = tiling_lines("cross_entropy_loss_grad")
+
+devices = st.builds(
+    Device,
+    npu_arch=st.just(2201),
+    vector_cores=st.integers(1, 64),
+    cube_cores=st.integers(1, 32),
+    ub_bytes=st.integers(16 * 1024, 512 * 1024),
+    l1_bytes=st.just(524288),
+    l0a_bytes=st.just(65536),
+    l0b_bytes=st.just(65536),
+    l0c_bytes=st.just(131072),
+    system_workspace_bytes=st.just(16777216),
+)
+problems = st.builds(
+    ce.Problem,
+    rows=st.one_of(st.integers(1, 2000), st.integers(1, 2_000_000)),
+    columns=st.one_of(st.integers(1, 300), st.integers(1, 200_000)),
+    dtype_code=st.sampled_from((ce.BF16, ce.FP16, ce.FP32)),
+    weighted=st.booleans(),
+    reduction=st.sampled_from((ce.NONE, ce.MEAN, ce.SUM)),
+)
+
+# Specification page, "The limit": largest N before the wrap, and before alignColLoopNum becomes 0 at C = 32000;
+# 48 cores fp32, 48 cores 16-bit, 40 cores fp32, 40 cores 16-bit.
+LIMITS = {
+    ("none", False): [(448512, 445056), (409728, 405504), (373760, 370880), (341440, 337920)],
+    ("none", True): [(376704, 374016), (348864, 345216), (313920, 311680), (290720, 287680)],
+    ("mean", False): [(448512, 445056), (448512, 443904), (373760, 370880), (373760, 369920)],
+    ("mean", True): [(376704, 373824), (376704, 372864), (313920, 311520), (313920, 310720)],
+    ("sum", False): [(554304, 549888), (554304, 548352), (461920, 458240), (461920, 456960)],
+    ("sum", True): [(448512, 445056), (448512, 443904), (373760, 370880), (373760, 369920)],
+}
+
+
+def test_every_golden_line_is_reproduced():
+    assert len(LINES) == 391
+    for line in LINES:
+        assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"]) == line["expect"], line["inputs"]
+
+
+@pytest.mark.parametrize(("call", "expected"), LIMITS.items(), ids=str)
+def test_the_table_of_the_page(call, expected):
+    reduction, weighted = call
+    found = []
+    for soc in ("Ascend910B1", "Ascend910B4"):
+        device = load_profile("atlas_a2", soc).device
+        for code in (ce.FP32, ce.BF16):
+            problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
+            found.append((ce.largest_rows_before_wrap(problem, device), ce.largest_rows(problem, device)))
+    assert found == expected
+
+
+@given(problems, devices)
+def test_every_row_belongs_to_exactly_one_core(problem, device):
+    tiling = ce.tile(problem, device)
+    ranges = [ce.row_range(tiling, core) for core in range(tiling.block_dim)]
+    assert tiling.block_dim <= device.vector_cores
+    assert ranges[0][0] == 0
+    assert ranges[-1][1] == problem.rows
+    assert all(left[1] == right[0] for left, right in pairwise(ranges))
+    assert all(start < stop for start, stop in ranges)
+
+
+@given(problems, devices)
+def test_pieces_of_a_row_add_up_to_the_row(problem, device):
+    tiling = ce.tile(problem, device)
+    assert tiling.align_columns * tiling.column_loop + tiling.column_tail == problem.columns
+    assert tiling.align_columns % ce.unit_columns(problem.dtype_code) == 0
+    assert tiling.align_columns == 0 or tiling.column_tail < tiling.align_columns
+
+
+@given(problems, devices)
+def test_what_fits_lies_within_the_unified_buffer(problem, device):
+    tiling = ce.tile(problem, device)
+    if ce.fits(problem, device):
+        assert ce.used_bytes(tiling, problem.dtype_code) <= device.ub_bytes
+        assert tiling.align_columns > 0 or problem.columns <= tiling.column_budget
+
+
+@given(problems, devices)
+def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device):
+    tiling = ce.tile(problem, device)
+    used = ce.row_buffer_bytes(tiling.buffers)
+    assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(problem.dtype_code)
+    assert tiling.wraps == (used > device.ub_bytes)
+
+
+@given(problems, devices)
+def test_the_largest_rows_are_the_last_that_fit(problem, device):
+    largest = ce.largest_rows(problem, device)
+    assert largest == 0 or ce.fits(ce.with_rows(problem, largest), device)
+    assert not ce.fits(ce.with_rows(problem, largest + 1), device)
+    assert ce.fits(problem, device) == (problem.rows <= largest)
+
+
+@given(problems, devices)
+def test_the_largest_rows_beside_some_columns(problem, device):
+    largest = ce.largest_rows_with_columns(problem, problem.columns, device)
+    for rows, expected in ((largest, True), (largest + 1, False)):
+        if rows > 0:
+            tiling = ce.tile(ce.with_rows(problem, rows), device)
+            assert (tiling.wraps == 0 and tiling.column_budget >= problem.columns) == expected
+
+
+@given(problems, devices)
+def test_the_largest_short_row(problem, device):
+    largest = ce.largest_short_row(problem, device)
+    assert 0 <= largest < ce.unit_columns(problem.dtype_code)
+    assert largest == 0 or ce.fits(ce.with_columns(problem, largest), device)
+
+
+def test_compiled_functions_agree_with_python():
+    device = load_profile("atlas_a2").device
+    tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(ce.largest_rows)
+    for rows in (1, 47, 48, 49, 199999, 448512, 448513, 10_000_000, 2**40):
+        for columns in (1, 127, 128, 1000, 32000, 2**35):
+            for code in (ce.BF16, ce.FP32):
+                for reduction in (ce.NONE, ce.MEAN, ce.SUM):
+                    problem = ce.Problem(rows, columns, code, rows % 2 == 0, reduction)
+                    assert tile(problem, device) == ce.tile(problem, device)
+                    assert fits(problem, device) == ce.fits(problem, device)
+    assert largest(ce.Problem(1, 32000, ce.FP32, False, ce.MEAN), device) == 445056
+
+
+def test_no_columns_and_no_cores_fail():
+    device = load_profile("atlas_a2").device
+    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device).status == ce.FAILED
+    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0)).status == ce.FAILED
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"target_shape": [7]}, {"weight_shape": [9]}, {"grad_loss_shape": [8]}, {"log_prob_shape": [8, 0]}, {"log_prob_shape": [8]}],
+)
+def test_shapes_that_disagree_fail(changes):
+    inputs = {
+        "grad_loss_shape": [],
+        "log_prob_shape": [8, 10],
+        "target_shape": [8],
+        "weight_shape": [10],
+        "log_prob_dtype": "float32",
+        "reduction": "sum",
+        "ignore_index": -100,
+        "label_smoothing": 0.0,
+    }
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", inputs)["status"] == "success"
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", inputs | changes) == {"status": "failed"}
