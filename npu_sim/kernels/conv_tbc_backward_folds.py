@@ -1,0 +1,88 @@
+"""ConvTbcBackward: in which order the partial sums of gradWeight reach memory.
+
+A core computes one partial sum for every sample (of its share of the time axis): the accumulator starts at 0 and takes
+time ascending. A *contribution* is such a partial sum. Contributions of one core arrive in its program order; where
+several cores share an output, contributions of different cores arrive in any order.
+
+Source: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition to global memory".
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.random_order import RANDOM, SEQUENTIAL, arrivals
+
+Integers = NDArray[np.int64]
+
+SAMPLE, START, STOP = 0, 1, 2
+"""Columns of a list of contributions: the sample and its half-open range of output time."""
+
+
+class Shares(NamedTuple):
+    """How the reduction of every output tile is shared by cores: plain integers out of the plan.
+
+    ``samples`` in groups of ``group_samples``, output time 0..``steps`` in pieces of ``piece_steps``: one core each.
+    """
+
+    samples: int
+    group_samples: int
+    steps: int
+    piece_steps: int
+
+
+class TailTiles(NamedTuple):
+    """Output tiles whose samples are split over cores with private slots ("stream-K"): the tiles from ``first`` on.
+
+    Tiles are ``m_edge`` output channels x ``n_edge`` input channels with all taps; ``m_tiles`` x ``n_tiles`` of them, M
+    running fastest when ``m_fastest``. ``slot_samples`` consecutive samples share a slot; 0 when no tile is split.
+    """
+
+    slot_samples: int
+    first: int
+    m_edge: int
+    n_edge: int
+    m_tiles: int
+    n_tiles: int
+    m_fastest: int
+
+
+NO_TAIL = TailTiles(0, 0, 1, 1, 1, 1, 1)
+
+
+def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[np.bool_]:
+    """Return which (input channel, output channel) pairs lie in tiles with slots; (0, 0) when no tile has any."""
+    if tiles.slot_samples == 0:
+        return np.zeros((0, 0), np.bool_)
+    n, m = np.arange(in_channels)[:, None] // tiles.n_edge, np.arange(out_channels)[None, :] // tiles.m_edge
+    number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
+    mask: NDArray[np.bool_] = number >= tiles.first
+    return mask
+
+
+def contributions_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
+    """Return what each core that shares a tile contributes, in its program order; cores ascending."""
+    cores = []
+    for first in range(0, shares.samples, shares.group_samples):
+        for start in range(0, shares.steps, shares.piece_steps):
+            samples = range(first, min(first + shares.group_samples, shares.samples))
+            cores.append([(sample, start, min(start + shares.piece_steps, shares.steps)) for sample in samples])
+    return cores
+
+
+def arrival(shares: Shares, order: int) -> tuple[Integers, Integers]:
+    """Return the contributions in their order of arrival, and how many each core has.
+
+    ``RANDOM`` draws for every output row, so its contributions come back in the order of the cores.
+    """
+    cores = contributions_by_core(shares)
+    counts = np.array([len(one) for one in cores], np.int64)
+    contributions = np.array([contribution for one in cores for contribution in one], np.int64)
+    fixed = SEQUENTIAL if order == RANDOM else order
+    return contributions[arrivals(counts, fixed, 0, 1)[0]], counts
+
+
+def needs_draw(order: int, counts: Any) -> bool:
+    """Whether rows differ in their order of arrival."""
+    return order == RANDOM and len(counts) > 1

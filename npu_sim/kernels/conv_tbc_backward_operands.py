@@ -1,0 +1,83 @@
+"""ConvTbcBackward: operands of the cube unit, rounded to the compute dtype and packed for the register tile.
+
+Operands are rounded where they are packed, so that no rounded copy of a tensor is ever held.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import prange
+from numpy.typing import NDArray
+
+from npu_sim.dtypes import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
+from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.conv_tbc_backward_folds import SAMPLE, START, STOP, Integers
+from npu_sim.kernels.conv_tbc_backward_tile import Floats
+
+Stored = NDArray[Any]
+"""fp32 as float32, fp16 as int16, bf16 as uint16."""
+
+EXACT = 0
+"""The compute dtype holds every value of the operand."""
+TO_HF32 = 1
+TO_FP16 = 2
+TO_FP16_SATURATED = 3
+"""As TO_FP16, then inf becomes 65504 with its sign and nan becomes 0 (page ``numerics``, "Overflow")."""
+
+FP16_LARGEST = np.float32(65504)
+PIECE = 16
+"""Rows of time a thread packs at a time."""
+
+
+@device_function
+def round_row(source: Stored, target: Floats, rounding: int) -> None:
+    """Write a row of stored values as float32, rounded to the compute dtype."""
+    if rounding == EXACT:
+        for place in range(source.size):
+            target[place] = widen(source[place])
+    elif rounding == TO_HF32:
+        for place in range(source.size):
+            target[place] = fp32_to_hf32(widen(source[place]))
+    elif rounding == TO_FP16:
+        for place in range(source.size):
+            target[place] = fp16_to_fp32(fp32_to_fp16(widen(source[place])))
+    else:
+        for place in range(source.size):
+            value = fp16_to_fp32(fp32_to_fp16(widen(source[place])))
+            value = value if value <= FP16_LARGEST else FP16_LARGEST if value > FP16_LARGEST else np.float32(0)
+            target[place] = value if value >= -FP16_LARGEST else -FP16_LARGEST
+
+
+@device_function
+def clear(values: Floats) -> None:
+    """Set values to +0."""
+    for place in range(values.size):
+        values[place] = np.float32(0)
+
+
+@device_function
+def pack_row(source: Stored, target: Floats, rounding: int) -> None:
+    """Round a row into a longer one and fill up with zeros."""
+    round_row(source, target[: source.size], rounding)
+    clear(target[source.size :])
+
+
+@kernel
+def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
+    """Round the rows of each contribution's sample and lay them out in tiles of ``width`` channels.
+
+    ``values`` is (time, B, C); ``packed`` is (contributions, tiles, rows, stride), whose row 0 is time ``start - shift``.
+    Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
+    """
+    tiles = packed.shape[1]
+    for piece in prange((values.shape[0] + PIECE - 1) // PIECE):
+        row = np.empty(tiles * width, np.float32)
+        for number in range(contributions.shape[0]):
+            first = contributions[number, START] - shift
+            stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, values.shape[0])
+            for time in range(max(first, piece * PIECE), stop):
+                pack_row(values[time, contributions[number, SAMPLE]], row, rounding)
+                for tile in range(tiles):
+                    target, source = packed[number, tile, time - first, :width], row[tile * width : (tile + 1) * width]
+                    for column in range(width):
+                        target[column] = source[column]

@@ -1,0 +1,33 @@
+"""ConvTbcBackward: pieces of work that threads take one after the other.
+
+Which thread takes a piece changes no bit; a thread that the system holds up takes fewer.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from npu_sim.kernels.conv_tbc_backward_folds import Integers
+
+
+def take(queue: Integers) -> int:
+    """Return the number of the next piece and advance ``queue[0]``; safe from any thread."""
+    queue[0] += 1
+    return int(queue[0]) - 1
+
+
+@intrinsic
+def _take(typing_context: Any, queue: Any) -> tuple[Any, Callable[..., Any]]:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        return builder.atomic_rmw("add", data, ir.IntType(64)(1), "monotonic")
+
+    return types.int64(queue), generate
+
+
+@overload(take)
+def _choose_take(queue):  # type: ignore[no-untyped-def]
+    return lambda queue: _take(queue)

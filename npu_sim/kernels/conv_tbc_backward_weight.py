@@ -1,0 +1,227 @@
+"""ConvTbcBackward: gradWeight.
+
+Every contribution (one sample, on one core's share of the time axis) is a sum of its own, as the plan splits it; see
+``conv_tbc_backward_folds`` for the order in which contributions are added. Threads own blocks of the output: which
+block a thread takes changes no bit.
+
+Neighbouring samples lie side by side in a row of time, so operands are packed for a group of contributions at a time:
+a read touches whole rows, and every element is rounded once. Memory beyond inputs and output: the packed group (8 MiB,
+or one sample when that is more; all of it in the random order), one fp32 sum for each weight (three where tiles have
+slots), and in the random order 16 MiB a thread for the contributions of a block.
+"""
+
+import numpy as np
+from numba import get_num_threads, prange
+from numpy.typing import NDArray
+
+from npu_sim.dtypes import narrow
+from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.conv_tbc_backward_blocks import blocking, cut_output
+from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, needs_draw, tail_mask
+from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
+from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribution, add_tile, block_size, place_in_block
+from npu_sim.kernels.conv_tbc_backward_queue import take
+from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
+from npu_sim.kernels.random_order import draw_arrival, seed_words
+
+Flags = NDArray[np.bool_]
+
+GROUP_BYTES = 1 << 23
+"""Packed operands held at a time, when one contribution is not larger by itself."""
+
+PLAIN, MIXED, SLOTS = 0, 1, 2
+"""Whether a block has tiles without slots, both, or only tiles with slots."""
+
+
+@device_function
+def _block(blocks: Integers, number: int) -> Block:
+    line = blocks[number]
+    return Block(line[0], line[1], line[2], line[3], line[4], line[5])
+
+
+@kernel
+def _multiply(
+    x: Floats,
+    grad: Floats,
+    contributions: Integers,
+    blocks: Integers,
+    starts: Integers,
+    kinds: Integers,
+    taps: Taps,
+    slot_ends: Integers,
+    sums: Floats,
+    slots: Floats,
+    slotted: Floats,
+    queue: Integers,
+    threads: int,
+) -> None:
+    """Add the contributions, in the order given, to the sums of every block; tiles with slots also to their slot."""
+    for _ in prange(threads):
+        parts, none = np.empty(np.max(starts[1:] - starts[:-1]), np.float32), np.empty(0, np.float32)
+        number = take(queue)
+        while number < blocks.shape[0]:
+            block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
+            plain = none if kinds[number] == SLOTS else sums[start:stop]
+            slot = none if kinds[number] == PLAIN else slots[start:stop]
+            for at in range(contributions.shape[0]):
+                add_contribution(
+                    x[at].reshape(-1),
+                    x.shape[2],
+                    grad[at].reshape(-1),
+                    grad.shape[2],
+                    contributions[at, START],
+                    contributions[at, STOP],
+                    block,
+                    taps,
+                    parts,
+                    0,
+                    False,
+                    plain,
+                    slot,
+                )
+                if slot.size > 0 and slot_ends[at] != 0:
+                    add_tile(slotted[start:stop], slot)
+                    clear(slot)
+            number = take(queue)
+
+
+@kernel
+def _multiply_random(
+    x: Floats,
+    grad: Floats,
+    contributions: Integers,
+    blocks: Integers,
+    starts: Integers,
+    counts: Integers,
+    taps: Taps,
+    in_channels: int,
+    seed: tuple[int, int],
+    sums: Floats,
+    queue: Integers,
+    threads: int,
+) -> None:
+    """Keep the contributions to a block, then add them row by row in an order drawn for each row."""
+    for _ in prange(threads):
+        parts, none = np.empty(np.max(starts[1:] - starts[:-1]) * contributions.shape[0], np.float32), np.empty(0, np.float32)
+        left, drawn = np.empty(counts.size, np.int64), np.empty(contributions.shape[0], np.int64)
+        number = take(queue)
+        while number < blocks.shape[0]:
+            block, start = _block(blocks, number), starts[number]
+            size = block_size(block)
+            for at in range(contributions.shape[0]):
+                add_contribution(
+                    x[at].reshape(-1),
+                    x.shape[2],
+                    grad[at].reshape(-1),
+                    grad.shape[2],
+                    contributions[at, START],
+                    contributions[at, STOP],
+                    block,
+                    taps,
+                    parts,
+                    at * size,
+                    True,
+                    none,
+                    none,
+                )
+            for tap in range(block.first_tap, block.stop_tap):
+                for in_channel in range(block.first_in, block.stop_in):
+                    draw_arrival(counts, seed, tap * in_channels + in_channel, left, drawn)
+                    for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
+                        place = place_in_block(block, tap, in_channel, first)
+                        target = sums[start + place : start + place + TILE_COLUMNS]
+                        for step in range(drawn.size):
+                            part = drawn[step] * size + place
+                            add_tile(target, parts[part : part + TILE_COLUMNS])
+            number = take(queue)
+
+
+@kernel
+def _store(blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored) -> None:
+    """Round the sums to the dtype of the output; elements in ``tail`` take what their slots gave."""
+    for number in prange(blocks.shape[0]):
+        block, start = _block(blocks, number), starts[number]
+        for tap in range(block.first_tap, block.stop_tap):
+            for in_channel in range(block.first_in, block.stop_in):
+                target = out[tap, in_channel]
+                for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
+                    place = start + place_in_block(block, tap, in_channel, first)
+                    for column in range(min(TILE_COLUMNS, block.stop_out - first)):
+                        in_slots = tail.size > 0 and tail[in_channel, first + column]
+                        target[first + column] = narrow(slotted[place + column] if in_slots else sums[place + column], target)
+
+
+def _kinds(blocks: Integers, tail: Flags) -> Integers:
+    """Return for each block whether it has tiles with slots."""
+    kinds = np.full(len(blocks), PLAIN, np.int64)
+    if tail.size:
+        for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
+            part = tail[first_in:stop_in, first_out:stop_out]
+            kinds[number] = SLOTS if part.all() else MIXED if part.any() else PLAIN
+    return kinds
+
+
+def grad_weight(
+    x: Stored,
+    grad: Stored,
+    pad: int,
+    tap_stride: int,
+    rounding: int,
+    out: Stored,
+    shares: Shares,
+    tail: TailTiles,
+    core_order: int,
+    seed: int,
+) -> None:
+    """Compute gradWeight[k, i, o] = sum over b and t of x[t + k * tap_stride - pad, b, i] * grad[t, b, o].
+
+    Parameters
+    ----------
+    x : (T, B, Cin)
+        Input, C-contiguous, in storage form; no axis is empty.
+    grad : (To, B, Cout)
+        Gradient of the output, C-contiguous.
+    pad, tap_stride : int
+        Zeros at both ends of the time axis; distance of two taps in input.
+    rounding : int
+        How operands are rounded to the compute dtype (codes of ``conv_tbc_backward_operands``).
+    out : (K, Cin, Cout)
+        Result, C-contiguous.
+    shares : Shares
+        How the reduction is shared by cores.
+    tail : TailTiles
+        Tiles summed through private slots; needs ``shares`` with a single core.
+    core_order, seed : int
+        Order in which contributions of different cores arrive.
+    """
+    arrived, counts = arrival(shares, core_order)
+    threads = get_num_threads()
+    drawn = needs_draw(core_order, counts)
+    blocks = cut_output(out.shape, blocking(len(arrived) if drawn else 0), threads)
+    starts = np.concatenate([[0], np.cumsum([block_size(Block(*line)) for line in blocks.tolist()])]).astype(np.int64)
+    mask = tail_mask(tail, out.shape[1], out.shape[2])
+    kinds = _kinds(blocks, mask)
+    sums = np.zeros(starts[-1], np.float32)
+    slots, slotted = (np.zeros(starts[-1] if mask.any() else 0, np.float32) for _ in range(2))
+    slot_ends = np.zeros(len(arrived), np.int64)
+    if tail.slot_samples:
+        slot_ends[tail.slot_samples - 1 :: tail.slot_samples] = 1
+        slot_ends[-1] = 1
+    steps, halo = min(shares.piece_steps, shares.steps), (out.shape[0] - 1) * tap_stride
+    x_shape = (-(-out.shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
+    grad_shape = (-(-out.shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
+    group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * int(np.prod(x_shape) + np.prod(grad_shape))), 1), len(arrived))
+    packed_x, packed_grad = np.empty((group, *x_shape), np.float32), np.empty((group, *grad_shape), np.float32)
+    taps = Taps(pad, tap_stride, x.shape[0])
+    for first in range(0, len(arrived), group):
+        part, queue = arrived[first : first + group], np.zeros(1, np.int64)
+        pack_tiles(x, part, halo, pad, TILE_ROWS, rounding, packed_x)
+        pack_tiles(grad, part, 0, 0, TILE_COLUMNS, rounding, packed_grad)
+        if drawn:
+            _multiply_random(
+                packed_x, packed_grad, part, blocks, starts, counts, taps, out.shape[1], seed_words(seed), sums, queue, threads
+            )
+        else:
+            ends = slot_ends[first : first + group]
+            _multiply(packed_x, packed_grad, part, blocks, starts, kinds, taps, ends, sums, slots, slotted, queue, threads)
+    _store(blocks, starts, sums, slotted, mask, out)

@@ -1,0 +1,128 @@
+"""What the planners of ConvTbcBackward are asked: the sizes of one call, and which path its gradWeight takes.
+
+Pure integer functions, int64-safe; no Numba import, but written so that Numba compiles them as they are.
+Formulas: specification page ``conv_tbc_backward.md`` (called "the page" in these modules).
+"""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from npu_sim.tiling.integers import align, ceil_div
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Device
+
+SUCCESS = 0
+FAILED = 1
+
+CUBE_EDGE = 16
+"""Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube unit")."""
+
+CHANNEL_BLOCK_BYTES = 32
+"""A row of the cube layout: C0 channels fill one 32-byte block (page, "What runs")."""
+
+NPU_ARCH_A2_A3 = 2201
+
+ROUTE_MATMUL = 0
+"""Output length 1, both gradients are plain batched matrix products."""
+ROUTE_PLANNER = 1
+"""The published planner of deterministic gradWeight."""
+ROUTE_GATE_FAILED = 2
+"""Deterministic on A2/A3, but the published planner does not take it: the model, without a split over cores."""
+ROUTE_MODEL = 3
+"""The model: default mode, and deterministic mode on other products."""
+ROUTE_NAMES = ("matmul", "planner", "gate_failed", "model")
+"""Names of the ``ROUTE_*`` codes, in their order, as the golden data has them."""
+
+PUBLISHED_L0_BYTES = 65536
+"""L0A and L0B the published planner counts on: every A2 and A3 SoC has them."""
+PUBLISHED_L0C_BYTES = 131072
+"""L0C the published planner counts on: its first base block, 256 x 128 in fp32, fills it."""
+
+
+class ConvTbcProblem(NamedTuple):
+    """Sizes of one call of ConvTbcBackward, in elements.
+
+    Attributes
+    ----------
+    time, batch, in_channels
+        Shape of input, (T, B, Cin).
+    out_channels
+        Cout, the last axis of self and weight.
+    taps
+        K, the first axis of weight, >= 1.
+    pad
+        Zeros added at both ends of the time axis, >= 0.
+    element_bytes
+        Bytes of the compute dtype after cubeMathType: 2 (fp16, bf16) or 4 (fp32, hf32).
+    """
+
+    time: int
+    batch: int
+    in_channels: int
+    out_channels: int
+    taps: int
+    pad: int
+    element_bytes: int
+
+
+def output_time(problem: ConvTbcProblem) -> int:
+    """To, the time steps of self: T + 2 * pad - K + 1."""
+    return problem.time + 2 * problem.pad - problem.taps + 1
+
+
+def is_plannable(problem: ConvTbcProblem) -> bool:
+    """Whether every axis has at least one element; the contract answers everything else before a planner."""
+    if problem.element_bytes != 2 and problem.element_bytes != 4:
+        return False
+    return (
+        problem.batch > 0
+        and problem.in_channels > 0
+        and problem.out_channels > 0
+        and problem.time > 0
+        and problem.taps > 0
+        and problem.pad >= 0
+        and output_time(problem) > 0
+    )
+
+
+def grad_weight_route(problem: ConvTbcProblem, device: "Device", deterministic: bool) -> int:
+    """Which path gradWeight takes, one of the ``ROUTE_*`` codes.
+
+    Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate).
+    """
+    if device.npu_arch != NPU_ARCH_A2_A3:
+        return ROUTE_MODEL
+    if problem.pad == 0 and problem.taps == problem.time:
+        return ROUTE_MATMUL
+    if not deterministic:
+        return ROUTE_MODEL
+    return ROUTE_PLANNER if published_planner_takes(problem, device) else ROUTE_GATE_FAILED
+
+
+def published_planner_takes(problem: ConvTbcProblem, device: "Device") -> bool:
+    """The gate of the published planner: pad < K, and the smallest operands in L1 fit.
+
+    A user-made chip with less L0A, L0B or L0C than every A2 and A3 SoC has does not pass either: the first
+    base blocks of the published planner would not fit it.
+    """
+    if not is_plannable(problem):
+        return False
+    if device.l0a_bytes < PUBLISHED_L0_BYTES or device.l0b_bytes < PUBLISHED_L0_BYTES:
+        return False
+    if device.l0c_bytes < PUBLISHED_L0C_BYTES:
+        return False
+    return problem.pad < problem.taps and gate_bytes(problem) <= device.l1_bytes
+
+
+def gate_bytes(problem: ConvTbcProblem) -> int:
+    """L1 bytes the gate counts: 16 rows of self plus the x they need (a1 + b1 of the page)."""
+    steps_out = output_time(problem)
+    # k0 is C0, q two blocks of 8 for fp32: k0 * e * q is 32 bytes for 16-bit and 64 for fp32.
+    row_bytes = CHANNEL_BLOCK_BYTES * (1 if problem.element_bytes == 2 else 2)
+    self_bytes = CUBE_EDGE * row_bytes
+    if steps_out >= CUBE_EDGE:
+        x_rows = problem.time * (1 if steps_out % CUBE_EDGE == 0 else 2)
+    else:
+        samples = ceil_div(CUBE_EDGE, steps_out) + (1 if CUBE_EDGE % steps_out != 0 else 0)
+        x_rows = align(samples * problem.time, CUBE_EDGE)
+    return self_bytes + x_rows * row_bytes
