@@ -1,0 +1,36 @@
+"""``npu-sim explain``: why a call is planned the way it is."""
+
+import json
+import sys
+from typing import Any
+
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Soc
+
+REFUSED = 2
+
+
+def explain_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    deterministic: Deterministic = False,
+    limits: LimitsOption = "documented",
+    json_output: Json = False,
+) -> None:
+    """Explain a plan: every condition with its numbers, the nearest change, buffers, limits, workspace and order."""
+    from npu_sim.cli.arguments import typed_specs
+    from npu_sim.explanation import explain
+
+    specs = typed_specs(operator, arguments)
+    explanation = explain(operator, profile=product, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    if json_output:
+        print(json.dumps(explanation.as_dict(), indent=2, ensure_ascii=False))
+    else:
+        from rich.console import Console
+
+        from npu_sim.explanation_text import explanation_view
+
+        Console(highlight=False).print(explanation_view(explanation))
+    if explanation.refusal is not None:
+        sys.exit(REFUSED)

@@ -1,0 +1,71 @@
+"""``npu-sim limits``: how large an argument may be, given the others."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from npu_sim.cli.options import Deterministic, Json, Report
+
+Vary = Annotated[
+    list[str],
+    typer.Option(
+        "--vary",
+        help="Name of the size or number to bound, such as dim; twice for a frontier: the second may list values, num_weights=1,1000.",
+    ),
+]
+Set = Annotated[list[str] | None, typer.Option("--set", help="A size, dtype or switch by its natural name, such as rows=4096; repeatable.")]
+Products = Annotated[str, typer.Option("--products", "--product", help="all, names with commas, or profile files ending in .yaml.")]
+Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; one of every kind when left out.")]
+
+
+def limits_command(
+    operator: str,
+    arguments: dict[str, Any],
+    vary: Vary,
+    set_: Set = None,
+    products: Products = "all",
+    soc: Socs = None,
+    deterministic: Deterministic = False,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Find the smallest and largest legal value of an argument, documented and by the hardware, on every product."""
+    from npu_sim.cli.arguments import typed_specs
+    from npu_sim.limit_search import limits
+
+    natural = named_values(set_ or [])
+    table = limits(
+        operator, vary, product=products, soc=soc, deterministic=deterministic, **{**typed_specs(operator, arguments), **natural}
+    )
+    if report is not None:
+        from npu_sim.files import write_text
+        from npu_sim.reports import render
+        from npu_sim.reports.comparisons import limits_report
+
+        write_text(report, render(limits_report(table)))
+    if json_output:
+        print(json.dumps(table.as_dict(), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    from npu_sim.limit_text import limits_view
+
+    Console(highlight=False).print(limits_view(table))
+
+
+def named_values(texts: list[str]) -> dict[str, str]:
+    """Read ``name=value`` options.
+
+    Raises
+    ------
+    typer.BadParameter
+        When one has another form.
+    """
+    named = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise typer.BadParameter(f"{text!r}: write name=value, such as rows=4096")
+        named[name.strip().replace("-", "_")] = value.strip()
+    return named

@@ -1,0 +1,202 @@
+"""``npu-sim sweep``: plans of millions of calls."""
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from npu_sim.cli.options import Json, Report
+
+if TYPE_CHECKING:
+    from npu_sim.sweeps.summary import SweepSummary
+
+INTERRUPTED = 130
+DIFFERENT = 1
+
+Grid = Annotated[
+    list[str],
+    typer.Option(
+        "--grid",
+        help="name=values, repeatable: values with commas, ranges 1..100, 0..100:+5, 1..4096:*2; with --sample also 1..100000:log. "
+        "What is not named keeps one default value.",
+    ),
+]
+Sample = Annotated[int | None, typer.Option("--sample", help="Draw so many random calls from the grid instead of every combination.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
+Columns = Annotated[str | None, typer.Option("--columns", help="Columns to keep, with commas; all when left out.")]
+Out = Annotated[Path | None, typer.Option("--out", help="A new folder (.npy columns), or a file ending in .csv or .parquet.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted sweep of --out.")]
+EngineOption = Annotated[str, typer.Option("--engine", help="local, or dask: a Dask cluster.")]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", help="Address of a Dask scheduler; without it a cluster of processes is started here.")
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", help="Threads, or worker processes of a cluster started here; all cores when left out.")
+]
+Check = Annotated[int, typer.Option("--check", help="Plan so many random rows again one by one and compare.")]
+
+
+def sweep_epilog(operator: str) -> str:
+    """Return what can vary, and an example that works."""
+    from npu_sim.sweeps.declaration import Number, Word, find_declaration
+
+    declaration = find_declaration(operator)
+    names = []
+    for axis in declaration.all_axes:
+        values = f" ({', '.join(axis.words)})" if isinstance(axis, Word) else "" if isinstance(axis, Number) else " (true, false)"
+        names.append(f"{axis.name}{values}: {axis.help}")
+    numbers = [axis.name for axis in declaration.axes if isinstance(axis, Number) and axis.unit]
+    example = f"npu-sim sweep {operator} --grid {numbers[-1]}=1..100000 --grid {numbers[-2]}=128,512,1024 --grid product=all --out plans"
+    return f"Names: product, soc (all, or names), {'; '.join(names)}. Example: {example}"
+
+
+def sweep_command(
+    operator: str,
+    grid: Grid = [],  # noqa: B006 - read by the command line only
+    sample: Sample = None,
+    seed: Seed = 0,
+    columns: Columns = None,
+    out: Out = None,
+    resume: Resume = False,
+    engine: EngineOption = "local",
+    scheduler: Scheduler = None,
+    threads: Threads = None,
+    check: Check = 0,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
+    from npu_sim.cli.limits import named_values
+    from npu_sim.sweeps.runner import run_sweep
+    from npu_sim.sweeps.summary import SweepSummary
+
+    progress = _Progress()
+    chosen = [name.strip() for name in columns.split(",")] if columns is not None else None
+    started = time.perf_counter()
+    try:
+        with progress:
+            summary, different = run_sweep(
+                operator,
+                named_values(grid),
+                sample=sample,
+                seed=seed,
+                columns=chosen,
+                out=out,
+                resume=resume,
+                engine=engine,
+                scheduler=scheduler,
+                threads=threads,
+                check=check,
+                progress=progress.show,
+            )
+    except KeyboardInterrupt:
+        kept = (
+            f"{progress.done} of {progress.total} rows are in {out}.partial; go on with --resume"
+            if out
+            else "nothing is kept without --out"
+        )
+        print(f"interrupted: {kept}", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    assert isinstance(summary, SweepSummary)
+    seconds = time.perf_counter() - started
+    curves = _write_report(report, summary) if report is not None else None
+    if json_output:
+        data = {
+            **summary.as_dict(),
+            "seconds": seconds,
+            "rows_per_second": summary.rows_now / max(summary.seconds, 1e-9),
+            "out": str(out) if out else None,
+            "checked": check,
+            "different": [one._asdict() for one in different],
+        }
+        if curves is not None:
+            data["curves"] = curves
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        _print_summary(summary, seconds, out, check, different)
+    if different:
+        sys.exit(DIFFERENT)
+
+
+def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
+    """Write the report of a sweep; return the curves in it."""
+    from npu_sim.files import write_text
+    from npu_sim.reports import render
+    from npu_sim.reports.comparisons import sweep_report
+    from npu_sim.reports.sweep_curves import sweep_curves
+
+    curves = sweep_curves(summary.space)
+    write_text(path, render(sweep_report(summary, curves)))
+    return curves
+
+
+class _Progress:
+    """A line with rate and time left while a sweep runs, when someone is looking."""
+
+    def __init__(self) -> None:
+        self.done = self.total = 0
+        self._task: Any = None
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+            parts = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            self._bar = Progress(*parts, console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> "_Progress":
+        self._started, self._first = time.perf_counter(), 0
+        (self._bar or nullcontext()).__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        (self._bar or nullcontext()).__exit__(*error)
+
+    def show(self, done: int, total: int) -> None:
+        if self.total == 0:
+            self._started, self._first = time.perf_counter(), done
+        self.done, self.total = done, total
+        if self._bar is None:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("", total=total, completed=done, rate="")
+        rate = (done - self._first) / max(time.perf_counter() - self._started, 1e-9)
+        self._bar.update(self._task, completed=done, rate=f"{rate / 1e6:.1f} million a second" if done > self._first else "")
+
+
+def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
+    from rich.console import Console
+
+    from npu_sim.sweeps.summary import SHOWN_VALUES
+    from npu_sim.text import lines_table
+
+    data = summary.as_dict()
+    rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
+    lines = [("plans", str(summary.rows), f"{rate:.1f} million a second; {seconds:.1f} s with compilation")]
+    for name, counts in data["counts"].items():
+        shown = sorted(counts.items(), key=lambda item: -item[1])
+        rest = f" and {len(shown) - SHOWN_VALUES} more" if len(shown) > SHOWN_VALUES else ""
+        lines.append((name, ", ".join(f"{value}: {count}" for value, count in shown[:SHOWN_VALUES]) + rest, ""))
+    if "peak_workspace" in data:
+        peak = data["peak_workspace"]
+        lines.append(
+            (
+                "workspace",
+                f"at most {peak['bytes']} bytes ({peak['column']})",
+                ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
+            )
+        )
+    if check:
+        lines.append(
+            ("checked", f"{min(check, summary.rows)} rows one by one", "all equal" if not different else f"{len(different)} values differ")
+        )
+        lines += [
+            ("different", f"row {one.row}: {one.field}", f"swept {one.swept}, planned {one.planned}") for one in different[:SHOWN_VALUES]
+        ]
+    if out is not None:
+        lines.append(("written", str(out), ""))
+    Console(highlight=False).print(lines_table(lines))

@@ -1,0 +1,103 @@
+"""Columns of a sweep's records: the narrowest integer types that hold every value."""
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Device
+from npu_sim.status import INVALID, AclnnError
+from npu_sim.sweeps.space import Space
+
+SLACK = 1024
+"""Room above a declared bound, for alignment and the odd one more."""
+INTEGERS = (np.int8, np.int16, np.int32, np.int64)
+
+
+@dataclass(frozen=True)
+class RecordColumn:
+    """One field of the records.
+
+    Attributes
+    ----------
+    name
+        Name of the field.
+    dtype
+        NumPy type of its values.
+    source
+        What it holds: the text of an expression over ``row``, ``record``, ``profile`` (a position) and ``product``.
+    help
+        What it is.
+    words
+        Meaning of its codes; empty for plain numbers.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    source: str
+    help: str
+    words: tuple[str, ...] = ()
+
+
+def largest_values(space: Space) -> SimpleNamespace:
+    """Return the largest of every axis and device field, and the architectures."""
+    most = {values.axis.name: values.largest for values in space.axes}
+    devices = [profile.device for profile in space.profiles]
+    for name in Device._fields:
+        most[name] = max(getattr(device, name) for device in devices)
+    return SimpleNamespace(**most, npu_archs={device.npu_arch for device in devices})
+
+
+def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple[RecordColumn, ...]:
+    """Return the fields of a sweep's records: product, SoC, the axes that vary, then the plan.
+
+    Parameters
+    ----------
+    space
+        The sweep.
+    wanted
+        Names of the fields to keep; all when None.
+
+    Raises
+    ------
+    AclnnError
+        161002 for an unknown name, or sizes whose products exceed 64 bits.
+    """
+    products = tuple(dict.fromkeys(profile.name for profile in space.profiles))
+    socs = tuple(f"{profile.soc}" for profile in space.profiles)
+    columns = [
+        RecordColumn("product", _narrowest("product", len(products)), "product", "product", products),
+        RecordColumn("soc", _narrowest("soc", len(socs)), "profile", "SoC", socs),
+    ]
+    for values in space.axes:
+        axis = values.axis
+        words = tuple(getattr(axis, "words", ()))
+        columns.append(
+            RecordColumn(axis.name, _narrowest(axis.name, max(values.largest, len(words))), f"row.{axis.name}", axis.help, words)
+        )
+    most = largest_values(space)
+    for column in space.declaration.columns:
+        bound = column.bound(most) if column.bound is not None else None
+        if bound == 0 and not column.words:
+            continue
+        dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
+        columns.append(RecordColumn(column.name, dtype, f"record.{column.path}", column.help, column.words))
+    return tuple(columns) if wanted is None else _chosen(columns, wanted)
+
+
+def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[RecordColumn, ...]:
+    known = {column.name: column for column in columns}
+    for name in wanted:
+        if name not in known:
+            raise AclnnError(INVALID, "columns", f"columns: {name!r} is not a column of this sweep", f"columns: {', '.join(known)}")
+    return tuple(column for name, column in known.items() if name in wanted)
+
+
+def _narrowest(name: str, bound: int) -> np.dtype[Any]:
+    """Return the smallest signed type that holds the bound with some room."""
+    needed = bound if bound <= np.iinfo(np.int8).max else bound + SLACK
+    for integer in INTEGERS:
+        if needed <= np.iinfo(integer).max:
+            return np.dtype(integer)
+    raise AclnnError(INVALID, "grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes")

@@ -1,0 +1,128 @@
+"""Compiling planners: the same function definitions that a single call runs, rebuilt so that Numba can call them.
+
+A planner is plain Python and knows nothing of Numba. Numba compiles a function only when every function it calls is compiled too,
+so each planner is built again from its own code with compiled functions in place of the plain ones it refers to.
+"""
+
+from collections.abc import Callable
+from functools import cache, lru_cache
+from types import FunctionType, ModuleType
+from typing import Any, get_type_hints
+
+import numba
+
+from npu_sim.cores import Device
+from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.declaration import Declaration
+from npu_sim.sweeps.random_draws import logarithmic, mix, scaled
+
+PACKAGE = "npu_sim"
+
+
+@cache
+def compiled(function: Callable[..., Any], inline: bool = True) -> Any:
+    """Return the compiled twin of a planner function.
+
+    With ``inline`` it becomes part of its caller: a tiling is a few dozen numbers, which would otherwise travel through memory. A
+    planner of many functions that call each other from several places compiles in reasonable time only without.
+    """
+    assert isinstance(function, FunctionType)
+    names = set(function.__code__.co_names)
+    scope = {name: _compiled_global(value, names, inline) for name, value in function.__globals__.items() if name in names}
+    twin = FunctionType(function.__code__, {**scope, "__builtins__": __builtins__}, function.__name__, function.__defaults__)
+    twin.__module__ = function.__module__
+    return numba.njit(nogil=True, error_model="numpy", forceinline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
+
+
+def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
+    """Replace a plain function of the package, also inside a module, by its compiled twin."""
+    if isinstance(value, FunctionType) and value.__module__.startswith(PACKAGE):
+        return compiled(value, inline)
+    if isinstance(value, ModuleType) and value.__name__.startswith(PACKAGE):
+        twin = ModuleType(value.__name__)
+        for name in names & vars(value).keys():
+            setattr(twin, name, _compiled_global(getattr(value, name), names, inline))
+        return twin
+    return value
+
+
+@lru_cache(maxsize=32)
+def fill_function(declaration: Declaration, columns: tuple[RecordColumn, ...], sampled: bool) -> Any:
+    """Return the compiled function that fills records, ``fill(out, first, ...)``; see :func:`fill_source`."""
+    scope: dict[str, Any] = {
+        "plan_row": compiled(declaration.plan_row, declaration.inline),
+        "Row": declaration.row,
+        "Device": Device,
+        "Rules": get_type_hints(declaration.rules)["return"],
+        "mix": numba.njit(forceinline=True)(mix),
+        "scaled": numba.njit(forceinline=True)(scaled),
+        "logarithmic": compiled(logarithmic),
+    }
+    exec(fill_source(declaration, columns, sampled), scope)  # our own text: field names of NamedTuples
+    return numba.njit(nogil=True, error_model="numpy")(scope["fill"])
+
+
+def fill_source(declaration: Declaration, columns: tuple[RecordColumn, ...], sampled: bool) -> str:
+    """Write the loop over the rows ``first, first + 1, ...`` of a space, one record each.
+
+    The position along every axis is counted up like an odometer, so that no row costs a division to find its place; in a sample
+    it is drawn from the row's number. ``table`` holds listed codes of all axes, ``offsets`` where those of each axis start (-1 for
+    axes given by start and step); index 0 of ``counts`` is the profile.
+    """
+    axes = range(1, len(declaration.all_axes) + 1)
+    rules = get_type_hints(declaration.rules)["return"]
+    lines = ["def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, products):"]
+    body = [*_draws(axes), *_codes(axes)] if sampled else _codes(axes)
+    lines += [f"    n{axis} = counts[{axis}]" for axis in (0, *axes)]
+    lines += [f"    offset{axis} = offsets[{axis}]" for axis in axes]
+    if not sampled:
+        lines.append("    rest = first")
+        for axis in reversed(axes):
+            lines += [f"    d{axis} = rest % n{axis}", f"    rest = rest // n{axis}"]
+        lines.append("    d0 = rest")
+    lines.append("    for i in range(out.shape[0]):")
+    body += [
+        f"device = Device({_loads('devices', len(Device._fields))})",
+        f"facts = Rules({_loads('rules', len(rules._fields))})",
+        f"row = Row({', '.join(f'c{axis}' for axis in axes)})",
+        "record = plan_row(row, device, facts)",
+        "profile = d0",
+        "product = products[d0]",
+        "target = out[i]",
+        *(f"target.{column.name} = {column.source}" for column in columns),
+    ]
+    lines += ["        " + line for line in body]
+    return "\n".join(lines + ([] if sampled else _advance(len(axes)))) + "\n"
+
+
+def _loads(array: str, count: int) -> str:
+    return ", ".join(f"{array}[d0, {position}]" for position in range(count))
+
+
+def _codes(axes: range) -> list[str]:
+    """Turn positions into codes; a logarithmic axis has drawn its code already."""
+    return [f"c{axis} = table[offset{axis} + d{axis}] if offset{axis} >= 0 else starts[{axis}] + steps[{axis}] * d{axis}" for axis in axes]
+
+
+def _draws(axes: range) -> list[str]:
+    lines = ["d0 = scaled(mix(keys[0], first + i), n0)"]
+    for axis in axes:
+        lines += [
+            f"d{axis} = 0",
+            f"if n{axis} > 1:",
+            f"    draw = mix(keys[{axis}], first + i)",
+            f"    if logs[{axis}]:",
+            f"        d{axis} = logarithmic(draw, starts[{axis}], starts[{axis}] + n{axis} - 1) - starts[{axis}]",
+            "    else:",
+            f"        d{axis} = scaled(draw, n{axis})",
+        ]
+    return lines
+
+
+def _advance(last: int) -> list[str]:
+    """Step to the next combination: the last axis first, carrying to the one before it when it wraps."""
+    lines, indent = [], "        "
+    for axis in range(last, 0, -1):
+        lines += [f"{indent}d{axis} += 1", f"{indent}if d{axis} == n{axis}:", f"{indent}    d{axis} = 0"]
+        indent += "    "
+    return [*lines, f"{indent}d0 += 1"]

@@ -1,0 +1,292 @@
+"""The calls of a sweep: every combination of the given values, or a random sample of them.
+
+A row of a sweep is a number; what call it is follows from the number alone, so any part of a sweep can be computed anywhere and
+in any order with the same result.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from npu_sim import __version__
+from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.status import INVALID, AclnnError
+from npu_sim.sweeps.declaration import Axis, Declaration, Number, Values
+
+MASK = (1 << 64) - 1
+GOLDEN = 0x9E3779B97F4A7C15
+"""Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
+LARGEST_TABLE = 1 << 24
+"""Most values that may be listed for one axis; longer ranges with a constant step are not listed but counted."""
+
+
+@dataclass(frozen=True)
+class AxisValues:
+    """Values of one axis.
+
+    Attributes
+    ----------
+    table
+        Their codes, when listed; otherwise ``start + step * k`` for ``k`` in ``range(count)``.
+    log
+        Draw sizes of every order of magnitude equally often; only for samples.
+    """
+
+    axis: Axis
+    table: tuple[int, ...] = ()
+    start: int = 0
+    step: int = 1
+    count: int = 1
+    log: bool = False
+
+    def at(self, position: int) -> int:
+        """Return the code at a position."""
+        return self.table[position] if self.table else self.start + self.step * position
+
+    @property
+    def largest(self) -> int:
+        """Largest magnitude of a code."""
+        return max(map(abs, self.table)) if self.table else max(abs(self.start), abs(self.at(self.count - 1)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the values as plain data."""
+        if self.table:
+            return {"values": [self.axis.value(code) for code in self.table]}
+        return {"start": self.start, "step": self.step, "count": self.count} | ({"log": True} if self.log else {})
+
+
+@dataclass(frozen=True)
+class Space:
+    """All rows of a sweep.
+
+    Attributes
+    ----------
+    declaration
+        The operator.
+    profiles
+        Product and SoC of every device, slowest axis of all.
+    axes
+        Values of every axis in declared order, the last one varying fastest.
+    sample
+        Number of random rows; None for every combination.
+    seed
+        Seed of the sample.
+    """
+
+    declaration: Declaration
+    profiles: tuple[Profile, ...]
+    axes: tuple[AxisValues, ...]
+    sample: int | None = None
+    seed: int = 0
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Number of values of the profiles and of every axis."""
+        return (len(self.profiles), *(values.count for values in self.axes))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        if self.sample is not None:
+            return self.sample
+        product = 1
+        for count in self.counts:
+            product *= count
+        return product
+
+    @property
+    def keys(self) -> tuple[int, ...]:
+        """One key of the random generator for every count."""
+        return tuple(_mix(self.seed * GOLDEN + (position + 1)) for position in range(len(self.counts)))
+
+    def codes_at(self, row: int) -> tuple[int, ...]:
+        """Return position of the profile and code of every axis of one row, as the compiled engine computes them."""
+        if self.sample is None:
+            digits = []
+            for count in reversed(self.counts):
+                row, digit = divmod(row, count)
+                digits.append(digit)
+            digits.reverse()
+            return (digits[0], *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)))
+        draws = [_mix(key + row * GOLDEN) for key in self.keys]
+        profile = _scaled(draws[0], len(self.profiles))
+        codes = [
+            _logarithmic(draw, v.start, v.at(v.count - 1)) if v.log else v.at(_scaled(draw, v.count))
+            for v, draw in zip(self.axes, draws[1:], strict=True)
+        ]
+        return (profile, *codes)
+
+    def call_at(self, row: int) -> tuple[Profile, Values]:
+        """Return profile and axis values of one row."""
+        profile, *codes = self.codes_at(row)
+        return self.profiles[profile], {values.axis.name: values.axis.value(code) for values, code in zip(self.axes, codes, strict=True)}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the sweep as plain data."""
+        return {
+            "operator": self.declaration.operator,
+            "profiles": [f"{profile.name}/{profile.soc}" for profile in self.profiles],
+            "axes": {values.axis.name: values.as_dict() for values in self.axes},
+            "sample": self.sample,
+            "seed": self.seed if self.sample is not None else None,
+            "rows": self.rows,
+        }
+
+    @property
+    def fingerprint(self) -> str:
+        """Digest of everything that decides the results: two sweeps with the same one give the same rows."""
+        facts = {
+            **self.as_dict(),
+            "version": __version__,
+            "devices": [[*profile.device, *self.declaration.rules(profile)] for profile in self.profiles],
+        }
+        return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _mix(state: int) -> int:
+    """Finish splitmix64: a well-mixed 64-bit number."""
+    state &= MASK
+    state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    state = (state ^ (state >> 27)) * 0x94D049BB133111EB & MASK
+    return state ^ (state >> 31)
+
+
+def _scaled(draw: int, count: int) -> int:
+    """Map a random number to ``range(count)``."""
+    return (draw >> 32) * count >> 32 if count <= 1 << 32 else draw % count
+
+
+def _logarithmic(draw: int, low: int, high: int) -> int:
+    """Map a random number to ``low .. high``: first the number of bits, then a number of that many bits."""
+    bits = low.bit_length() + _scaled(draw, high.bit_length() - low.bit_length() + 1)
+    least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
+    return least + _scaled(_mix(draw + GOLDEN), most - least + 1)
+
+
+def make_space(declaration: Declaration, grid: Mapping[str, Any], sample: int | None = None, seed: int = 0) -> Space:
+    """Build the space of a sweep.
+
+    Parameters
+    ----------
+    declaration
+        The operator.
+    grid
+        Values by axis name: one value, a list, a ``range``, or text such as ``"128,512,1..8,16..4096:*2"``. ``product`` and
+        ``soc`` choose the devices. What is not given keeps its default.
+    sample
+        Number of random rows instead of every combination.
+    seed
+        Seed of the sample.
+
+    Raises
+    ------
+    AclnnError
+        161002 for an unknown name or value.
+    """
+    given = dict(grid)
+    profiles = _profiles(given.pop("product", None), given.pop("soc", None))
+    chosen = {declaration.axis(name).name: (name, values) for name, values in given.items()}
+    if len(chosen) < len(given):
+        raise AclnnError(INVALID, "grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
+    axes = [axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis) for axis in declaration.all_axes]
+    for values in axes:
+        if values.log and sample is None:
+            name = values.axis.name
+            raise AclnnError(INVALID, name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
+    if sample is not None and sample < 0:
+        raise AclnnError(INVALID, "sample", f"sample = {sample} is negative", "sample: the number of random rows")
+    return Space(declaration, profiles, tuple(axes), sample, seed)
+
+
+def _single(axis: Axis) -> AxisValues:
+    return AxisValues(axis, table=(axis.code(axis.default),))
+
+
+def _profiles(products: Any, socs: Any) -> tuple[Profile, ...]:
+    """Choose the devices: ``soc`` is ``all`` or names; a product without a named SoC takes its default."""
+    names = (
+        _items(products) if products is not None else ["atlas_a2"] if socs is None or _items(socs) == ["all"] else list(shipped_products())
+    )
+    if names == ["all"]:
+        names = list(shipped_products())
+    loaded = [load_profile(name) for name in names]
+    if socs is None:
+        return tuple(loaded)
+    wanted = _items(socs)
+    found = [one.with_soc(soc) for one in loaded for soc in one.product.socs if wanted == ["all"] or soc in wanted]
+    missing = [soc for soc in wanted if soc != "all" and all(soc != one.soc for one in found)]
+    if missing:
+        known = [soc for one in loaded for soc in one.product.socs]
+        raise AclnnError(INVALID, "soc", f"soc = {missing[0]!r}: not among the chosen products", f"SoCs: all, {', '.join(known)}")
+    return tuple(found)
+
+
+def _items(given: Any) -> list[Any]:
+    if isinstance(given, str):
+        return [item.strip() for item in given.split(",") if item.strip()]
+    if isinstance(given, np.ndarray):
+        return list(given.tolist())
+    return list(given) if isinstance(given, Sequence | Iterable) and not isinstance(given, Profile) else [given]
+
+
+def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
+    """Read the values of one axis.
+
+    Raises
+    ------
+    AclnnError
+        161002 when there are none, or one is not a value of the axis.
+    """
+    if isinstance(given, range) and isinstance(axis, Number) and given:
+        for end in (given[0], given[-1]):
+            axis.code(end)
+        return AxisValues(axis, start=given[0], step=given.step, count=len(given))
+    items = _items(given)
+    if not items:
+        raise AclnnError(INVALID, name, f"{name}: no values", f"for instance {name}={axis.default}")
+    if isinstance(axis, Number):
+        ranges = [_read_range(axis, name, item) for item in items]
+        if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
+            return ranges[0]
+        codes: list[int] = []
+        for one in ranges:
+            if isinstance(one, AxisValues):
+                if one.log or len(codes) + one.count > LARGEST_TABLE:
+                    raise AclnnError(INVALID, name, f"{name}: {given!r} cannot be listed", "give one range alone, or fewer values")
+                codes.extend(one.at(position) for position in range(one.count))
+            else:
+                codes.extend(one)
+    else:
+        codes = [axis.code(item) for item in items]
+    unique = tuple(dict.fromkeys(codes))
+    return AxisValues(axis, table=unique, count=len(unique))
+
+
+def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
+    """Read ``7``, ``1..8``, ``0..100:+5``, ``1..4096:*2`` or ``1..4096:log``."""
+    if not isinstance(item, str) or ".." not in item:
+        return [axis.code(item)]
+    ends, _, step = item.partition(":")
+    low, _, high = ends.partition("..")
+    first, last = axis.code(low), axis.code(high)
+    form = f"{name}={item}: write first..last, with :+step, :*factor or :log after it"
+    if first > last:
+        raise AclnnError(INVALID, name, f"{name} = {item}: {first} is above {last}", form)
+    if step in ("", "log"):
+        if step and first < 0:
+            raise AclnnError(INVALID, name, f"{name} = {item}: ':log' needs sizes of 0 or more", form)
+        return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
+    amount = int(step[1:]) if step[1:].isdecimal() else 0
+    if step[0] == "+" and amount >= 1:
+        return AxisValues(axis, start=first, step=amount, count=(last - first) // amount + 1)
+    if step[0] == "*" and amount >= 2 and first >= 1:
+        codes = []
+        while first <= last:
+            codes.append(first)
+            first *= amount
+        return codes
+    raise AclnnError(INVALID, name, f"{name} = {item}: {step!r} is not a step", form)

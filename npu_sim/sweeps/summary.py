@@ -1,0 +1,101 @@
+"""What a sweep found, in a few lines: counted chunk by chunk, so that it costs nothing more than the sweep."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.space import Space
+
+COUNTED_WHEN_RUNNING = ("kernel", "tiling_key", "block_dim")
+SHOWN_VALUES = 12
+WIDEST_COUNT = 1 << 20
+"""Ranges of up to this many values are counted in one pass."""
+
+
+@dataclass
+class SweepSummary:
+    """Counts of statuses, and of kernels, keys and cores where the call runs; and the call with the largest workspace.
+
+    ``seconds`` and ``rows_now`` are time and rows of this run, without what an interrupted one did before.
+    """
+
+    space: Space
+    columns: tuple[RecordColumn, ...]
+    rows: int = 0
+    counts: dict[str, Counter[int]] = field(default_factory=dict)
+    peak_bytes: int = -1
+    peak_row: int = -1
+    seconds: float = 0.0
+    rows_now: int = 0
+
+    def add(self, chunk: np.ndarray, first_row: int) -> None:
+        """Count one chunk."""
+        self.rows += len(chunk)
+        self.rows_now += len(chunk)
+        names = chunk.dtype.names or ()
+        running: Any = slice(None)
+        if "status" in names:
+            self._count("status", chunk["status"])
+            good = chunk["status"] == 0
+            running = slice(None) if good.all() else good
+        for name in COUNTED_WHEN_RUNNING:
+            if name in names:
+                self._count(name, chunk[name][running])
+        name = self.workspace_column
+        if name and len(chunk):
+            place = int(np.argmax(chunk[name]))
+            if int(chunk[name][place]) > self.peak_bytes:
+                self.peak_bytes, self.peak_row = int(chunk[name][place]), first_row + place
+
+    @property
+    def workspace_column(self) -> str:
+        """The column that says how much a user allocates; for an operator of one kernel that is the kernel's own workspace."""
+        names = [column.name for column in self.columns]
+        return next((name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), "")
+
+    def _count(self, name: str, values: np.ndarray) -> None:
+        found = self.counts.setdefault(name, Counter())
+        if not len(values):
+            return
+        low, high = int(values.min()), int(values.max())
+        if high - low < WIDEST_COUNT:
+            counts = np.bincount(values.astype(np.int64) - low)
+            found.update({low + int(place): int(counts[place]) for place in np.flatnonzero(counts)})
+        else:
+            unique, counts = np.unique(values, return_counts=True)
+            found.update(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
+
+    def state(self) -> dict[str, Any]:
+        """Return the counts as plain data, from which :meth:`restore` goes on."""
+        counts = {name: sorted(found.items()) for name, found in self.counts.items()}
+        return {"rows": self.rows, "counts": counts, "peak_bytes": self.peak_bytes, "peak_row": self.peak_row}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from the counts of an interrupted sweep."""
+        self.rows, self.peak_bytes, self.peak_row = state["rows"], state["peak_bytes"], state["peak_row"]
+        self.counts = {name: Counter(dict(pairs)) for name, pairs in state["counts"].items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary as plain data."""
+        words = {column.name: column.words for column in self.columns}
+        counted = {
+            name: {words[name][value] if words[name] else str(value): count for value, count in sorted(found.items())}
+            for name, found in self.counts.items()
+        }
+        data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}
+        if self.peak_row >= 0:
+            data["peak_workspace"] = {
+                "column": self.workspace_column,
+                "bytes": self.peak_bytes,
+                "row": self.peak_row,
+                "call": self.peak_call(),
+            }
+        return data
+
+    def peak_call(self) -> dict[str, Any]:
+        """Return the call with the largest workspace."""
+        profile, values = self.space.call_at(self.peak_row)
+        return {"product": profile.name, "soc": profile.soc, **values}

@@ -1,0 +1,42 @@
+import pytest
+
+from npu_sim.cores import load_profile, shipped_products
+
+CALL = ("diff", "embedding_dense_backward", "--grad", "65536x512:fp32", "--indices", "65536:int32", "--num-weights", 32000)
+
+
+def test_every_product_and_soc_is_told_once(cli):
+    data = cli(*CALL, "--json").data
+    told = [(row["product"], soc) for row in data["rows"] for soc in row["socs"]]
+    known = [(name, soc) for name in shipped_products() for soc in load_profile(name).product.socs]
+    assert sorted(told) == sorted(known)
+    outcomes = {row["product"]: row for row in data["rows"]}
+    assert outcomes["atlas_inference"]["error"]["status"] == 161002
+    assert outcomes["atlas_a2"]["tiling_key"] == 100
+    assert outcomes["atlas_train"]["path"] == "atomic rows"
+
+
+def test_only_socs_that_plan_alike_share_a_row(cli):
+    rows = cli(*CALL, "--json", "--products", "atlas_a2").data["rows"]
+    cores = {row["cores_used"]: set(row["socs"]) for row in rows}
+    assert set(cores) == {40, 48}
+    for used, socs in cores.items():
+        assert {load_profile("atlas_a2", soc).device.vector_cores for soc in socs} == {used}
+
+
+def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+    done = cli(*CALL)
+    assert done.code == 0
+    lines = [line for line in done.out.splitlines() if line.strip()]
+    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats"]
+    assert any("refused 161002" in line for line in lines)
+    assert any("timing: grad_weight" in line for line in lines)
+    sentence = "one more column and the path changes on atlas_a2, atlas_a3: dim 513 takes"
+    assert any(line.startswith(sentence) for line in lines[-3:])
+
+
+@pytest.mark.parametrize("switch", [(), ("--deterministic",)])
+def test_switches_reach_every_plan(cli, switch):
+    rows = cli(*CALL, "--json", "--products", "atlas_a2,atlas_train", *switch).data["rows"]
+    assert {row["order"]["grad_weight"] for row in rows} == ({"fixed"} if switch else {"timing"})

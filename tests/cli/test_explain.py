@@ -1,0 +1,54 @@
+import pytest
+
+CALL = ("explain", "embedding_dense_backward", "--grad", "65536x512:bf16", "--indices", "65536:int32", "--num-weights", 32000)
+
+
+def test_every_part_of_the_record_is_told(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    done = cli(*CALL, "--product", "atlas_a2")
+    assert done.code == 0
+    lines = done.out.splitlines()
+    assert lines[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    for title in ("path", "decisions", "nearest changes", "cores", "order"):
+        assert title in lines
+    text = " ".join(done.out.split())
+    assert "dim <= 512" in text
+    assert "dim = 512" in text  # the condition, then its numbers
+    assert "dim 512 -> 513 takes another path: sorted, native 16-bit" in text or "dim 512 -> 513 takes another path" in text
+    assert "Unified Buffer of a core: " in text
+    assert "gradient rows" in text
+    assert "num_weights = 32000 documented any hardware any" in text
+    assert "workspace: " in text
+    assert "grad_weight depends on timing" in text
+    assert "with deterministic computation grad_weight fixed" in text
+
+
+def test_json_says_the_same(cli):
+    data = cli(*CALL, "--json").data
+    assert data["outcome"] == "runs"
+    nearest = data["nearest_changes"][0]
+    assert (nearest["argument"], nearest["now"], nearest["value"], nearest["changes_path"]) == ("dim", 512, 513, True)
+    assert nearest["path"] != data["plan"]["path"]
+    assert {one["name"] for one in data["size_limits"]} == {"rows", "dim", "num_weights"}
+    assert data["with_the_other_determinism"]["deterministic"] is True
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_refusal_is_explained_too(cli, more):
+    words = ("--scale-grad-by-freq", "--product", "atlas_train")
+    call = ("explain", "embedding_dense_backward", "--grad", "64x5000:fp32", "--indices", "64:int32", "--num-weights", 32000, *words)
+    done = cli(*call, *more)
+    assert done.code == 2
+    if more:
+        assert done.data["error"]["status"] == 561002
+        (dim,) = (one for one in done.data["size_limits"] if one["name"] == "dim")
+        assert (dim["documented"]["largest"], dim["hardware"]["largest"]) == (4894, 6714)
+    else:
+        assert "refused, 561002" in done.out
+        assert "documented 0 .. 4894" in " ".join(done.out.split())
+
+
+def test_a_call_that_cannot_be_read_is_an_error(cli):
+    done = cli(*CALL, "--product", "atlas_9")
+    assert done.code == 2
+    assert "atlas_9" in done.err

@@ -1,0 +1,51 @@
+OPERATOR = "embedding_dense_backward"
+
+
+def test_documented_and_hardware_stand_side_by_side(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "160")
+    done = cli("limits", OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--vary", "dim")
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert "product SoC documented hardware" in text
+    assert "Ascend910A, Ascend910ProA, Ascend910PremiumA 0 .. 4894 0 .. 6714" in text
+    assert "36*embeddingDim + 4*countsSize = 180220 must be < 180192 (documented)" in text
+    assert "refused" in text
+    assert "any" in text
+
+
+def test_tensors_and_names_can_be_mixed(cli):
+    fixed = ("--grad", "4x2x7:fp16", "--set", "rows=99", "--set", "indices_dtype=int64", "--scale-grad-by-freq")
+    data = cli("limits", OPERATOR, *fixed, "--vary", "num-weights", "--products", "atlas_train", "--soc", "Ascend910B", "--json").data
+    assert data["fixed"] == {
+        "grad_dtype": "float16",
+        "indices_dtype": "int64",
+        "scale_grad_by_freq": True,
+        "dim": 7,
+        "rows": 99,
+        "padding_idx": -1,
+    }
+    (row,) = data["rows"]
+    assert row["socs"] == ["Ascend910B"]
+    assert row["documented"]["smallest"] == 1
+    largest = row["documented"]["largest"]
+    assert 20 * 7 + 8 * (largest // 30 + largest % 30) < 180192
+
+
+def test_two_names_give_a_frontier(cli):
+    words = ("--vary", "dim", "--vary", "num_weights=1000,2000", "--set", "scale_grad_by_freq=true", "--product", "atlas_train", "--json")
+    data = cli("limits", OPERATOR, *words).data
+    assert (data["vary"], data["along"]) == ("dim", "num_weights")
+    assert [row["at"] for row in data["rows"]] == [1000, 2000, 1000, 2000]
+    text = cli("limits", OPERATOR, *words[:-1]).out
+    assert "legal values of dim along num_weights" in text
+
+
+def test_wrong_names_and_forms_are_refused(cli):
+    for words, code, names in (
+        (("--vary", "width"), 2, "width"),
+        (("--vary", "dim", "--set", "rows"), 2, "name=value"),
+        ((), 2, "vary"),
+    ):
+        done = cli("limits", OPERATOR, *words)
+        assert done.code == code
+        assert names in done.err

@@ -1,0 +1,139 @@
+import json
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.sweeps.store_columns import open_columns
+from tests.sweeps.conftest import FEW
+from tests.sweeps.conftest import GRID as NAMED_GRID
+
+OPERATOR = "embedding_dense_backward"
+GRID = (
+    "--grid",
+    "rows=0..5000:+11",
+    "--grid",
+    "dim=1,64,512,513,30000",
+    "--grid",
+    "num_weights=0,1,1000",
+    "--grid",
+    "grad_dtype=fp32,bf16",
+)
+COLUMNS = ("--columns", "product,rows,dim,num_weights,grad_dtype,status,block_dim,tiling_key,workspace_bytes")
+
+
+def test_a_sweep_says_how_many_of_what(cli):
+    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 50)
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert "plans 13650" in text
+    assert "status 0: 13650" in text
+    assert "checked 50 rows one by one all equal" in text
+
+
+def test_json_and_files_agree_with_the_records(cli, tmp_path):
+    data = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", tmp_path / "plans", "--json").data
+    records = npu_sim.sweep(OPERATOR, NAMED_GRID, columns=FEW)
+    columns = open_columns(tmp_path / "plans")
+    assert all(np.array_equal(columns[name], records[name]) for name in records.dtype.names)
+    assert data["rows"] == len(records)
+    peak = data["peak_workspace"]
+    assert peak["bytes"] == records["workspace_bytes"].max() == records["workspace_bytes"][peak["row"]]
+    assert peak["call"]["rows"] == records["rows"][peak["row"]]
+    keys, counts = np.unique(records["tiling_key"], return_counts=True)
+    assert data["counts"]["tiling_key"] == {str(key): count for key, count in zip(keys, counts, strict=True)}
+    assert data["different"] == []
+
+
+@pytest.mark.parametrize("operator", OPERATOR_NAMES)
+def test_the_help_lists_what_can_vary_and_an_example_that_works(cli, operator, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "1000")
+    from npu_sim.cli.sweep import sweep_epilog
+    from npu_sim.sweeps.declaration import find_declaration
+    from npu_sim.sweeps.runner import prepare
+
+    text = cli("sweep", operator, "--help").out
+    assert sweep_epilog(operator) in text
+    assert all(axis.name in text for axis in find_declaration(operator).all_axes)
+    words = sweep_epilog(operator).split("Example: ")[1].split()
+    assert words[:3] == ["npu-sim", "sweep", operator]
+    grid = dict(word.split("=") for flag, word in pairwise(words) if flag == "--grid")
+    space, _ = prepare(operator, grid, None, 0, None)
+    assert space.rows == 100000 * 3 * 4
+
+
+def test_an_interruption_keeps_what_is_complete_and_goes_on(cli, tmp_path, monkeypatch):
+    from npu_sim.sweeps import store
+
+    target = tmp_path / "plans.csv"
+    append = store.Store.append
+
+    def interrupted(self, chunk, chunks_done, summary):
+        if chunks_done == 3:
+            raise KeyboardInterrupt
+        append(self, chunk, chunks_done, summary)
+
+    monkeypatch.setattr("npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000})
+    monkeypatch.setattr(store.Store, "append", interrupted)
+    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
+    assert done.code == 130
+    assert "2000 of 13650 rows" in done.err
+    assert "--resume" in done.err
+    monkeypatch.setattr(store.Store, "append", append)
+    assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target).code == 2
+    assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target, "--resume").code == 0
+    assert len(target.read_text(encoding="utf-8").splitlines()) == 13651
+
+
+def _defaults():
+    from npu_sim.sweeps.runner import run_sweep
+
+    return dict(run_sweep.__kwdefaults__)
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--grid", "rows"), "name=value"),
+        (("--grid", "widht=3"), "widht"),
+        (("--grid", "rows=9..1"), "9..1"),
+        (("--columns", "none"), "none"),
+        (("--resume",), "resume"),
+        (("--engine", "spark"), "spark"),
+        (("--out", "plans.xlsx"), ".xlsx"),
+    ],
+)
+def test_wrong_words_exit_2_and_are_named(cli, words, name):
+    done = cli("sweep", OPERATOR, *words)
+    assert done.code == 2
+    assert name in done.err
+
+
+def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
+    from npu_sim.sweeps import runner
+    from npu_sim.sweeps.verify import Mismatch
+
+    monkeypatch.setattr(runner, "compare_row", lambda space, columns, row, record: [Mismatch(row, "block_dim", 1, 2)])
+    done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 2)
+    assert done.code == 1
+    assert "swept 1, planned 2" in " ".join(done.out.split())
+
+
+def test_planning_and_limits_do_not_load_numba():
+    script = """
+import json, sys
+import npu_sim
+npu_sim.limits("embedding_dense_backward", "dim", product="atlas_train")
+npu_sim.explain("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
+npu_sim.compare("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
+from npu_sim.preflight import check_line
+check_line('{"op": "embedding_dense_backward", "inputs": {}}')
+import npu_sim.cli.app
+print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name in sys.modules]))
+"""
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert json.loads(done.stdout) == []

@@ -1,0 +1,43 @@
+import warnings
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import AclnnError
+from npu_sim.sweeps.runner import sweep_to
+from tests.sweeps.test_store import content
+
+distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
+
+
+@pytest.fixture(scope="module")
+def address():
+    """A cluster of two processes, shared by the tests of this module."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+            yield cluster.scheduler_address
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_cluster_of_processes_gives_the_same_records(address, small, monkeypatch):
+    operator, grid, options = small
+    monkeypatch.setattr("npu_sim.sweeps.runner.CHUNK_ROWS", 1700)
+    records = npu_sim.sweep(operator, grid, engine="dask", scheduler=address, **options)
+    assert np.array_equal(records, npu_sim.sweep(operator, grid, **options))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
+    operator, grid, options = small
+    local = sweep_to(tmp_path / "local.csv", operator, grid, chunk_rows=1000, **options)
+    spread = sweep_to(tmp_path / "spread.csv", operator, grid, chunk_rows=1000, engine="dask", scheduler=address, **options)
+    assert content(local) == content(spread)
+
+
+def test_a_scheduler_that_does_not_answer_is_named(small, monkeypatch):
+    operator, grid, options = small
+    monkeypatch.setattr("npu_sim.sweeps.dask_engine.CONNECT_SECONDS", 0.2)
+    with pytest.raises(AclnnError, match="does not answer"):
+        npu_sim.sweep(operator, grid, engine="dask", scheduler="tcp://127.0.0.1:1", **options)

@@ -1,0 +1,126 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from npu_sim import AclnnError
+from npu_sim.sweeps.declaration import find_declaration
+from npu_sim.sweeps.space import make_space
+
+EMBEDDING = find_declaration("embedding_dense_backward")
+
+
+def values_of(name, given, **options):
+    space = make_space(EMBEDDING, {name: given}, **options)
+    return [space.call_at(row)[1][name] for row in range(space.rows)]
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("7", [7]),
+        ("3,1,3", [3, 1]),
+        ("1..4", [1, 2, 3, 4]),
+        ("0..10:+4", [0, 4, 8]),
+        ("1..20:*3", [1, 3, 9]),
+        ("5,1..3,10..20:+5", [5, 1, 2, 3, 10, 15, 20]),
+        (range(2, 9, 3), [2, 5, 8]),
+        ([4, 2], [4, 2]),
+        (np.array([4, 2]), [4, 2]),
+        (9, [9]),
+    ],
+)
+def test_numbers_can_be_listed_ranged_and_stepped(text, values):
+    assert values_of("rows", text) == values
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "values"),
+    [
+        ("grad_dtype", "bf16,float16", ["bfloat16", "float16"]),
+        ("scale_grad_by_freq", "true,false", [True, False]),
+        ("scaleGradByFreq", True, None),
+        ("limits", "hardware", ["hardware"]),
+    ],
+)
+def test_words_switches_and_vendor_names(name, given, values):
+    if values is None:
+        assert make_space(EMBEDDING, {name: given}).call_at(0)[1]["scale_grad_by_freq"] is True
+    else:
+        assert values_of(name, given) == values
+
+
+@pytest.mark.parametrize(
+    ("grid", "names"),
+    [
+        ({"rows": "9..1"}, ("9..1", "above")),
+        ({"rows": "1..9:-2"}, ("':-2'"[1:-1], "step")),
+        ({"rows": "0..9:*2"}, ("step",)),
+        ({"rows": "many"}, ("many",)),
+        ({"rows": -1}, ("-1", "0 <= rows")),
+        ({"rows": []}, ("no values",)),
+        ({"rows": "1..9:log"}, ("log", "samples")),
+        ({"dim_": 3}, ("dim_", "dim")),
+        ({"grad_dtype": "int4"}, ("int4", "bfloat16")),
+        ({"deterministic": "perhaps"}, ("perhaps", "true or false")),
+        ({"soc": "Ascend910A"}, None),
+        ({"product": "atlas_a2", "soc": "Ascend910A"}, ("Ascend910A", "Ascend910B1")),
+        ({"product": "atlas_a9"}, ("atlas_a9",)),
+        ({"num_weights": 1, "numWeights": 2}, ("same axis",)),
+    ],
+)
+def test_what_is_wrong_with_a_grid_is_named(grid, names):
+    if names is None:
+        assert make_space(EMBEDDING, grid).profiles[0].name == "atlas_train"
+        return
+    with pytest.raises(AclnnError) as caught:
+        make_space(EMBEDDING, grid)
+    for name in names:
+        assert name.removeprefix(":") in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_a_grid_is_the_product_of_its_axes_the_last_one_fastest():
+    space = make_space(EMBEDDING, {"rows": [1, 2, 3], "dim": [4, 5], "product": "atlas_a2,atlas_train"})
+    expected = list(itertools.product(("atlas_a2", "atlas_train"), (4, 5), (1, 2, 3)))
+    calls = [space.call_at(row) for row in range(space.rows)]
+    assert [(profile.name, values["dim"], values["rows"]) for profile, values in calls] == expected
+
+
+def test_all_socs_of_all_products_can_be_asked_for():
+    profiles = make_space(EMBEDDING, {"product": "all", "soc": "all"}).profiles
+    assert len({(profile.name, profile.soc) for profile in profiles}) == len(profiles) > 10
+
+
+def test_a_sample_stays_in_its_ranges_and_reaches_them():
+    space = make_space(EMBEDDING, {"rows": "3..9", "dim": "1..1000000:log", "grad_dtype": "fp32,bf16"}, sample=3000, seed=5)
+    calls = [space.call_at(row)[1] for row in range(space.rows)]
+    assert {call["rows"] for call in calls} == set(range(3, 10))
+    assert {call["grad_dtype"] for call in calls} == {"float32", "bfloat16"}
+    dims = np.array([call["dim"] for call in calls])
+    assert dims.min() >= 1
+    assert dims.max() <= 1000000
+    decades = np.histogram(np.log10(dims), bins=6, range=(0, 6))[0]
+    assert decades.min() > 3000 / 6 / 2  # every order of magnitude about equally often
+
+
+def test_samples_differ_by_seed_and_only_by_seed():
+    def draw(seed):
+        space = make_space(EMBEDDING, {"rows": "1..1000000"}, sample=50, seed=seed)
+        return [space.codes_at(row) for row in range(50)]
+
+    assert draw(1) == draw(1)
+    assert draw(1) != draw(2)
+
+
+def test_the_fingerprint_follows_whatever_decides_the_results(tmp_path):
+    from npu_sim.cores import config_directory
+
+    one = make_space(EMBEDDING, {"rows": "1..10"}).fingerprint
+    assert one == make_space(EMBEDDING, {"rows": range(1, 11)}).fingerprint
+    assert one != make_space(EMBEDDING, {"rows": "1..11"}).fingerprint
+    assert one != make_space(EMBEDDING, {"rows": "1..10"}, sample=10).fingerprint
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.yaml"
+    assert "ub_reserved_bytes: 256" in text
+    mine.write_text(text.replace("ub_reserved_bytes: 256", "ub_reserved_bytes: 512"), encoding="utf-8")
+    assert one != make_space(EMBEDDING, {"rows": "1..10", "product": [str(mine)]}).fingerprint

@@ -1,0 +1,173 @@
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import AclnnError
+from npu_sim.sweeps.runner import run_sweep, sweep_to
+from npu_sim.sweeps.store_columns import open_columns
+
+CHUNK = 1000
+ENDINGS = ("", ".csv", ".parquet")
+
+
+@pytest.fixture(scope="module")
+def records(small):
+    operator, grid, options = small
+    return npu_sim.sweep(operator, grid, **options)
+
+
+def content(path):
+    """All bytes of an output, file by file."""
+    if path.is_dir():
+        return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+    return {"": path.read_bytes()}
+
+
+def skip_without_pyarrow(ending):
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+
+
+class Died(Exception):  # noqa: N818
+    """Stands for the process being killed."""
+
+
+def die_at(row):
+    def progress(done, total):
+        if done >= row:
+            raise Died
+
+    return progress
+
+
+def test_a_folder_of_columns_is_read_by_numpy(small, records, tmp_path):
+    operator, grid, options = small
+    path = sweep_to(tmp_path / "plans", operator, grid, chunk_rows=CHUNK, **options)
+    columns = open_columns(path)
+    assert list(columns) == list(records.dtype.names)
+    for name, column in columns.items():
+        assert np.array_equal(column, records[name])
+        assert column.dtype == records.dtype[name]
+    described = json.loads((path / "sweep.json").read_text(encoding="utf-8"))
+    assert described["columns"]["grad_dtype"]["words"] == ["float32", "float16", "bfloat16"]
+    assert described["rows"] == len(records)
+
+
+def test_csv_lines_say_what_the_records_say(small, records, tmp_path):
+    operator, grid, options = small
+    path = sweep_to(tmp_path / "plans.csv", operator, grid, chunk_rows=CHUNK, **options)
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert lines[0].split(",") == list(records.dtype.names)
+    assert len(lines) == len(records) + 1
+    words = {name: records.words(name) for name in records.dtype.names}
+    for row in (0, 1, CHUNK - 1, CHUNK, 9000, len(records) - 1):
+        assert lines[row + 1] == ",".join(str(words[name][row]) for name in words)
+
+
+def test_parquet_says_what_the_records_say(small, records, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="the extra 'parquet' is not installed")
+    operator, grid, options = small
+    path = sweep_to(tmp_path / "plans.parquet", operator, grid, chunk_rows=CHUNK, **options)
+    table = parquet.read_table(path)
+    assert table.column_names == list(records.dtype.names)
+    assert table.column("product").to_pylist() == records.words("product").tolist()
+    assert table.column("workspace_bytes").to_numpy().tolist() == records["workspace_bytes"].tolist()
+    assert parquet.ParquetFile(path).num_row_groups == -(-len(records) // CHUNK)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("dies_at", [0, 1, 4 * CHUNK, 13650])
+def test_a_sweep_that_died_ends_with_the_same_bytes(small, tmp_path, ending, dies_at):
+    skip_without_pyarrow(ending)
+    operator, grid, options = small
+    whole = sweep_to(tmp_path / f"whole{ending}", operator, grid, chunk_rows=CHUNK, **options)
+    target = tmp_path / f"died{ending}"
+    with pytest.raises(Died):
+        sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(dies_at), **options)
+    assert not target.exists()
+    partial = tmp_path / f"died{ending}.partial"
+    for file in partial.iterdir() if partial.is_dir() else [partial]:
+        if file.suffix in (".npy", ".csv", ".partial"):
+            with file.open("ab") as torn:
+                torn.write(b"half a chunk that nobody counted")
+    sweep_to(target, operator, grid, chunk_rows=CHUNK, resume=True, **options)
+    assert content(target) == content(whole)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, target.name])
+
+
+SCRIPT = """
+import json, sys
+from npu_sim.sweeps.runner import sweep_to
+sweep_to(sys.argv[1], progress=lambda done, total: print(done, flush=True), **json.loads(sys.argv[2]))
+"""
+
+
+def test_a_process_killed_at_a_random_moment_goes_on(small, tmp_path):
+    operator, _, options = small
+    grid = {"rows": "1..5000", "dim": "1,64,512,513,30000", "num_weights": "0,1,1000", "grad_dtype": "fp32,bf16"}
+    asked = {"operator": operator, "grid": grid, "chunk_rows": 300, **options}
+    whole, target = tmp_path / "whole", tmp_path / "killed"
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT, target, json.dumps(asked)], stdout=subprocess.PIPE, text=True)
+    for _ in range(5):
+        process.stdout.readline()
+    time.sleep(np.random.default_rng().uniform(0, 0.2))
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    assert not target.exists()
+    sweep_to(target, **asked, resume=True)
+    sweep_to(whole, **asked)
+    assert content(target) == content(whole)
+
+
+def test_an_interrupted_sweep_is_not_overwritten_by_accident(small, tmp_path):
+    operator, grid, options = small
+    target = tmp_path / "plans.csv"
+    with pytest.raises(Died):
+        sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(CHUNK), **options)
+    with pytest.raises(AclnnError, match="interrupted sweep lies there"):
+        sweep_to(target, operator, grid, chunk_rows=CHUNK, **options)
+    with pytest.raises(AclnnError, match="another one: its sweep"):
+        sweep_to(target, operator, {**grid, "rows": "1..5"}, chunk_rows=CHUNK, resume=True, **options)
+
+
+def test_resuming_a_finished_sweep_does_it_again(small, tmp_path):
+    operator, grid, options = small
+    target = sweep_to(tmp_path / "plans.csv", operator, grid, chunk_rows=CHUNK, **options)
+    before = content(target)
+    sweep_to(target, operator, grid, chunk_rows=CHUNK, resume=True, **options)
+    assert content(target) == before
+
+
+def test_the_summary_goes_on_too(small, tmp_path):
+    operator, grid, options = small
+    options = {**options, "chunk_rows": CHUNK}
+    whole, _ = run_sweep(operator, grid, **options)
+    with pytest.raises(Died):
+        run_sweep(operator, grid, out=tmp_path / "plans", progress=die_at(5 * CHUNK), **options)
+    resumed, _ = run_sweep(operator, grid, out=tmp_path / "plans", resume=True, **options)
+    assert resumed.as_dict() == whole.as_dict()
+    assert resumed.rows_now == whole.rows - 5 * CHUNK
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("missing/plans", "does not exist"), ("plans.xlsx", "not a format"), ("taken", "no sweep")],
+)
+def test_outputs_that_cannot_be_are_named(small, tmp_path, name, words):
+    operator, grid, options = small
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(AclnnError, match=words):
+        sweep_to(tmp_path / name, operator, grid, **options)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
+
+
+def test_a_folder_that_holds_no_sweep_is_named(tmp_path):
+    with pytest.raises(AclnnError, match="holds no sweep"):
+        open_columns(tmp_path)

@@ -1,0 +1,158 @@
+import pickle
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.sweeps.columns import record_columns
+from npu_sim.sweeps.declaration import find_declaration
+from npu_sim.sweeps.engine import LocalEngine
+from npu_sim.sweeps.space import make_space
+from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
+from tests.sweeps.wide_grids import WIDE_GRIDS
+
+
+def leaves(record, prefix=""):
+    """Paths of all numbers of a nested NamedTuple."""
+    for name, kind in get_type_hints(record).items():
+        yield from leaves(kind, f"{prefix}{name}.") if hasattr(kind, "_fields") else (prefix + name,)
+
+
+@pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
+def test_every_number_of_a_record_is_a_column_or_said_elsewhere(operator):
+    declaration = find_declaration(operator)
+    record = get_type_hints(declaration.plan_row)["return"]
+    assert {column.path for column in declaration.columns} | set(declaration.left_out) == set(leaves(record))
+    assert not {column.path for column in declaration.columns} & set(declaration.left_out)
+
+
+def test_every_operator_is_swept():
+    assert sorted(WIDE_GRIDS) == sorted(OPERATOR_NAMES)
+
+
+@pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
+def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
+    records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], "product": "all", "soc": "all"}, sample=3000, seed=7)
+    assert mismatches(records, sampled_rows(250, len(records), seed=1)) == []
+    assert np.count_nonzero(records["status"] == 0) > 300
+    assert len(np.unique(records["status"])) >= 2
+
+
+@pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
+def test_what_a_call_is_made_of_can_be_read_back(operator):
+    from npu_sim.ops import operator_module
+
+    declaration = find_declaration(operator)
+    space = make_space(declaration, WIDE_GRIDS[operator], sample=200, seed=3)
+    for row in range(space.rows):
+        _, values = space.call_at(row)
+        built = operator_module(operator).Arguments.build(declaration.call(values))
+        read = declaration.read(built)
+        assert read.items() <= values.items() or 0 in values.values()
+
+
+def test_a_grid_counts_up_like_an_odometer(small):
+    operator, grid, _ = small
+    records = npu_sim.sweep(
+        operator, {**grid, "product": "atlas_a2,atlas_train"}, columns=("product", "rows", "dim", "num_weights", "grad_dtype", "status")
+    )
+    for row in sampled_rows(500, len(records)):
+        expected = planned_record(records.space, records.columns, row)
+        assert {name: records[name][row] for name in expected} == expected
+
+
+def test_any_part_of_a_sweep_is_the_same_alone(small):
+    operator, grid, options = small
+    whole = npu_sim.sweep(operator, grid, **options)
+    engine = LocalEngine(whole.space, whole.columns, threads=1)
+    for first, count in ((0, 1), (13, 700), (len(whole) - 5, 5), (4094, 3)):
+        part = np.empty(count, engine.dtype)
+        engine.fill(part, first)
+        assert np.array_equal(part, np.asarray(whole[first : first + count]))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_do_not_matter(small, threads):
+    operator, grid, options = small
+    assert np.array_equal(npu_sim.sweep(operator, grid, threads=threads, **options), npu_sim.sweep(operator, grid, **options))
+
+
+def test_records_are_a_structured_array_that_knows_its_words(small):
+    operator, grid, options = small
+    records = npu_sim.sweep(operator, grid, **options)
+    assert isinstance(records, np.ndarray)
+    assert set(records.dtype.names) == set(options["columns"])
+    assert type(records["block_dim"]) is np.ndarray
+    assert set(records.words("grad_dtype")) == {"float32", "bfloat16"}
+    assert set(records.words("product")) == {"atlas_a2"}
+    assert records[records["rows"] == 11]["dim"].max() == 30000
+    columns = records.as_columns()
+    assert all(column.flags.c_contiguous for column in columns.values())
+    assert np.array_equal(columns["workspace_bytes"], records["workspace_bytes"])
+
+
+def test_columns_are_as_narrow_as_their_bounds():
+    declaration = find_declaration("embedding_dense_backward")
+    narrow = {column.name: column.dtype for column in record_columns(make_space(declaration, {"rows": "1..100"}))}
+    wide = {column.name: column.dtype for column in record_columns(make_space(declaration, {"rows": [1, 2**40]}))}
+    assert narrow["rows"] == np.int8
+    assert wide["rows"] == np.int64
+    assert "older_share" in wide
+    assert "older_share" not in narrow  # EmbeddingDenseGrad cannot run on Atlas A2 with so few rows
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"columns": ("block_dimm",)}, ("block_dimm", "block_dim")),
+        ({"engine": "spark"}, ("spark", "local, dask")),
+        ({"threads": 0}, ("threads",)),
+        ({"sample": -1}, ("sample",)),
+    ],
+)
+def test_wrong_options_are_named(small, options, words):
+    operator, grid, _ = small
+    with pytest.raises(npu_sim.AclnnError) as caught:
+        npu_sim.sweep(operator, grid, **options)
+    for word in words:
+        assert word in f"{caught.value.message} {caught.value.hint}"
+
+
+def test_sizes_beyond_64_bits_are_refused():
+    with pytest.raises(npu_sim.AclnnError, match="beyond 64 bits"):
+        npu_sim.sweep("embedding_dense_backward", {"num_weights": 2**40, "dim": 2**40})
+
+
+def test_spaces_travel_to_other_processes(small):
+    operator, grid, options = small
+    records = npu_sim.sweep(operator, grid, **options)
+    space, columns = pickle.loads(pickle.dumps((records.space, records.columns)))
+    assert space.fingerprint == records.space.fingerprint
+    assert space.declaration is records.space.declaration
+    assert columns == records.columns
+
+
+def test_the_whole_workspace_is_that_of_the_specification_page():
+    """Worked examples of the page ``workspace``: small dim with scale, the document's sample, and the sorted path."""
+    columns = ("rows", "dim", "num_weights", "total_workspace_bytes")
+    call = {"grad_dtype": "fp16", "indices_dtype": "int64", "rows": 1000, "num_weights": 5000}
+    scaled = npu_sim.sweep("embedding_dense_backward", {**call, "dim": 64, "scale_grad_by_freq": True}, columns=columns)
+    wide = npu_sim.sweep("embedding_dense_backward", {**call, "dim": 1024}, columns=columns)
+    sample = npu_sim.sweep("embedding_dense_backward", {"indices_dtype": "int64", "rows": 2, "dim": 3, "num_weights": 4}, columns=columns)
+    assert [one["total_workspace_bytes"].tolist() for one in (scaled, wide, sample)] == [[18338816], [41362944], [16778240]]
+
+
+def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
+    from npu_sim.cores import config_directory
+
+    operator, grid, options = small
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text.replace("name: atlas_a2", "name: mine").replace("ub_bytes: 196608", "ub_bytes: 98304"), encoding="utf-8")
+    records = npu_sim.sweep(operator, {**grid, "product": ["atlas_a2", str(mine)]}, **options)
+    assert mismatches(records, sampled_rows(200, len(records), seed=2)) == []
+    shipped, own = np.split(records, 2)
+    assert set(own.words("product")) == {"mine"}
+    assert not np.array_equal(shipped["workspace_bytes"], own["workspace_bytes"])
