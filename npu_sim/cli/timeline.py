@@ -1,0 +1,147 @@
+"""``npu-sim timeline``: how fast a call could run at best, at the published rates."""
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Report, Soc, Trace
+from npu_sim.status import INVALID, AclnnError
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Profile
+    from npu_sim.plan_model import Plan
+    from npu_sim.timelines.model import Timeline
+
+Socs = Annotated[str | None, typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas.")]
+Vary = Annotated[str | None, typer.Option("--vary", help="Sizes to compare, such as dim=256,512,513.")]
+
+
+class Row(NamedTuple):
+    """One call of a comparison: its timeline, or why there is none."""
+
+    name: str
+    profile: "Profile"
+    plan: "Plan | None" = None
+    timeline: "Timeline | None" = None
+    error: AclnnError | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc}
+        if self.error is not None:
+            return {**head, "outcome": "refused", "error": self.error.as_dict()}
+        return {**head, "outcome": "runs", "timeline": self.timeline.as_dict() if self.timeline else None}
+
+
+def timeline_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    socs: Socs = None,
+    vary: Vary = None,
+    deterministic: Deterministic = False,
+    limits: LimitsOption = "documented",
+    trace: Trace = None,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Show the lower bound of a call at the published rates, and what binds; compare SoCs or sizes."""
+    from npu_sim.cli.arguments import typed_specs
+
+    specs = typed_specs(operator, arguments)
+    calls = list(_calls(operator, specs, vary))
+    profiles = _profiles(product, soc, socs)
+    options = {"deterministic": deterministic, "limits": limits}
+    rows = [_row(operator, name, call, profile, options) for name, call in calls for profile in profiles]
+    if all(row.error for row in rows) and rows[0].error:
+        raise rows[0].error
+    if trace is not None:
+        from npu_sim.timelines.trace import write_trace
+
+        write_trace(trace, [(row.plan, row.profile) for row in rows if row.plan])
+    if report is not None:
+        from npu_sim.files import write_text
+        from npu_sim.reports import render, timeline_report
+
+        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
+    if json_output:
+        print(json.dumps({"label": "lower bound", "timelines": [row.as_dict() for row in rows]}, indent=2, ensure_ascii=False))
+    else:
+        _print(rows)
+
+
+def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (name, arguments) of every call: one, or one for every value that an axis takes."""
+    if vary is None:
+        yield "as given", specs
+        return
+    from npu_sim.sweeps.declaration import find_declaration
+    from npu_sim.varied_calls import fixed_call
+
+    name, _, listed = vary.partition("=")
+    declaration = find_declaration(operator)
+    axis = declaration.axis(name.strip())
+    if axis not in declaration.axes or not listed:
+        hint = f"write AXIS=VALUE,VALUE with one of: {', '.join(one.name for one in declaration.axes)}"
+        raise AclnnError(INVALID, "vary", f"vary = {vary!r} does not say what takes which values", hint)
+    call = fixed_call(declaration, specs)
+    for text in listed.split(","):
+        value = axis.value(axis.code(text.strip()))
+        yield f"{axis.name}={value}", call.arguments({axis.name: value})
+
+
+def _profiles(product: str, soc: str | None, socs: str | None) -> "list[Profile]":
+    from npu_sim.cores import load_profile, profile_of_soc
+
+    chosen = load_profile(product, soc)
+    if socs is None:
+        return [chosen]
+    if socs == "all":
+        return [chosen.with_soc(name) for name in chosen.product.socs]
+    names = [name.strip() for name in socs.split(",")]
+    return [chosen.with_soc(name) if name in chosen.product.socs else profile_of_soc(name) for name in names]
+
+
+def _row(operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any]) -> Row:
+    from npu_sim.ops import plan
+    from npu_sim.timelines import timeline
+
+    try:
+        made = plan(operator, profile=profile, **options, **call)
+    except AclnnError as error:
+        return Row(name, profile, error=error)
+    return Row(name, profile, made, timeline(made, profile))
+
+
+def _print(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from npu_sim.text import lines_table
+    from npu_sim.timelines.text import HEADINGS, NOT_MEASURED, caution_lines, short_us, table_row, timeline_lines
+
+    console = Console(highlight=False)
+    shown = [row.timeline for row in rows if row.timeline]
+    fastest = min(shown, key=lambda one: one.bound_us)
+    if len(rows) == 1:
+        console.print(f"{fastest.title} on {fastest.soc}: at least {short_us(fastest.bound_us)}", style="bold green")
+        console.print()
+        console.print(lines_table(timeline_lines(fastest)))
+        return
+    console.print(f"{fastest.title}: lowest bound {short_us(fastest.bound_us)} on {fastest.soc}", style="bold green")
+    console.print()
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in HEADINGS:
+        table.add_column(heading, no_wrap=heading in ("SoC", "lower bound"), overflow="fold")
+    for row in rows:
+        if row.error:
+            table.add_row(row.name, row.profile.soc, "", f"refused {int(row.error.status)}", "", row.error.message)
+        elif row.timeline:
+            table.add_row(*table_row(row.name, row.timeline))
+    console.print(table)
+    console.print(f"\n{NOT_MEASURED}", style="dim")
+    for label, value, note in dict.fromkeys(line for one in shown for line in caution_lines(one)):
+        console.print(f"{label}: {value} ({note})", style="dim")

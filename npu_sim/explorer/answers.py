@@ -1,0 +1,101 @@
+"""What the page is told: a plan with its pictures, or the refusal as the command line words it."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.explorer.state import Call, State, call_of, flip_key
+from npu_sim.ops import plan
+from npu_sim.ops.base import Result
+from npu_sim.plan_model import Decision, Plan
+from npu_sim.reports.commands import command_line, python_call
+from npu_sim.reports.document import Lines
+from npu_sim.reports.html import block_html, lines_html
+from npu_sim.reports.order import order_strips
+from npu_sim.reports.plans import plan_sections
+from npu_sim.reports.svg import order_strip
+from npu_sim.status import AclnnError, refusal_text
+from npu_sim.text import flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.timelines import timeline
+from npu_sim.timelines.text import timeline_lines
+
+SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Decisions", "Tiling")
+
+
+def refusal(error: AclnnError) -> dict[str, Any]:
+    """Return a refusal as the page shows it."""
+    return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
+
+
+def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
+    """Plan the call of a state.
+
+    Parameters
+    ----------
+    state
+        State of the page.
+    products
+        Products that can be chosen.
+    """
+    start = time.perf_counter()
+    try:
+        call = call_of(state, products)
+    except AclnnError as error:
+        return refusal(error)
+    commands = {
+        "cli": _written(command_line, call),
+        "python": _written(python_call, call),
+        "arguments": {name: value for name, value in call.arguments.items() if isinstance(value, str)},
+    }
+    try:
+        made = plan(call.operator, **call.options)
+    except AclnnError as error:
+        return {**refusal(error), **commands}
+    bound = timeline(made, call.profile)
+    return {
+        "outcome": "runs",
+        "plan": made.as_dict(),
+        "timeline": bound.as_dict(),
+        "headline": plan_headline(made),
+        "lines": lines_html(Lines(tuple(plan_lines(made)))),
+        "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
+        "sections": [
+            {"title": section.title, "html": "".join(block_html(block) for block in section.blocks)}
+            for section in plan_sections(made)
+            if section.title in SECTIONS_SHOWN
+        ],
+        "flips": [flip for decision in made.decisions for flip in _flips(made, decision)],
+        "milliseconds": 1000 * (time.perf_counter() - start),
+        **commands,
+    }
+
+
+def _written(write: Any, call: Call) -> str:
+    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.deterministic, call.limits)
+    return text
+
+
+def _flips(made: Plan, decision: Decision) -> list[dict[str, Any]]:
+    return [
+        {
+            "decision": decision.name,
+            "argument": flip.argument,
+            "value": str(flip.value),
+            "key": flip_key(made.operator, flip.argument),
+            "all": flip_text(decision),
+        }
+        for flip in decision.flips
+    ]
+
+
+def result_answer(result: Result) -> dict[str, Any]:
+    """Return what a run on generated data gave."""
+    strips = order_strips(result)
+    return {
+        "outcome": "ran",
+        **result.as_dict(),
+        "order_strips": strips,
+        "lines": lines_html(Lines(tuple(result_lines(result)))),
+        "pictures": [f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips],
+    }

@@ -1,0 +1,95 @@
+"""The result of a timeline: lower bounds from published rates, never measured times."""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+MICROSECONDS_DIGITS = 6
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class CoreTime(_Frozen):
+    """One core: busy time of every pipe and when it is done, waiting at barriers left out; microseconds, lower bounds."""
+
+    core: int
+    us: float
+    busy_us: dict[str, float]
+
+
+class PhaseTime(_Frozen):
+    """Part of a kernel between two barriers: as long as its slowest core; microseconds, lower bounds."""
+
+    name: str
+    us: float
+    slowest_core: int
+    binding_pipe: str
+
+
+class Timeline(_Frozen):
+    """The lower-bound schedule of one plan on one SoC.
+
+    Attributes
+    ----------
+    label
+        What the times are.
+    operator, title, product, soc, kernel, path
+        As in the plan.
+    clock_mhz, clock
+        The clock that cycles are divided by, and which one it is.
+    bound_us
+        No execution of this plan can be faster, in microseconds.
+    binding_pipe
+        The pipe that works longest on the slowest core.
+    busy_share
+        For every pipe, how much of the bound the slowest core's pipe is busy.
+    copy_share
+        Share of the bound in which the busiest copy pipe of the slowest core is busy.
+    imbalance
+        Time of the slowest core over the mean of the working cores.
+    read_bytes, written_bytes
+        What all cores copy from and to global memory, padded to 32-byte blocks.
+    phases, cores
+        The bound by phase and by core.
+    unknown_rates
+        Instructions without a published rate, counted 0.
+    not_counted
+        Kernels and steps that the bound leaves out.
+    assumptions
+        What the data is taken to be.
+    """
+
+    label: Literal["lower bound"] = "lower bound"
+    operator: str
+    title: str
+    product: str
+    soc: str
+    kernel: str
+    path: str
+    arguments: dict[str, Any]
+    clock_mhz: float
+    clock: Literal["vector clock", "core clock"]
+    bound_us: float
+    binding_pipe: str
+    busy_share: dict[str, float]
+    copy_share: float
+    imbalance: float
+    read_bytes: int
+    written_bytes: int
+    phases: tuple[PhaseTime, ...] = ()
+    cores: tuple[CoreTime, ...] = ()
+    unknown_rates: tuple[str, ...] = ()
+    not_counted: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = Field(default=())
+
+    def as_dict(self) -> Mapping[str, Any]:
+        """Return the timeline as plain data, the form ``--json`` prints."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        from npu_sim.timelines.text import timeline_text
+
+        return timeline_text((self,))

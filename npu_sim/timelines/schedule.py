@@ -1,0 +1,209 @@
+"""The earliest times at which tiles can start and end on the pipes of a core.
+
+Every time is the maximum of earlier times plus a duration, so a tile is a matrix over (max, +), a loop is a power of the matrix
+of its body, and a million equal tiles cost twenty products. Nothing is approximated.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.timelines.program import Hold, Loop, Node, Phase, Tile, tiles
+from npu_sim.timelines.rates import known_cycles
+
+NEVER = -np.inf
+"""The zero of (max, +): no constraint."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One event of every pipe: a tile, or a run of tiles drawn as one.
+
+    Attributes
+    ----------
+    name
+        Ranges of the tile or of the run.
+    nodes
+        What it stands for.
+    tiles
+        How many tiles.
+    start, busy
+        For every pipe, when it starts and how long it works, in cycles; busy 0 where it has nothing to do.
+    """
+
+    name: str
+    nodes: tuple[Node, ...]
+    tiles: int
+    start: tuple[float, ...]
+    busy: tuple[float, ...]
+
+
+@dataclass
+class Scheduler:
+    """Times of the nodes of one phase on one profile; equal nodes are timed once."""
+
+    phase: Phase
+    profile: Profile
+    _matrices: dict[Node, np.ndarray] = field(default_factory=dict)
+    _costs: dict[Tile, tuple[float, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def size(self) -> int:
+        """Times that the future depends on: the last end of every pipe, and the last releases of every buffer."""
+        return len(self.phase.pipes) + sum(hold.count for hold in self.phase.holds)
+
+    def initial(self) -> np.ndarray:
+        """Return the state in which everything is free at time 0."""
+        return np.zeros(self.size)
+
+    def finish(self, nodes: tuple[Node, ...]) -> float:
+        """Return when the last pipe of a core ends that starts at 0."""
+        state = self.initial()
+        for node in nodes:
+            state = self.advance(state, node)
+        return float(state[: len(self.phase.pipes)].max())
+
+    def busy(self, nodes: tuple[Node, ...]) -> np.ndarray:
+        """Return how long every pipe works on nodes, in cycles."""
+        total = np.zeros(len(self.phase.pipes))
+        for node in nodes:
+            total += self.cost(node) if isinstance(node, Tile) else node.count * self.busy(node.body)
+        return total
+
+    def cost(self, tile: Tile) -> tuple[float, ...]:
+        """Return the cycles of a tile on every pipe."""
+        if tile not in self._costs:
+            self._costs[tile] = tuple(known_cycles(works, self.profile) for works in tile.work)
+        return self._costs[tile]
+
+    def advance(self, state: np.ndarray, node: Node) -> np.ndarray:
+        """Return the state after a node."""
+        after: np.ndarray = (self.matrix(node) + state).max(axis=1)
+        return after
+
+    def matrix(self, node: Node) -> np.ndarray:
+        """Return the (max, +) matrix of a node."""
+        if node not in self._matrices:
+            self._matrices[node] = self._tile_matrix(node) if isinstance(node, Tile) else self._loop_matrix(node)
+        return self._matrices[node]
+
+    def _loop_matrix(self, loop: Loop) -> np.ndarray:
+        body = _identity(self.size)
+        for node in loop.body:
+            body = _product(self.matrix(node), body)
+        return _power(body, loop.count)
+
+    def _tile_matrix(self, tile: Tile) -> np.ndarray:
+        """Build the matrix of a tile row by row: a row holds what the new time is the maximum of."""
+        pipes, cost = len(self.phase.pipes), self.cost(tile)
+        old = _identity(self.size)
+        new = old.copy()
+        before = None
+        for pipe in range(pipes):
+            if not tile.work[pipe]:
+                continue
+            start = old[pipe]  # a pipe works in order
+            if before is not None:
+                start = np.maximum(start, new[before])  # and waits for the tile's data
+            elif pipe:
+                start = np.maximum(start, old[pipe - 1])
+            for hold, first in self._holds(tile):
+                if hold.filled_by == pipe:
+                    start = np.maximum(start, old[first + hold.count - 1])  # and for a free buffer
+            new[pipe] = start + cost[pipe]
+            before = pipe
+        for hold, first in self._holds(tile):
+            new[first + 1 : first + hold.count] = old[first : first + hold.count - 1]
+            new[first] = new[hold.freed_by]
+        return new
+
+    def _holds(self, tile: Tile) -> Iterator[tuple[Hold, int]]:
+        first = len(self.phase.pipes)
+        for hold in self.phase.holds:
+            if tile.work[hold.filled_by] and tile.work[hold.freed_by]:
+                yield hold, first
+            first += hold.count
+
+    def pieces(self, nodes: tuple[Node, ...], most: int) -> Iterator[Piece]:
+        """Yield the events of a core in order, at most about ``most`` for every pipe: the first tiles, runs, and the last."""
+        state = self.initial()
+        for name, part in _outline(nodes, most, ""):
+            yield self._piece(name, part, state)
+            for node in part:
+                state = self.advance(state, node)
+
+    def _piece(self, name: str, part: tuple[Node, ...], state: np.ndarray) -> Piece:
+        pipes = len(self.phase.pipes)
+        first = _first_tile(part)
+        ends, cost = self.advance(state, first), self.cost(first)
+        start = tuple(float(ends[pipe] - cost[pipe]) if first.work[pipe] else float(state[pipe]) for pipe in range(pipes))
+        return Piece(name, part, tiles(part), start, tuple(float(busy) for busy in self.busy(part)))
+
+
+def _first_tile(nodes: tuple[Node, ...]) -> Tile:
+    node = nodes[0]
+    while isinstance(node, Loop):
+        node = node.body[0]
+    return node
+
+
+def _identity(size: int) -> np.ndarray:
+    matrix = np.full((size, size), NEVER)
+    np.fill_diagonal(matrix, 0.0)
+    return matrix
+
+
+def _product(later: np.ndarray, earlier: np.ndarray) -> np.ndarray:
+    product: np.ndarray = (later[:, :, None] + earlier[None, :, :]).max(axis=1)
+    return product
+
+
+def _power(matrix: np.ndarray, exponent: int) -> np.ndarray:
+    result = _identity(len(matrix))
+    while exponent:
+        if exponent & 1:
+            result = _product(matrix, result)
+        matrix = _product(matrix, matrix)
+        exponent >>= 1
+    return result
+
+
+def _outline(nodes: tuple[Node, ...], most: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    """Yield (name, nodes of one event); a loop too long keeps its first and last iterations and merges those between."""
+    share = max(most // max(len(nodes), 1), 1)
+    for node in nodes:
+        if isinstance(node, Tile):
+            yield f"{prefix}{node.note and ' ' + node.note}".strip() or "tile", (node,)
+        elif tiles((node,)) <= share:
+            for iteration in range(node.count):
+                yield from _outline(node.body, share, _extend(prefix, node, iteration, iteration + 1))
+        else:
+            yield from _outline_long(node, share, prefix)
+
+
+def _outline_long(loop: Loop, share: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    if share < 3:  # no room for a first, a run and a last
+        yield _extend(prefix, loop, 0, loop.count) or "tiles", (loop,)
+        return
+    if loop.count <= share:
+        for iteration in range(loop.count):
+            yield from _outline(loop.body, share // loop.count, _extend(prefix, loop, iteration, iteration + 1))
+        return
+    shown = max(share // (2 * tiles(loop.body)), 1)
+    each = share // (2 * shown)
+    for iteration in range(shown):
+        yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
+    merged = Loop(loop.body, loop.count - 2 * shown, loop.axis, loop.step, loop.start + shown * loop.step)
+    yield _extend(prefix, loop, shown, loop.count - shown) or "tiles", (merged,)
+    for iteration in range(loop.count - shown, loop.count):
+        yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
+
+
+def _extend(prefix: str, loop: Loop, first: int, stop: int) -> str:
+    if not loop.axis:
+        return prefix
+    low, high = loop.start + first * loop.step, loop.start + stop * loop.step
+    return f"{prefix}{prefix and ', '}{loop.axis} {low}..{high}"

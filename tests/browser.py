@@ -1,0 +1,86 @@
+"""A headless Chromium for the pages: Debian's packages chromium and chromium-driver."""
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1400,1800",
+)
+LOCAL_HOSTS = ("127.0.0.1", "")
+"""What a page may talk to: the explorer, and files or data without a host."""
+
+
+@dataclass
+class Browser:
+    """A Chromium and what happened in it since :meth:`open`."""
+
+    driver: object
+
+    def open(self, address, dark=False):
+        """Open a page afresh, in light or dark, with empty logs."""
+        self.driver.get("about:blank")
+        self.logs()
+        theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
+        self.driver.get(address)
+
+    def logs(self):
+        """Return (console messages, addresses asked for) since the last call."""
+        console = [entry["message"] for entry in self.driver.get_log("browser")]
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        return console, asked
+
+    def assert_quiet_and_local(self):
+        """Check that nothing was complained about and that no request left the machine."""
+        console, asked = self.logs()
+        assert console == []
+        assert asked
+        assert [url for url in asked if (urlsplit(url).hostname or "") not in LOCAL_HOSTS] == []
+
+    def title_under_the_pointer(self, selector):
+        """Return what resting the pointer on the middle of a shape shows."""
+        script = """
+            const shape = document.querySelector(arguments[0]);
+            shape.scrollIntoView({block: "center"});
+            const box = shape.getBoundingClientRect();
+            const hit = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+            const title = hit && hit.querySelector(":scope > title");
+            return title ? title.textContent : null;
+        """
+        return self.driver.execute_script(script, selector)
+
+    def background(self):
+        """Return the colour of the page."""
+        return self.driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory):
+    """A Chromium for the whole session; the test is skipped where there is none."""
+    webdriver = pytest.importorskip("selenium.webdriver")
+    program, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if program is None or chromedriver is None:
+        pytest.skip("needs chromium and chromedriver (Debian packages chromium, chromium-driver)")
+    options = webdriver.ChromeOptions()
+    options.binary_location = program
+    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(Path(chromedriver))))
+    driver.set_page_load_timeout(30)
+    yield Browser(driver)
+    driver.quit()

@@ -1,0 +1,178 @@
+import http.client
+import json
+import shlex
+import threading
+import time
+from urllib.parse import urlencode
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import load_profile, shipped_products
+from npu_sim.explorer import Explorer
+from npu_sim.explorer.jobs import require_runnable
+from npu_sim.ops import operator_module
+from npu_sim.registry import OPERATOR_NAMES
+from tests.cli import runner
+
+STATE = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "65536", "dim": "512", "num_weights": "32000"}
+
+
+@pytest.fixture(scope="module")
+def explorer():
+    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
+    thread = threading.Thread(target=explorer.server.serve_forever, daemon=True)
+    thread.start()
+    yield explorer
+    explorer.server.shutdown()
+    explorer.server.server_close()
+
+
+@pytest.fixture
+def ask(explorer):
+    def ask(path, method="GET", body=None, **headers):
+        connection = http.client.HTTPConnection("127.0.0.1", explorer.server.server_address[1], timeout=60)
+        connection.request(method, path, body, headers)
+        reply = connection.getresponse()
+        content = reply.read()
+        connection.close()
+        return reply, content
+
+    return ask
+
+
+@pytest.fixture
+def planned(ask):
+    return lambda **state: json.loads(ask("/api/plan?" + urlencode(STATE | state))[1])
+
+
+def test_it_listens_on_the_loopback_address_only(explorer):
+    assert explorer.server.server_address[0] == "127.0.0.1"
+
+
+def test_a_state_gives_the_plan_of_the_python_call(planned):
+    call = npu_sim.plan("embedding_dense_backward", grad="65536x512:fp32", indices="65536:int32", num_weights=32000)
+    answer = planned()
+    assert answer["plan"] == json.loads(json.dumps(call.as_dict()))
+    assert answer["headline"] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    assert {section["title"] for section in answer["sections"]} >= {"Cores", "On-chip memory of one core", "Workspace in global memory"}
+
+
+def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
+    plan = planned(soc="Ascend910B4", deterministic="true", scale_grad_by_freq="true", grad="64x1024x600:bf16:strided")["plan"]
+    assert (plan["soc"], plan["deterministic"], plan["tiling_key"]) == ("Ascend910B4", True, 11)
+    assert plan["arguments"]["grad"] == "64x1024x600:bf16:strided"
+
+
+def test_flips_name_the_field_that_applies_them(planned):
+    flips = {(flip["argument"], flip["value"]): flip["key"] for flip in planned()["flips"]}
+    assert flips["dim", "513"] == "dim"
+    assert flips["numWeights", "16777217"] == "num_weights"
+    assert flips["deterministic", "true"] == "deterministic"
+    for (_, value), key in flips.items():
+        assert planned(**{key: value})["plan"]["path"] != planned()["plan"]["path"]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ({"product": "atlas_inference"}, ("--product", "atlas_inference")),
+        ({"grad": "65536x512"}, ("--grad", "65536x512")),
+        ({"indices": "5:int32"}, ("--indices", "5:int32")),
+        ({"soc": "Ascend910B9"}, ("--soc", "Ascend910B9")),
+        ({"limits": "none"}, ("--limits", "none")),
+        ({"padding_idx": "99999999999999999999"}, ("--padding-idx", "99999999999999999999")),
+    ],
+)
+def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, state, words):
+    given = {"--grad": "65536x512:fp32", "--indices": "65536:int32", "--num-weights": "32000"} | {words[0]: words[1]}
+    refused = runner.npu_sim(capsys, monkeypatch, "plan", "embedding_dense_backward", *(word for pair in given.items() for word in pair))
+    assert refused.code == 2
+    answer = planned(**state)
+    assert answer["outcome"] == "refused"
+    assert answer["text"].strip() == refused.err.strip()
+
+
+@pytest.mark.parametrize(
+    "state", [{"dim": "x"}, {"rows": "-3"}, {"grad_dtype": "fp33"}, {"deterministic": "maybe"}, {"operator": "none"}, {"product": "b"}]
+)
+def test_what_is_no_value_is_refused_with_what_would_be(planned, state):
+    answer = planned(**state)
+    assert answer["outcome"] == "refused"
+    assert answer["error"]["hint"]
+
+
+@pytest.mark.parametrize("operator", OPERATOR_NAMES)
+def test_every_operator_opens_with_a_plan_that_its_command_repeats(ask, capsys, monkeypatch, operator):
+    entry = next(one for one in json.loads(ask("/api/catalog")[1])["operators"] if one["name"] == operator)
+    state = {one["name"]: one["default"] for one in (*entry["axes"], *entry["attributes"])}
+    answer = json.loads(ask("/api/plan?" + urlencode({**state, "operator": operator, "product": "atlas_a2"}))[1])
+    assert answer["outcome"] == "runs", answer
+    assert answer["timeline"]["bound_us"] > 0
+    done = runner.npu_sim(capsys, monkeypatch, *shlex.split(answer["cli"])[1:], "--json")
+    assert done.data["plan"] == answer["plan"]
+
+
+@pytest.mark.parametrize("headers", [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}])
+def test_pages_of_other_origins_are_turned_away(ask, headers):
+    assert ask("/api/catalog", **headers)[0].status == 403
+    assert ask("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[0].status == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "headers", "status"),
+    [
+        ("/../status.py", "GET", {}, 404),
+        ("/page/explore.js", "GET", {}, 404),
+        ("/api/run", "POST", {"Content-Type": "text/plain"}, 404),
+        ("/api/plan", "POST", {"Content-Type": "application/json"}, 404),
+    ],
+)
+def test_nothing_else_is_served(ask, path, method, headers, status):
+    assert ask(path, method, "{}" if method == "POST" else None, **headers)[0].status == status
+
+
+@pytest.mark.parametrize("body", ["", "[1]", "{"])
+def test_a_malformed_run_is_refused(ask, body):
+    assert ask("/api/run", "POST", body, **{"Content-Type": "application/json"})[0].status == 400
+
+
+def test_the_page_may_load_only_from_its_server(ask):
+    reply, content = ask("/")
+    assert "default-src 'none'" in reply.headers["Content-Security-Policy"]
+    assert b"http" not in content
+
+
+def finished(ask, state):
+    _, content = ask("/api/run", "POST", json.dumps(STATE | state), **{"Content-Type": "application/json"})
+    number = json.loads(content)["number"]
+    for _ in range(600):
+        job = json.loads(ask(f"/api/run?number={number}")[1])
+        if job["stage"] == "done":
+            return job["answer"]
+        time.sleep(0.1)
+    raise AssertionError(f"run {number} does not end: {job}")
+
+
+def test_a_run_on_generated_data_ends_with_its_order_strip(ask):
+    answer = finished(ask, {"rows": "2000", "dim": "16", "num_weights": "300"})
+    assert answer["outcome"] == "ran", answer
+    assert answer["outputs"] == {"grad_weight": {"shape": [300, 16], "dtype": "float32"}}
+    strip = answer["order_strips"][0]
+    assert sum(one["order_dependent"] for one in strip["bins"]) == answer["order_dependent"]["grad_weight"]["order_dependent"] > 0
+
+
+def test_a_refused_run_says_why(ask):
+    assert "161002" in finished(ask, {"product": "atlas_inference"})["text"]
+
+
+def test_an_unknown_run_is_no_error(ask):
+    assert json.loads(ask("/api/run?number=99")[1])["answer"]["outcome"] == "failed"
+
+
+def test_tensors_too_large_for_a_page_are_refused_before_they_are_made():
+    arguments = operator_module("embedding_dense_backward").Arguments.build(
+        {"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3}
+    )
+    with pytest.raises(npu_sim.AclnnError, match="more than the"):
+        require_runnable(arguments)

@@ -1,0 +1,45 @@
+import pytest
+
+from npu_sim.cores import load_profile
+from npu_sim.timelines.program import Copy, Instruction, Multiply
+from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
+
+A2 = load_profile("atlas_a2")
+
+
+@pytest.mark.parametrize(
+    ("work", "expected"),
+    [
+        (Copy(32, 8), 1),
+        (Copy(33, 8), 2),  # whole blocks of 32 bytes
+        (Copy(33, 8, times=5), 10),
+        (Copy(1024, 256, rate="l1_to_l0a_bytes_per_cycle"), 2),
+        (Instruction("add_sub_mul_max_min", "float32", 1), 1),  # one repeat of 64 lanes
+        (Instruction("add_sub_mul_max_min", "float32", 65), 2),
+        (Instruction("add_sub_mul_max_min", "float16", 128, times=3), 3),
+        (Instruction("exp_ln_sqrt_div", "float32", 100), 4),  # two repeats, 32 lanes a cycle
+        (Instruction("reduce_repeat", "float32", 64), 8),  # 64 / 9.142857 is a little above seven
+        (Instruction("sort_and_merge", "float32", 64), None),
+        (Multiply("float16", 16, 16, 16), 1),
+        (Multiply("bfloat16", 17, 16, 1), 2),
+        (Multiply("float32", 16, 16, 5), 2),  # k in blocks of 8, 4 a cycle
+        (Multiply("hf32", 32, 32, 32), 16),
+        (Multiply("int8", 16, 16, 16), None),
+    ],
+)
+def test_cycles_at_the_published_rates(work, expected):
+    assert cycles(work, A2) == expected
+
+
+def test_other_series_have_no_published_instruction_rates_but_copies():
+    train = load_profile("atlas_train")
+    assert cycles(Instruction("add_sub_mul_max_min", "float32", 64), train) is None
+    assert cycles(Multiply("float16", 16, 16, 16), train) is None
+    assert cycles(Copy(64, 16), train) == 2
+    assert cycles(Copy(64, 16), load_profile("atlas_inference")) == 64 / 17
+
+
+def test_names_and_bytes():
+    assert rate_name(Instruction("sort_and_merge", "float32", 1)) == "sort_and_merge float32"
+    assert copied_bytes(Copy(33, 8, times=2)) == 128
+    assert copied_bytes(Instruction("sort_and_merge", "float32", 1)) == 0

@@ -1,0 +1,142 @@
+import json
+
+import pytest
+
+import npu_sim
+from npu_sim.timelines import timeline
+from npu_sim.timelines.trace import EVENTS_PER_TRACK, trace
+from tests.timelines.calls import CALLS
+
+HIGHEST_PUBLISHED_RATE_910B2 = 1.89e12
+"""Bytes a second, read and write, of an element-wise operator (throughput data of the vendor's documents)."""
+
+
+def planned(name, soc=None):
+    operator, product, arguments = CALLS[name]
+    profile = npu_sim.load_profile(product, soc)
+    return npu_sim.plan(operator, profile=profile, **arguments), profile
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
+    plan, profile = planned(name)
+    table = timeline(plan, profile)
+    content = json.loads(json.dumps(trace([(plan, profile)]), allow_nan=False))
+    threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in content["traceEvents"] if event["name"] == "thread_name"}
+    totals, last, events = dict.fromkeys(threads, 0.0), dict.fromkeys(threads, 0.0), dict.fromkeys(threads, 0)
+    copied = {}
+    for event in content["traceEvents"]:
+        if event["ph"] == "X":
+            track = event["pid"], event["tid"]
+            assert event["ts"] >= last[track] - 1e-8
+            assert event["dur"] >= 0
+            last[track] = event["ts"] + event["dur"]
+            totals[track] += event["dur"]
+            events[track] += 1
+            copied[event["cat"]] = copied.get(event["cat"], 0) + event["args"]["bytes"]
+    busy = {f"core {core.core} {pipe}": us for core in table.cores for pipe, us in core.busy_us.items()}
+    assert {threads[track]: total for track, total in totals.items()} == pytest.approx(busy, rel=1e-6, abs=1e-6)
+    assert copied.get("MTE2", 0) == table.read_bytes
+    assert copied.get("MTE3", 0) + copied.get("FIXP", 0) == table.written_bytes
+    assert max(last.values(), default=0.0) <= table.bound_us * (1 + 1e-9) + 1e-8
+    assert max(last.values(), default=0.0) == pytest.approx(table.bound_us, rel=1e-6)
+    assert max(events.values(), default=0) <= 3 * EVENTS_PER_TRACK * max(len(table.phases), 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("small dim", "small dim, native 16-bit", "sorted", "sorted, native 16-bit", "deterministic, scaled"),
+        *("conv, deterministic", "conv, many samples", "moe", "moe, fp32, wide"),
+        *("rms, long", "rms, long, deterministic", "rms, short", "cross entropy, mean", "cross entropy, none, weights"),
+    ],
+)
+def test_the_bound_is_below_the_highest_published_rate(name):
+    plan, profile = planned(name, "Ascend910B2")
+    table = timeline(plan, profile)
+    traffic = table.read_bytes + table.written_bytes
+    assert 0 < table.bound_us < traffic / HIGHEST_PUBLISHED_RATE_910B2 * 1e6
+
+
+@pytest.mark.parametrize(
+    ("name", "read", "written"),
+    [
+        ("small dim", 20000 * 512 * 4 + 20000 * 4, 0),
+        ("sorted, in pieces", 777 * 40000 * 4, 0),
+        ("atomic rows", 20000 * 128 * 4, 20000 * 128 * 4),
+        ("moe", 4096 * 8 * 7168 * 2 + 4096 * 8 * 4, 4096 * 7168 * 2),
+        ("moe, fp32, wide", 300 * 70000 * 4, 100 * 70000 * 4),
+        ("rms, long", 2 * 2 * 4096 * 8192 * 2, 4096 * 8192 * 2 + 48 * 8192 * 4),
+        ("rms, short", 2 * 100000 * 640 * 4, 100000 * 640 * 4 + 48 * 640 * 4),
+        ("cross entropy, mean", 8192 * 32000 * 2 + 8192 * 8, 8192 * 32000 * 2),
+        ("cross entropy, none, weights", 199999 * 1000 * 4, 199999 * 1000 * 4),
+        ("conv", 2 * 1024 * 16 * 512 * 2, 1024 * 16 * 512 * 2 + 3 * 512 * 512 * 4),
+        ("conv, many samples", 2 * 50 * 300000 * 16 * 2, 50 * 300000 * 16 * 2),
+        ("conv, deterministic", 2 * 1000 * 50 * 64 * 2, 1000 * 50 * 64 * 2 + 50 * 9 * 64 * 64 * 4),
+    ],
+)
+def test_everything_is_read_and_written_at_least_once(name, read, written):
+    """Bytes of the tensors that the kernel must move, whatever its tiling."""
+    table = timeline(*planned(name))
+    assert read <= table.read_bytes <= 13 * read  # conv: 24 cores load shared operands each for themselves
+    assert written <= table.written_bytes <= max(1.2 * written, table.read_bytes)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_shares_and_sums_are_consistent(name):
+    table = timeline(*planned(name))
+    assert table.label == "lower bound"
+    assert table.bound_us == pytest.approx(sum(phase.us for phase in table.phases))
+    assert all(0 <= share <= 1 + 1e-12 for share in table.busy_share.values())
+    assert table.copy_share <= 1 + 1e-12
+    assert table.imbalance >= 1 - 1e-12
+    for core in table.cores:
+        assert max(core.busy_us.values()) <= core.us * (1 + 1e-12)
+        assert core.us <= table.bound_us * (1 + 1e-12)
+    assert not table.cores or "kernel launch" in table.not_counted
+
+
+def test_a_small_call_by_hand():
+    """One core, two rows of 8 fp32 columns on the small-dim kernel, 1850 MHz."""
+    profile = npu_sim.load_profile("atlas_a2")
+    plan = npu_sim.plan("embedding_dense_backward", profile=profile, grad="1x8:fp32", indices="1:int32", num_weights=5)
+    table = timeline(plan, profile)
+    copy_in = (32 + 32) / 32  # one padded block of indices, one row of 32 bytes, 32 bytes a cycle
+    vector = 1 + 0 + 1 + 1  # convert the index, sort (unknown: 0), clear the accumulator, add the row: a repeat each
+    copy_out = 32 / 32
+    assert table.bound_us == pytest.approx((copy_in + vector + copy_out) / 1850)
+    assert table.unknown_rates == ("sort_and_merge float32",)
+    assert (table.read_bytes, table.written_bytes) == (64, 32)
+
+
+def test_a_series_without_published_rates_counts_them_zero_and_names_them():
+    table = timeline(*planned("weights split"))
+    assert table.busy_share["V"] == 0
+    assert "add_sub_mul_max_min float32" in table.unknown_rates
+    assert (table.clock, table.clock_mhz) == ("core clock", 1000)
+
+
+def test_the_vector_clock_is_taken_where_there_is_one():
+    plan, _ = planned("one row")
+    inference = npu_sim.load_profile("atlas_inference")
+    table = timeline(plan, inference)  # the plan of another product: only the clock is of interest here
+    assert (table.clock, table.clock_mhz) == ("vector clock", 1000)
+
+
+def test_a_faster_clock_shortens_the_bound_in_proportion():
+    first, second = (timeline(*planned("sorted", soc)).bound_us for soc in ("Ascend910B3", "Ascend910B4"))
+    assert second / first == pytest.approx(1800 / 1500)
+
+
+def test_every_soc_is_a_process_of_its_own():
+    content = trace([planned("one row"), planned("one row", "Ascend910B4")])
+    names = {event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
+    assert names == {f"{soc}: EmbeddingDenseBackward (lower bound)" for soc in ("Ascend910B1", "Ascend910B4")}
+
+
+def test_merged_events_say_so():
+    content = trace([planned("billions of rows")])
+    merged = [event for event in content["traceEvents"] if event["ph"] == "X" and event["args"]["tiles"] > 1]
+    assert merged
+    assert content["otherData"]["merged_events"] == len(merged)
+    assert "lower bound" in content["otherData"]["label"]
