@@ -1,0 +1,107 @@
+"""The operators as the C interface has them: two stages, tensors over memory, status codes instead of exceptions.
+
+``aclnnXxxGetWorkspaceSize(...)`` takes the parameters of the product document without the two output pointers and returns
+(status, workspaceSize, executor); ``aclnnXxx(workspace, workspaceSize, executor, stream)`` runs it. Product, SoC and the determinism
+switch belong to the current context::
+
+    with device("atlas_a2", soc="Ascend910B4", deterministic=True):
+        status, size, executor = aclnnRmsNormGradGetWorkspaceSize(dy, x, rstd, gamma, dxOut, dgammaOut)
+        _, workspace = aclrtMalloc(size)
+        status = aclnnRmsNormGrad(workspace, size, executor, None)
+"""
+
+from importlib import import_module
+from typing import Any
+
+from npu_sim.aclnn.context import aclrtCtxGetSysParamOpt, aclrtCtxSetSysParamOpt
+from npu_sim.aclnn.enums import (
+    ACL_ERROR_INVALID_PARAM,
+    ACL_MEM_MALLOC_HUGE_FIRST,
+    ACL_MEM_MALLOC_HUGE_ONLY,
+    ACL_MEM_MALLOC_NORMAL_ONLY,
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_MEMCPY_DEVICE_TO_HOST,
+    ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_MEMCPY_HOST_TO_HOST,
+    ACL_OPT_DETERMINISTIC,
+    ACL_SUCCESS,
+    AclDataType,
+    AclFormat,
+)
+from npu_sim.aclnn.errors import aclGetRecentErrMsg
+from npu_sim.aclnn.executor import AclOpExecutor, aclDestroyAclOpExecutor, aclSetAclOpExecutorRepeatable
+from npu_sim.aclnn.prototype import FirstStage
+from npu_sim.aclnn.runtime import (
+    Stream,
+    aclFinalize,
+    aclInit,
+    aclrtCreateStream,
+    aclrtDestroyStream,
+    aclrtFree,
+    aclrtMalloc,
+    aclrtMemcpy,
+    aclrtResetDevice,
+    aclrtSetDevice,
+    aclrtSynchronizeStream,
+)
+from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
+from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.settings import Settings, current_device, device, set_device
+
+globals().update(AclDataType.__members__ | AclFormat.__members__)  # ACL_FLOAT ..., ACL_FORMAT_ND ... as in C
+
+_FIRST_STAGE = "GetWorkspaceSize"
+
+__all__ = [
+    "ACL_ERROR_INVALID_PARAM",
+    "ACL_MEMCPY_DEVICE_TO_DEVICE",
+    "ACL_MEMCPY_DEVICE_TO_HOST",
+    "ACL_MEMCPY_HOST_TO_DEVICE",
+    "ACL_MEMCPY_HOST_TO_HOST",
+    "ACL_MEM_MALLOC_HUGE_FIRST",
+    "ACL_MEM_MALLOC_HUGE_ONLY",
+    "ACL_MEM_MALLOC_NORMAL_ONLY",
+    "ACL_OPT_DETERMINISTIC",
+    "ACL_SUCCESS",
+    "AclDataType",
+    "AclFormat",
+    "AclOpExecutor",
+    "AclTensor",
+    "FirstStage",
+    "Settings",
+    "Stream",
+    "aclCreateTensor",
+    "aclDestroyAclOpExecutor",
+    "aclDestroyTensor",
+    "aclFinalize",
+    "aclGetRecentErrMsg",
+    "aclInit",
+    "aclSetAclOpExecutorRepeatable",
+    "aclrtCreateStream",
+    "aclrtCtxGetSysParamOpt",
+    "aclrtCtxSetSysParamOpt",
+    "aclrtDestroyStream",
+    "aclrtFree",
+    "aclrtMalloc",
+    "aclrtMemcpy",
+    "aclrtResetDevice",
+    "aclrtSetDevice",
+    "aclrtSynchronizeStream",
+    "current_device",
+    "device",
+    "set_device",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the functions of an operator from its module, when they are first used."""
+    entry = find_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
+    if entry is None or name.removesuffix(_FIRST_STAGE) != f"aclnn{entry.title}":
+        raise AttributeError(f"module 'npu_sim.aclnn' has no attribute {name!r}")
+    return getattr(import_module(f"npu_sim.aclnn.{entry.name}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the functions of every operator too."""
+    functions = (f"aclnn{entry.title}{stage}" for entry in OPERATORS for stage in ("", _FIRST_STAGE))
+    return sorted({*globals(), *functions})

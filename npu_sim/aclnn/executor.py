@@ -1,0 +1,157 @@
+"""AclOpExecutor: a checked and planned call between the two stages.
+
+As in the product, the second stage releases an executor: it runs once, and a second use is refused with 161002 (the documents
+leave it open what happens). :func:`aclSetAclOpExecutorRepeatable` lifts that. A refused second stage (a workspace that is missing
+or too small) runs nothing and leaves the executor as it was.
+"""
+
+import threading
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from npu_sim.aclnn.enums import ACL_SUCCESS
+from npu_sim.areas import Areas
+from npu_sim.ops.base import Arguments, Result
+from npu_sim.plan_model import Plan, Workspace
+from npu_sim.settings import Settings
+from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
+
+Array = np.ndarray[Any, Any]
+ADDRESS_BYTES = 8
+"""The workspace's address is a multiple of this: the size of the largest element that lies in it."""
+
+
+@dataclass(eq=False)
+class AclOpExecutor:
+    """A call that the first stage accepted.
+
+    Attributes
+    ----------
+    module
+        Contract of the operator.
+    arguments
+        The call.
+    inputs, outputs
+        Memory of the tensors; None where a tensor was described without memory.
+    settings
+        Device settings as the first stage found them.
+    plan
+        What will run.
+    repeatable
+        Whether the second stage may be called more than once.
+    result
+        What the last run gave: order-dependent parts, warnings about the data, times; None before the first.
+    """
+
+    module: ModuleType
+    arguments: Arguments
+    inputs: dict[str, Array | None]
+    outputs: tuple[Array | None, ...]
+    settings: Settings
+    plan: Plan
+    repeatable: bool = False
+    result: Result | None = None
+    _released: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+
+    @property
+    def workspace(self) -> Workspace:
+        """Size, parts, kernels, and what lies where in the workspace while which kernels run; prints as a table."""
+        return self.plan.workspace
+
+    @property
+    def released(self) -> bool:
+        """Whether the call was run, or given up, and cannot be run again."""
+        return self._released
+
+    def run(self, workspace: Any, workspace_size: int) -> None:
+        """Run the call in a workspace; nothing is written when it is refused.
+
+        Raises
+        ------
+        AclnnError
+            161001 for missing memory, 161002 for a workspace that is too small, 361001 for data out of bounds.
+        """
+        memory = self._workspace_memory(workspace, workspace_size)
+        inputs = {name: self._memory_of(name, array) for name, array in self.inputs.items()}
+        names = type(self.arguments).OUTPUTS
+        outputs = tuple(self._memory_of(name, array) for name, array in zip(names, self.outputs, strict=True))
+        self._take()
+        self.result = self.module.execute(
+            self.arguments,
+            inputs,
+            self.settings.profile,
+            deterministic=self.settings.deterministic,
+            order=self.settings.order,
+            limits=self.settings.limits,
+            outs=outputs,
+            areas=Areas(memory, self.workspace),
+        )
+
+    def release(self) -> None:
+        """Make the executor unusable."""
+        self._released = True
+
+    def _take(self) -> None:
+        with self._lock:
+            if self._released:
+                message = "executor was released by an earlier call of the second stage"
+                raise AclnnError(INVALID, "executor", message, "call the first stage again, or aclSetAclOpExecutorRepeatable after it")
+            self._released = not self.repeatable
+
+    def _workspace_memory(self, workspace: Any, workspace_size: int) -> Array:
+        needed = self.workspace.total_bytes
+        if needed == 0:
+            return np.empty(0, np.uint8)
+        hint = f"the first stage returned {needed} bytes"
+        if workspace is None:
+            raise AclnnError(MISSING, "workspace", f"workspace is missing: {needed} bytes are needed", hint)
+        memory = _writable_bytes(workspace)
+        if workspace_size < needed:
+            raise AclnnError(INVALID, "workspaceSize", f"workspaceSize = {workspace_size} is too small", hint)
+        if memory.size < workspace_size:
+            raise AclnnError(INVALID, "workspace", f"workspace has {memory.size} bytes, workspaceSize says {workspace_size}", hint)
+        if memory.ctypes.data % ADDRESS_BYTES:
+            raise AclnnError(INVALID, "workspace", f"workspace does not start at a multiple of {ADDRESS_BYTES} bytes", "use aclrtMalloc")
+        for name, array in self._tensors():
+            if np.may_share_memory(memory, array):
+                raise AclnnError(INVALID, "workspace", f"workspace shares memory with {name}", "use memory of its own")
+        return memory[:needed]
+
+    def _tensors(self) -> list[tuple[str, Array]]:
+        named = [*self.inputs.items(), *zip(type(self.arguments).OUTPUTS, self.outputs, strict=True)]
+        return [(name, array) for name, array in named if array is not None]
+
+    def _memory_of(self, name: str, array: Array | None) -> Array:
+        if array is None:
+            raise AclnnError(MISSING, name, f"{name} was described without memory", "give the tensor its data before the first stage")
+        return array
+
+
+def _writable_bytes(workspace: Any) -> Array:
+    """Return memory as bytes: an array of any dtype, or anything that has a writable buffer."""
+    memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
+    if not memory.flags.c_contiguous or not memory.flags.writeable:
+        raise AclnnError(
+            INVALID, "workspace", "workspace is not contiguous, writable memory", "use aclrtMalloc or numpy.empty(size, 'uint8')"
+        )
+    return memory.reshape(-1).view(np.uint8)
+
+
+def aclSetAclOpExecutorRepeatable(executor: AclOpExecutor | None) -> int:
+    """Allow more than one second stage; 561103 for a missing or released executor, as the product's documents have it."""
+    if executor is None or executor.released:
+        return HARDWARE_LIMIT
+    executor.repeatable = True
+    return ACL_SUCCESS
+
+
+def aclDestroyAclOpExecutor(executor: AclOpExecutor | None) -> int:
+    """Give up an executor that was made repeatable; 561103 for a missing one."""
+    if executor is None:
+        return HARDWARE_LIMIT
+    executor.release()
+    return ACL_SUCCESS

@@ -1,0 +1,150 @@
+"""AclTensor: a tensor in memory as the C interface describes it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from npu_sim.aclnn.enums import ACL_SUCCESS, AclDataType, AclFormat, data_type_of
+from npu_sim.formats import TensorSpec, as_array
+from npu_sim.status import INVALID, AclnnError
+
+Array = np.ndarray[Any, Any]
+
+
+def row_major_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a tensor without gaps, in elements."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+class AclTensor:
+    """A view of memory: shape, strides and offset in elements, data type and format.
+
+    Parameters
+    ----------
+    viewDims
+        Sizes, outermost first. Negative sizes are taken as they are; the operators refuse them.
+    dataType
+        Type of the elements.
+    strides
+        Distance of neighbours along every dimension, in elements; without gaps when None.
+    offset
+        First element of the view, in elements from the start of the memory.
+    format
+        How the dimensions are meant.
+    storageDims
+        Shape of the memory as it was allocated; ``viewDims`` when None. Kept, and used for nothing.
+    data
+        The memory: a C-contiguous array of any dtype, or what ``aclrtMalloc`` gave. None describes a tensor without memory,
+        which is enough for the first stage.
+
+    Raises
+    ------
+    ValueError
+        When the view reaches beyond the memory.
+    """
+
+    __slots__ = ("array", "dtype", "format", "offset", "shape", "storage_shape", "strides")
+
+    def __init__(
+        self,
+        viewDims: Sequence[int],
+        dataType: int,
+        strides: Sequence[int] | None = None,
+        offset: int = 0,
+        format: int = AclFormat.ACL_FORMAT_ND,
+        storageDims: Sequence[int] | None = None,
+        data: Any = None,
+    ) -> None:
+        self.shape = tuple(int(size) for size in viewDims)
+        self.dtype = AclDataType(dataType)
+        self.strides = row_major_strides(self.shape) if strides is None else tuple(int(step) for step in strides)
+        self.offset = int(offset)
+        self.format = AclFormat(format)
+        self.storage_shape = self.shape if storageDims is None else tuple(int(size) for size in storageDims)
+        if len(self.strides) != len(self.shape):
+            raise ValueError(f"strides {self.strides} do not match the shape {self.shape}: one stride for every dimension")
+        self.array: Array | None = None if data is None or min(self.shape, default=0) < 0 else self._view(data)
+
+    @classmethod
+    def from_array(cls, array: Any, format: int = AclFormat.ACL_FORMAT_ND) -> "AclTensor":
+        """Describe an array, a CPU tensor of another library or nested lists, without a copy where memory can be shared."""
+        values = as_array(array)
+        item = values.itemsize
+        if any(step % item for step in values.strides):
+            raise ValueError(f"strides {values.strides} are no multiples of the element size {item}")
+        tensor = cls(values.shape, data_type_of(values.dtype), [step // item for step in values.strides], format=format)
+        tensor.array = values
+        return tensor
+
+    def _view(self, data: Any) -> Array | None:
+        kind = self.dtype.numpy
+        if kind is None:
+            return None
+        memory = np.asarray(data)
+        if not memory.flags.c_contiguous:
+            raise ValueError("the memory of a tensor is a C-contiguous array; from_array takes strided ones")
+        memory = memory.reshape(-1).view(np.uint8)
+        try:
+            byte_strides = tuple(step * kind.itemsize for step in self.strides)
+            return np.ndarray(self.shape, kind, memory, self.offset * kind.itemsize, byte_strides)
+        except (TypeError, ValueError) as error:
+            message = f"a view of shape {self.shape}, strides {self.strides}, offset {self.offset} and type {self.dtype.name}"
+            raise ValueError(f"{message} does not lie in a memory of {memory.nbytes} bytes: {error}") from None
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether the elements lie in row-major order without gaps; dimensions of one element do not matter."""
+        if 0 in self.shape:
+            return True
+        expected = row_major_strides(self.shape)
+        return all(size == 1 or step == right for size, step, right in zip(self.shape, self.strides, expected, strict=True))
+
+    def spec(self, name: str) -> TensorSpec:
+        """Return what planning needs to know.
+
+        Raises
+        ------
+        AclnnError
+            161002 for a negative size, or a data type that no operator takes.
+        """
+        if min(self.shape, default=0) < 0:
+            raise AclnnError(INVALID, name, f"{name} has shape {self.shape}: a size is negative", "sizes are 0 or more")
+        try:
+            return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
+        except ValueError as error:
+            raise AclnnError(INVALID, name, f"{name} is {self.dtype.name}: {error}") from None
+
+    @property
+    def _dtype_name(self) -> str:
+        kind = self.dtype.numpy
+        return self.dtype.name if kind is None else kind.name
+
+    def __repr__(self) -> str:
+        memory = "" if self.array is not None else ", without memory"
+        shown = f"AclTensor(shape={self.shape}, dtype={self.dtype.name}, strides={self.strides}, offset={self.offset}"
+        return f"{shown}, format={self.format.name}{memory})"
+
+
+def aclCreateTensor(
+    viewDims: Sequence[int],
+    dataType: int,
+    strides: Sequence[int] | None,
+    offset: int,
+    format: int,
+    storageDims: Sequence[int] | None,
+    tensorData: Any,
+) -> AclTensor:
+    """Describe memory as a tensor; the dimension counts of the C function are the lengths of the sequences."""
+    return AclTensor(viewDims, dataType, strides, offset, format, storageDims, tensorData)
+
+
+def aclDestroyTensor(tensor: AclTensor | None) -> int:
+    """Let go of a tensor's memory; the memory itself is freed when nobody refers to it any more."""
+    if tensor is not None:
+        tensor.array = None
+    return ACL_SUCCESS

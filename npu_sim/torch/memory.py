@@ -1,0 +1,35 @@
+"""Tensors as arrays and back, sharing memory; bfloat16 goes through its bit patterns, which NumPy and PyTorch both know."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from npu_sim.arrays import bfloat16
+
+Array = np.ndarray[Any, Any]
+
+
+def tensor_as_array(tensor: torch.Tensor) -> Array:
+    """Return a CPU tensor's memory as an array of the same shape and strides; writable.
+
+    Raises
+    ------
+    TypeError
+        For a tensor on another device, or a sparse one.
+    """
+    if tensor.device.type != "cpu" or tensor.layout != torch.strided:
+        raise TypeError(f"the simulator takes dense CPU tensors, not {tensor.layout} on {tensor.device}: use tensor.cpu()")
+    plain = tensor.detach()
+    if plain.dtype == torch.bfloat16:
+        bits: Array = plain.view(torch.int16).numpy()
+        return bits.view(bfloat16())
+    array: Array = plain.numpy()
+    return array
+
+
+def array_as_tensor(array: Array) -> torch.Tensor:
+    """Return an array's memory as a tensor."""
+    if array.dtype == bfloat16():
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)

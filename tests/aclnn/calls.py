@@ -1,0 +1,162 @@
+"""Small legal calls of every operator through the two-phase interface, as the statuses and workspace tests vary them."""
+
+import inspect
+from typing import Any
+
+import numpy as np
+
+from npu_sim import aclnn
+from npu_sim.aclnn import AclDataType, AclFormat, AclTensor
+
+FP32, FP16, BF16, INT32, INT64 = (
+    AclDataType.ACL_FLOAT,
+    AclDataType.ACL_FLOAT16,
+    AclDataType.ACL_BF16,
+    AclDataType.ACL_INT32,
+    AclDataType.ACL_INT64,
+)
+TITLES = {
+    "embedding_dense_backward": "EmbeddingDenseBackward",
+    "conv_tbc_backward": "ConvTbcBackward",
+    "rms_norm_grad": "RmsNormGrad",
+    "cross_entropy_loss_grad": "CrossEntropyLossGrad",
+    "moe_token_permute_grad": "MoeTokenPermuteGrad",
+}
+OUTPUTS = {
+    "embedding_dense_backward": ("out",),
+    "conv_tbc_backward": ("gradInput", "gradWeight", "gradBias"),
+    "rms_norm_grad": ("dxOut", "dgammaOut"),
+    "cross_entropy_loss_grad": ("xGradOut",),
+    "moe_token_permute_grad": ("out",),
+}
+
+
+def tensor(*shape: int, kind: int = FP32, layout: int = AclFormat.ACL_FORMAT_ND, high: int | None = None) -> AclTensor:
+    """A tensor over memory: normal numbers, or whole numbers below ``high``; always the same for the same shape."""
+    dtype = AclDataType(kind).numpy
+    if dtype is None or min(shape, default=0) < 0:
+        return AclTensor(shape, kind, format=layout)
+    rng = np.random.default_rng(abs(hash(shape)) % 1000)
+    drawn = rng.integers(0, high, shape) if high is not None else rng.standard_normal(shape)
+    return AclTensor(shape, kind, format=layout, data=np.ascontiguousarray(np.asarray(drawn).astype(dtype)))
+
+
+def strided(*shape: int, kind: int = FP32, high: int | None = None) -> AclTensor:
+    """The same tensor with gaps between its elements and an offset."""
+    compact = tensor(*shape, kind=kind, high=high)
+    memory = np.zeros((*shape[:-1], 2 * shape[-1] + 1), compact.array.dtype)
+    memory[..., 1::2] = compact.array
+    strides = [step // memory.itemsize for step in memory.strides[:-1]] + [2]
+    return AclTensor(shape, kind, strides, 1, data=memory)
+
+
+def embedding(
+    kind: int = FP32, rows: int = 60, dim: int = 24, weights: int = 20, scale: bool = False, index: int = INT64
+) -> dict[str, Any]:
+    return {
+        "grad": tensor(rows, dim, kind=kind),
+        "indices": tensor(rows, kind=index, high=weights),
+        "numWeights": weights,
+        "paddingIdx": 3,
+        "scaleGradByFreq": scale,
+        "out": tensor(weights, dim, kind=kind),
+    }
+
+
+def conv(kind: int = FP32, steps: int = 7, batch: int = 3, channels: int = 5, out: int = 4, taps: int = 3, pad: int = 1, math: int = 0):
+    reach = steps + 2 * pad - taps + 1
+    return {
+        "self": tensor(reach, batch, out, kind=kind),
+        "input": tensor(steps, batch, channels, kind=kind),
+        "weight": tensor(taps, channels, out, kind=kind),
+        "bias": tensor(out, kind=kind),
+        "pad": pad,
+        "cubeMathType": math,
+        "gradInput": tensor(steps, batch, channels, kind=kind),
+        "gradWeight": tensor(taps, channels, out, kind=kind),
+        "gradBias": tensor(out, kind=kind),
+    }
+
+
+def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
+    return {
+        "dy": tensor(rows, columns, kind=kind),
+        "x": tensor(rows, columns, kind=kind),
+        "rstd": tensor(rows),
+        "gamma": tensor(columns, kind=kind if gamma is None else gamma),
+        "dxOut": tensor(rows, columns, kind=kind),
+        "dgammaOut": tensor(columns),
+    }
+
+
+def cross_entropy(kind: int = FP32, rows: int = 60, classes: int = 40, reduction: str = "mean", weight: bool = False) -> dict[str, Any]:
+    return {
+        "gradLoss": tensor(*((rows,) if reduction == "none" else ()), kind=kind),
+        "logProb": tensor(rows, classes, kind=kind),
+        "target": tensor(rows, kind=INT64, high=classes),
+        "weightOptional": tensor(classes) if weight else None,
+        "gradZlossOptional": None,
+        "lseForZlossOptional": None,
+        "reduction": reduction,
+        "ignoreIndex": 2,
+        "labelSmoothing": 0.0,
+        "lseSquareScaleForZloss": 0.0,
+        "xGradOut": tensor(rows, classes, kind=kind),
+    }
+
+
+def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> dict[str, Any]:
+    return {
+        "permutedOutputGrad": tensor(tokens * topk, hidden, kind=kind),
+        "sortedIndices": tensor(tokens * topk, kind=INT32, high=tokens * topk),
+        "numTopk": topk,
+        "paddedModeOptional": False,
+        "out": tensor(tokens, hidden, kind=kind),
+    }
+
+
+CALLS = {
+    "embedding_dense_backward": embedding,
+    "conv_tbc_backward": conv,
+    "rms_norm_grad": rms_norm,
+    "cross_entropy_loss_grad": cross_entropy,
+    "moe_token_permute_grad": moe,
+}
+
+
+def first_stage(operator: str, values: dict[str, Any]) -> aclnn.FirstStage:
+    """Call the first stage with arguments by position."""
+    function = getattr(aclnn, f"aclnn{TITLES[operator]}GetWorkspaceSize")
+    assert list(values) == list(inspect.signature(function).parameters)
+    return function(*values.values())
+
+
+def second_stage(operator: str, workspace: Any, size: int, executor: Any) -> int:
+    """Call the second stage."""
+    return getattr(aclnn, f"aclnn{TITLES[operator]}")(workspace, size, executor, None)
+
+
+def workspace_of(size: int, fill: int) -> np.ndarray | None:
+    """Memory of a size, every byte the same: 0xff makes nan of every floating-point type."""
+    _, memory = aclnn.aclrtMalloc(size)
+    if memory is not None:
+        memory[:] = fill
+    return memory
+
+
+def run(operator: str, values: dict[str, Any], fill: int = 0xFF) -> tuple[int, dict[str, np.ndarray]]:
+    """Run both stages in a workspace filled with a byte; return the status and the outputs' bits."""
+    for name in OUTPUTS[operator]:
+        if values[name] is not None and values[name].array is not None:
+            values[name].array[...] = 77
+    stage = first_stage(operator, values)
+    if stage.status:
+        return stage.status, {}
+    status = second_stage(operator, workspace_of(stage.workspaceSize, fill), stage.workspaceSize, stage.executor)
+    return status, {name: bits(values[name].array) for name in OUTPUTS[operator]}
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """A copy of an array as unsigned integers, so that nan equals itself."""
+    copy = np.ascontiguousarray(array)
+    return copy.view({1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}[copy.itemsize])

@@ -1,0 +1,311 @@
+"""What the two stages promise beyond statuses: workspace, executors, settings, messages, threads."""
+
+import inspect
+import re
+import threading
+from contextvars import copy_context
+from importlib import import_module
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import aclnn
+from npu_sim.aclnn import AclTensor, aclGetRecentErrMsg, device
+from npu_sim.registry import OPERATOR_NAMES
+from tests.aclnn.calls import (
+    BF16,
+    CALLS,
+    FP16,
+    FP32,
+    INT32,
+    OUTPUTS,
+    TITLES,
+    bits,
+    conv,
+    cross_entropy,
+    embedding,
+    first_stage,
+    moe,
+    rms_norm,
+    run,
+    second_stage,
+    strided,
+    workspace_of,
+)
+
+MISSING, INVALID = 161001, 161002
+
+
+PROTOTYPES = {
+    "embedding_dense_backward": "grad indices numWeights paddingIdx scaleGradByFreq out",
+    "conv_tbc_backward": "self input weight bias pad cubeMathType gradInput gradWeight gradBias",
+    "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
+    "cross_entropy_loss_grad": (
+        "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction ignoreIndex labelSmoothing "
+        "lseSquareScaleForZloss xGradOut"
+    ),
+    "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
+}
+"""Parameters of the product documents ("接口原型"), in their order."""
+
+
+@pytest.mark.parametrize("operator", OPERATOR_NAMES)
+def test_parameters_are_those_of_the_product_document(operator):
+    first = getattr(aclnn, f"aclnn{TITLES[operator]}GetWorkspaceSize")
+    assert list(inspect.signature(first).parameters) == PROTOTYPES[operator].split()
+    second = getattr(aclnn, f"aclnn{TITLES[operator]}")
+    assert list(inspect.signature(second).parameters) == ["workspace", "workspaceSize", "executor", "stream"]
+    arguments = import_module(f"npu_sim.ops.{operator}").Arguments
+    declared = import_module(f"npu_sim.aclnn.{operator}").PROTOTYPE.parameters
+    assert list(declared) == PROTOTYPES[operator].split()
+    assert set(declared.values()) == {*arguments.tensors(), *arguments.attributes()}
+
+
+@pytest.mark.parametrize("operator", OPERATOR_NAMES)
+def test_the_workspace_must_be_there_and_large_enough(operator):
+    call = CALLS[operator]()
+    _, size, executor = first_stage(operator, call)
+    before = {name: bits(call[name].array) for name in OUTPUTS[operator]}
+    memory = workspace_of(size, 0xFF)
+    assert second_stage(operator, None, size, executor) == MISSING
+    assert second_stage(operator, memory[:-1], size - 1, executor) == INVALID
+    assert f"{size} bytes" in aclGetRecentErrMsg()
+    assert second_stage(operator, memory[:-1], size, executor) == INVALID, "the memory is smaller than its size says"
+    assert second_stage(operator, memory, size - 1, executor) == INVALID
+    for name, kept in before.items():
+        np.testing.assert_array_equal(bits(call[name].array), kept)
+    assert (memory == 0xFF).all(), "nothing ran"
+    assert second_stage(operator, memory, size, executor) == 0, "a refused second stage leaves the executor usable"
+
+
+VARIANTS = [
+    *(("embedding_dense_backward", embedding, {"kind": kind, "dim": dim}) for kind in (FP32, BF16) for dim in (24, 600)),
+    ("embedding_dense_backward", embedding, {"scale": True}),
+    ("embedding_dense_backward", embedding, {"scale": True, "dim": 600, "kind": BF16}),
+    ("embedding_dense_backward", embedding, {"index": INT32, "dim": 600}),
+    ("embedding_dense_backward", embedding, {"rows": 1, "dim": 600}),
+    *(("conv_tbc_backward", conv, {"kind": kind, "math": math}) for kind, math in ((FP32, 0), (FP32, 2), (BF16, 2))),
+    ("conv_tbc_backward", conv, {"steps": 3, "pad": 0}),
+    ("conv_tbc_backward", conv, {"steps": 40, "batch": 6, "channels": 40, "out": 33, "taps": 5, "pad": 2}),
+    *(("rms_norm_grad", rms_norm, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 700, 6100)),
+    ("rms_norm_grad", rms_norm, {"rows": 2000, "columns": 6100}),
+    *(
+        ("cross_entropy_loss_grad", cross_entropy, {"kind": kind, "reduction": reduction, "weight": weight})
+        for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
+    ),
+    *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
+]
+
+
+def arguments_here(operator, call):
+    """The same call for npu_sim.run."""
+    names = import_module(f"npu_sim.aclnn.{operator}").PROTOTYPE.parameters
+    values = {names[name]: value.array if isinstance(value, AclTensor) else value for name, value in call.items()}
+    outputs = {names[name] for name in OUTPUTS[operator]}
+    return {name: value for name, value in values.items() if name not in outputs and value is not None}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(("operator", "make", "options"), VARIANTS)
+def test_nan_in_the_workspace_changes_nothing(operator, make, options, deterministic):
+    call = make(**options)
+    with device(deterministic=deterministic, core_order="round_robin"):
+        status, filled = run(operator, call, fill=0xFF)
+        assert (status, aclGetRecentErrMsg()) == (0, None)
+        _, zeroed = run(operator, call, fill=0)
+    plain = npu_sim.run(operator, deterministic=deterministic, core_order="round_robin", **arguments_here(operator, call))
+    for name, expected in zip(OUTPUTS[operator], plain.outputs.values(), strict=True):
+        np.testing.assert_array_equal(filled[name], zeroed[name])
+        np.testing.assert_array_equal(filled[name], bits(expected))
+
+
+@pytest.mark.parametrize(("kind", "dim", "weights", "key"), [(BF16, 520, 101000, 0), (BF16, 512, 102400, 100)])
+def test_nan_in_the_workspace_changes_nothing_on_the_native_16_bit_paths(kind, dim, weights, key):
+    call = embedding(kind, rows=600, dim=dim, weights=weights)  # (numel(grad) + numel(out)) * 2 >= 104857600
+    call["indices"].array[...] //= 20000  # a few runs, each on many cores
+    assert first_stage("embedding_dense_backward", call).executor.plan.tiling_key == key
+    status, filled = run("embedding_dense_backward", call)
+    assert status == 0
+    plain = npu_sim.run("embedding_dense_backward", **arguments_here("embedding_dense_backward", call))
+    np.testing.assert_array_equal(filled["out"], bits(plain.outputs["grad_weight"]))
+
+
+@pytest.mark.parametrize("product", ["atlas_train", "atlas_a2"])
+@pytest.mark.parametrize("kind", [FP32, FP16])
+@pytest.mark.parametrize("dim", [24, 600])
+def test_strided_tensors_are_copied_through_the_workspace(product, kind, dim):
+    compact = embedding(kind, dim=dim)
+    spread = compact | {
+        "grad": strided(60, dim, kind=kind),
+        "indices": strided(60, kind=aclnn.AclDataType.ACL_INT64, high=20),
+        "out": strided(20, dim, kind=kind),
+    }
+    with device(product):
+        _, expected = run("embedding_dense_backward", compact)
+        status, outputs = run("embedding_dense_backward", spread)
+    assert status == 0
+    np.testing.assert_array_equal(outputs["out"], expected["out"])
+
+
+@pytest.mark.parametrize("operator", OPERATOR_NAMES)
+def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
+    call = CALLS[operator]()
+    _, size, executor = first_stage(operator, call)
+    memory = workspace_of(size, 0)
+    assert second_stage(operator, memory, size, executor) == 0
+    assert second_stage(operator, memory, size, executor) == INVALID
+    assert "released" in aclGetRecentErrMsg()
+    _, size, executor = first_stage(operator, call)
+    assert aclnn.aclSetAclOpExecutorRepeatable(executor) == 0
+    assert [second_stage(operator, memory, size, executor) for _ in range(3)] == [0, 0, 0]
+    assert aclnn.aclDestroyAclOpExecutor(executor) == 0
+    assert second_stage(operator, memory, size, executor) == INVALID
+
+
+def test_executors_are_told_apart():
+    _, size, executor = first_stage("rms_norm_grad", rms_norm())
+    assert second_stage("moe_token_permute_grad", workspace_of(size, 0), size, executor) == INVALID
+    assert "aclnnRmsNormGrad" in aclGetRecentErrMsg()
+    assert second_stage("rms_norm_grad", workspace_of(size, 0), size, None) == MISSING
+    assert aclnn.aclSetAclOpExecutorRepeatable(None) == 561103
+    assert aclnn.aclDestroyAclOpExecutor(None) == 561103
+
+
+def test_a_tensor_without_memory_is_planned_but_not_run():
+    call = rms_norm() | {"dy": AclTensor((60, 128), FP32)}
+    status, size, executor = first_stage("rms_norm_grad", call)
+    assert (status, size) == (0, first_stage("rms_norm_grad", rms_norm()).workspaceSize)
+    assert second_stage("rms_norm_grad", workspace_of(size, 0), size, executor) == MISSING
+
+
+def test_memory_that_tensors_share_is_refused():
+    shared = embedding()["out"]
+    grad = AclTensor((20, 24), FP32, data=shared.array)
+    indices = AclTensor.from_array(np.arange(20))
+    assert first_stage("embedding_dense_backward", embedding() | {"grad": grad, "indices": indices, "out": shared}).status == INVALID
+    frozen = np.zeros((20, 24), np.float32)
+    frozen.flags.writeable = False
+    assert first_stage("embedding_dense_backward", embedding() | {"out": AclTensor.from_array(frozen)}).status == INVALID
+    _, size, executor = first_stage("embedding_dense_backward", embedding())
+    memory = workspace_of(size + 1, 0)
+    assert second_stage("embedding_dense_backward", memory[1:], size, executor) == INVALID, "its address is odd"
+
+
+def test_arrays_and_bytes_are_taken_as_they_are():
+    grad, indices, out = np.ones((4, 8), np.float32), np.array([1, 1, 2, 0]), np.empty((3, 8), np.float32)
+    _, size, executor = aclnn.aclnnEmbeddingDenseBackwardGetWorkspaceSize(grad, indices, 3, -1, False, out)
+    assert aclnn.aclnnEmbeddingDenseBackward(bytearray(size), size, executor, None) == 0
+    np.testing.assert_array_equal(out[:, 0], [1, 2, 1])
+
+
+def test_programming_errors_raise():
+    with pytest.raises(TypeError):
+        aclnn.aclnnRmsNormGradGetWorkspaceSize(1, 2)
+    with pytest.raises(TypeError, match="dy is a str"):
+        first_stage("rms_norm_grad", rms_norm() | {"dy": "60x128:fp32"})
+    with pytest.raises(TypeError):
+        first_stage("moe_token_permute_grad", moe() | {"numTopk": 2.5})
+    with pytest.raises(AttributeError, match="aclnnRmsNormGard"):
+        _ = aclnn.aclnnRmsNormGard
+
+
+def test_settings_are_read_at_the_first_stage():
+    with device("atlas_a2", soc="Ascend910B4", deterministic=True) as settings:
+        assert settings is aclnn.current_device()
+        _, size, executor = first_stage("rms_norm_grad", rms_norm())
+        with device(deterministic=False):
+            assert aclnn.current_device().profile.soc == "Ascend910B4"
+            assert first_stage("rms_norm_grad", rms_norm()).workspaceSize < size
+    assert (executor.plan.soc, executor.plan.deterministic) == ("Ascend910B4", True)
+    assert second_stage("rms_norm_grad", workspace_of(size, 0), size, executor) == 0
+    assert executor.result.plan.deterministic
+    assert aclnn.current_device().profile.name == "atlas_a2"
+    assert not aclnn.current_device().deterministic
+
+
+def test_a_soc_of_another_product_brings_its_product():
+    with device(soc="Ascend910_9391") as settings:
+        assert settings.profile.name == "atlas_a3"
+    with pytest.raises(npu_sim.AclnnError, match="no shipped product"), device(soc="Ascend42"):
+        pass
+
+
+def test_the_determinism_switch_under_its_own_name():
+    def switched():
+        assert aclnn.aclrtCtxSetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC, 1) == 0
+        assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 1)
+        return first_stage("rms_norm_grad", rms_norm()).executor.plan.deterministic
+
+    assert copy_context().run(switched)
+    assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 0), "the switch belongs to its context"
+    assert aclnn.aclrtCtxSetSysParamOpt(99, 1) == aclnn.ACL_ERROR_INVALID_PARAM
+    assert aclnn.aclrtCtxGetSysParamOpt(99)[0] == aclnn.ACL_ERROR_INVALID_PARAM
+
+
+def test_core_order_and_seed_reach_the_kernel():
+    results = []
+    for seed in (1, 2, 1):
+        with device(core_order="random", seed=seed):
+            results.append(run("embedding_dense_backward", embedding(rows=4000, weights=2))[1]["out"])
+    np.testing.assert_array_equal(results[0], results[2])
+    assert (results[0] != results[1]).any()
+
+
+def test_messages_name_the_documents_argument_and_are_read_once():
+    first_stage("embedding_dense_backward", embedding() | {"numWeights": -1})
+    first_stage("rms_norm_grad", rms_norm() | {"dxOut": None})
+    newest, older = aclGetRecentErrMsg().split("aclnnEmbeddingDenseBackwardGetWorkspaceSize")
+    assert newest.startswith("aclnnRmsNormGradGetWorkspaceSize (dxOut): 161001 ACLNN_ERR_PARAM_NULLPTR: dxOut is missing")
+    assert re.match(r" \(numWeights\): 161002 ", older)
+    assert aclGetRecentErrMsg() is None
+
+
+def test_threads_have_their_own_messages_and_settings():
+    seen = {}
+
+    def work(number, product):
+        with device(product):
+            first_stage("rms_norm_grad", rms_norm() | {"dy": None} if number % 2 else rms_norm())
+            seen[number] = (aclGetRecentErrMsg() is None, aclnn.current_device().profile.name)
+
+    products = ["atlas_a2", "atlas_a3", "atlas_inference", "atlas_a2"]
+    threads = [threading.Thread(target=work, args=(number, product)) for number, product in enumerate(products)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {number: (number % 2 == 0, product) for number, product in enumerate(products)}
+    assert aclGetRecentErrMsg() is None
+
+
+def test_one_executor_in_many_threads_runs_once():
+    _, size, executor = first_stage("embedding_dense_backward", embedding())
+    statuses = []
+    threads = [
+        threading.Thread(target=lambda: statuses.append(second_stage("embedding_dense_backward", workspace_of(size, 0), size, executor)))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(map(int, statuses)) == [0] + [INVALID] * 7
+
+
+def test_the_first_stage_loads_no_compiler():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from npu_sim.aclnn import *; from npu_sim import aclnn; t = AclTensor((60, 128), 0); "
+        "s = aclnn.aclnnRmsNormGradGetWorkspaceSize(t, t, AclTensor((60,), 0), AclTensor((128,), 0), t, AclTensor((128,), 0)); "
+        "assert s.status == 0 and 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_executor_shows_its_workspace():
+    executor = first_stage("embedding_dense_backward", embedding(FP16, dim=600)).executor
+    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace + workspace of Sort (unknown)"
+    assert [area.name for area in executor.workspace.areas][:2] == ["grad as fp32", "indices as int32"]

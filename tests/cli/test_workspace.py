@@ -1,0 +1,37 @@
+import npu_sim
+
+WORDS = ("workspace", "embedding_dense_backward", "--grad", "1000x1024:fp16", "--indices", "1000:int64", "--num-weights", 5000)
+
+
+def test_the_workspace_is_shown_as_tables(cli):
+    done = cli(*WORDS)
+    assert done.code == 0
+    text = " ".join(done.out.split())
+    assert text.startswith("EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace + workspace of Sort (unknown)")
+    for words in ("2 Sort indices as int32", "result 20480000 4096512 1 nodes 3 to 5", "1 20480512 4096512 indices as int32, result"):
+        assert words in text
+
+
+def test_json_is_the_workspace_of_the_plan(cli):
+    planned = npu_sim.plan("embedding_dense_backward", grad="1000x1024:fp16", indices="1000:int64", num_weights=5000)
+    data = cli(*WORDS, "--json").data
+    assert data["outcome"] == "runs"
+    assert data["workspace"] == planned.as_dict()["workspace"]
+    assert [node["name"] for node in data["workspace"]["nodes"]][2:4] == ["Sort", "ZerosLike"]
+
+
+def test_switches_reach_the_plan(cli):
+    words = ("workspace", "embedding_dense_backward", "--grad", "100x8:fp32", "--indices", "100:int32", "--num-weights", 50)
+    usual, fixed = (cli(*words, *more, "--json").data for more in ((), ("--deterministic", "--soc", "Ascend910B4")))
+    assert [area["name"] for area in usual["workspace"]["areas"]] == ["system"]
+    assert [area["name"] for area in fixed["workspace"]["areas"]] == ["sorted indices", "positions", "system"]
+    assert (fixed["soc"], fixed["deterministic"]) == ("Ascend910B4", True)
+
+
+def test_a_call_that_needs_no_workspace_says_so(cli):
+    words = ("workspace", "embedding_dense_backward", "--grad", "0x8:fp32", "--indices", "0:int32", "--num-weights", 50)
+    assert cli(*words).out.splitlines()[-1].strip() == "no kernel needs any"
+
+
+def test_a_refusal_exits_with_2(cli):
+    assert cli(*WORDS, "--product", "atlas_inference").code == 2

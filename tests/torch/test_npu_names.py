@@ -1,0 +1,99 @@
+"""The functions under the names of torch_npu: signatures, values of the forward, and what is not supported."""
+
+import inspect
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+
+from torch.nn import functional  # noqa: E402
+
+import npu_sim  # noqa: E402
+from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_rms_norm  # noqa: E402
+
+SIGNATURES = {
+    npu_rms_norm: "self gamma epsilon=1e-06",
+    npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
+    npu_cross_entropy_loss: (
+        "input target weight=None reduction=mean ignore_index=-100 label_smoothing=0.0 lse_square_scale_for_zloss=0.0 return_zloss=False"
+    ),
+}
+
+
+@pytest.mark.parametrize("function", SIGNATURES)
+def test_signatures(function):
+    parameters = inspect.signature(function).parameters.values()
+    words = [one.name if one.default is one.empty else f"{one.name}={one.default}" for one in parameters]
+    assert words == SIGNATURES[function].split()
+
+
+@pytest.mark.parametrize(
+    ("shape", "gamma", "rstd_shape"), [((4, 1, 96), (96,), (4, 1, 1)), ((96,), (96,), (1,)), ((3, 8, 12), (8, 12), (3, 1, 1))]
+)
+def test_rms_norm_returns_y_and_rstd(shape, gamma, rstd_shape):
+    x, scale = torch.randn(shape), torch.randn(gamma)
+    y, rstd = npu_rms_norm(x, scale, epsilon=1e-5)
+    torch.testing.assert_close(y, functional.rms_norm(x, gamma, scale, eps=1e-5))
+    axes = tuple(range(-len(gamma), 0))
+    torch.testing.assert_close(rstd, 1 / torch.sqrt(x.double().pow(2).mean(axes, keepdim=True) + 1e-5).float())
+    assert (rstd.shape, rstd.dtype) == (rstd_shape, torch.float32)
+
+
+def test_rms_norm_of_bf16_is_rounded_once():
+    x, gamma = torch.randn(4, 96).bfloat16(), torch.randn(96).bfloat16()
+    y, rstd = npu_rms_norm(x, gamma)
+    assert torch.equal(y, (x.float() * rstd * gamma.float()).bfloat16())
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_cross_entropy_returns_loss_and_log_probabilities(reduction, smoothing):
+    logits, target, weight = torch.randn(10, 6), torch.randint(0, 6, (10,)), torch.rand(6)
+    loss, log_prob, zloss, lse = npu_cross_entropy_loss(logits, target, weight, reduction, 3, label_smoothing=smoothing)
+    expected = functional.cross_entropy(logits, target, weight, ignore_index=3, reduction=reduction, label_smoothing=smoothing)
+    assert loss.shape == ((10,) if reduction == "none" else (1,))
+    torch.testing.assert_close(loss.reshape(expected.shape), expected)
+    torch.testing.assert_close(log_prob, functional.log_softmax(logits, 1))
+    assert zloss.numel() == lse.numel() == 0
+    assert not log_prob.requires_grad
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_gradients_flow_through_every_name(reduction):
+    logits = torch.randn(10, 6, requires_grad=True)
+    npu_cross_entropy_loss(logits, torch.randint(0, 6, (10,)), reduction=reduction)[0].sum().backward()
+    torch.testing.assert_close(logits.grad.sum(1), torch.zeros(10), atol=1e-6, rtol=0)
+    tokens = torch.randn(10, 6, requires_grad=True)
+    npu_moe_token_permute(tokens, torch.randint(0, 4, (10, 3)))[0].sum().backward()
+    assert torch.equal(tokens.grad, torch.full((10, 6), 3.0))
+    x = torch.randn(10, 64, requires_grad=True)
+    npu_rms_norm(x, torch.ones(64))[0].sum().backward()
+    assert x.grad.shape == (10, 64)
+
+
+def test_moe_token_permute_example():
+    # tokens of experts 1, 0, 1: expert 0 first, then those of expert 1 in their order
+    tokens = torch.tensor([[1.0], [7.0], [2.0]])
+    permuted, sorted_indices = npu_moe_token_permute(tokens, torch.tensor([[1, 0], [0, 1], [1, 0]]))
+    assert permuted.reshape(-1).tolist() == [1, 7, 2, 1, 7, 2]
+    assert sorted_indices.tolist() == [3, 0, 1, 4, 5, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2), padded_mode=True), "padded_mode"),
+        (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2)), "indices"),
+        (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2)), "indices"),
+        (
+            lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), lse_square_scale_for_zloss=0.5),
+            "lse_square_scale_for_zloss",
+        ),
+        (lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), return_zloss=True), "return_zloss"),
+        (lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), label_smoothing=0.1), "label_smoothing"),
+    ],
+)
+def test_what_is_not_supported_is_refused(call, argument):
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        call(torch.randn(4, 6, requires_grad=True))
+    assert (refused.value.status, refused.value.argument) == (161002, argument)
