@@ -1,0 +1,40 @@
+"""``npu-sim caveats``: the documented caveats as experiments."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from npu_sim.cli.options import Json
+
+Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
+
+
+def caveats_command(name: Name = None, json_output: Json = False) -> None:
+    """List the documented caveats, or run one and print what it shows."""
+    from npu_sim.studies.caveats import CAVEATS, find_caveat
+
+    if name is None:
+        if json_output:
+            print(
+                json.dumps([{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS], indent=2, ensure_ascii=False)
+            )
+            return
+        from rich.console import Console
+
+        from npu_sim.text import lines_table
+
+        Console(highlight=False).print(lines_table((one.name, one.title, one.source) for one in CAVEATS))
+        return
+    caveat = find_caveat(name)
+    numbers = caveat.experiment()
+    if json_output:
+        print(
+            json.dumps(
+                {"name": caveat.name, "title": caveat.title, "source": caveat.source, "numbers": numbers}, indent=2, ensure_ascii=False
+            )
+        )
+        return
+    print(f"{caveat.title} ({caveat.source})\n")
+    for line in caveat.explain(numbers):
+        print(line)

@@ -1,0 +1,145 @@
+"""``npu-sim study``: determinism, precision, invariance and certificates on a user's own data."""
+
+import json
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from npu_sim.cli.operators import add_action
+from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic, Json, Product, Report, Seed, Soc, Threads
+
+RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
+NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
+
+study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
+
+
+def determinism_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    random_orders: RandomOrders = 32,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Try many legal orders of the cores' additions and show what moves."""
+    from npu_sim.studies.determinism import study_determinism
+    from npu_sim.studies.text import determinism_lines
+
+    call = _call(operator, arguments, product, soc, seed, threads)
+    study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output)
+
+
+def precision_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    deterministic: Deterministic = False,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Measure the error of every dtype and math type against float64, with verdicts and causes."""
+    from npu_sim.studies.precision import study_precision
+    from npu_sim.studies.text import precision_lines
+
+    call = _call(operator, arguments, product, soc, seed, threads)
+    study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output)
+
+
+def invariance_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    seed: Seed = 0,
+    threads: Threads = None,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Say whether the bits of a result change with batch, position, padding, cores, product, mode or dtype path."""
+    from npu_sim.studies.invariance import study_invariance
+    from npu_sim.studies.text import invariance_lines
+
+    call = _call(operator, arguments, product, soc, seed, threads)
+    study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output)
+
+
+def certificate_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    deterministic: Deterministic = False,
+    core_order: CoreOrderOption = "sequential",
+    seed: Seed = 0,
+    no_probe: NoProbe = False,
+    threads: Threads = None,
+    report: Report = None,
+    json_output: Json = False,
+) -> None:
+    """Print the exact summation tree of every class of output elements, recovered from the kernel as well."""
+    from npu_sim.studies.certificate import certify
+    from npu_sim.studies.text import certificate_lines
+
+    call = _call(operator, arguments, product, soc, seed, threads)
+    found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
+    data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
+    _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output)
+
+
+for _name, _handler in (
+    ("determinism", determinism_command),
+    ("precision", precision_command),
+    ("invariance", invariance_command),
+    ("certificate", certificate_command),
+):
+    add_action(study_app, _name, _handler)
+
+
+def _call(operator: str, arguments: dict[str, Any], product: str, soc: str | None, seed: int, threads: int | None) -> dict[str, Any]:
+    """Turn what was typed into a call: files are read, shapes get generated data."""
+    from npu_sim.cli.arguments import typed_arrays
+    from npu_sim.cores import load_profile
+    from npu_sim.threads import limit_threads
+
+    profile = load_profile(product, soc)
+    limit_threads(threads)
+    return {**typed_arrays(operator, arguments, seed), "profile": profile}
+
+
+def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
+    """Run a study with a progress bar on standard error when that is a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("study", total=1.0)
+        return work(lambda stage, share: bar.update(task, description=stage, completed=share))
+
+
+def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]], report: Any, json_output: bool) -> None:
+    if report is not None:
+        from npu_sim.reports.studies import write_study_report
+
+        write_study_report(report, headline, lines, data)
+    if json_output:
+        print(json.dumps(data, indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    from npu_sim.text import lines_table
+
+    console = Console(highlight=False)
+    console.print(headline, style="bold green")
+    console.print()
+    console.print(lines_table(lines))

@@ -1,0 +1,1 @@
+"""The laboratory: what a user can see about determinism, invariance and precision on their own data."""

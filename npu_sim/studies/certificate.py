@@ -1,0 +1,178 @@
+"""The exact summation tree of output elements, declared by the plan and recovered from the compiled kernel alone.
+
+The probe gives one term a huge value, another its negative, and all others one: every one that is added to either huge value before
+the two meet is absorbed, so the result counts the terms outside the smallest part that holds both. From these sizes the tree
+follows (numerical tree probing). The kernel is run as it is; nothing in it knows of the probe.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import load_profile
+from npu_sim.formats import as_array
+from npu_sim.ops import operator_module
+from npu_sim.studies import trees
+
+MOST_RECOVERED_TERMS = 512
+"""Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are compared with the declared tree."""
+MOST_SAMPLED_TERMS = 16384
+"""Above this many terms the tree is declared only."""
+SAMPLED_PAIRS = 4096
+
+Outside = Callable[[np.ndarray], np.ndarray]
+"""Takes masks (probes, terms) of 1, +1e30-like and its negative as -1, 0, 1 codes; returns how many ones survive in each."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a room declares about one class of elements.
+
+    Attributes
+    ----------
+    output, element, elements
+        Name of the output, the index of one element, and how many elements are added alike.
+    terms
+        What is added, in words.
+    tree
+        The declared tree over the terms' numbers.
+    outside
+        Runs the kernel on probes; see :data:`Outside`.
+    """
+
+    output: str
+    element: tuple[int, ...]
+    elements: int
+    terms: tuple[str, ...]
+    tree: trees.Tree
+    outside: Outside
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A claim and what the probe says of it.
+
+    ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs) or ``none``; ``agrees`` is None
+    without a probe.
+    """
+
+    output: str
+    element: tuple[int, ...]
+    elements: int
+    terms: tuple[str, ...]
+    tree: trees.Tree
+    hash: str
+    probe: str
+    agrees: bool | None
+
+    @property
+    def text(self) -> str:
+        """The tree as a formula over t0, t1, ..."""
+        return trees.text(self.tree, lambda term: f"t{term}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the certificate as plain data."""
+        return {
+            "output": self.output,
+            "element": list(self.element),
+            "elements_alike": self.elements,
+            "terms": list(self.terms),
+            "tree": trees.as_lists(self.tree),
+            "text": self.text,
+            "hash": self.hash,
+            "probe": self.probe,
+            "probe_agrees": self.agrees,
+        }
+
+
+def meeting_sizes(terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096) -> np.ndarray:
+    """Measure, for pairs of terms, how many terms the smallest part that holds both has."""
+    sizes = np.empty(firsts.size, np.int64)
+    for begin in range(0, firsts.size, together):
+        left, right = firsts[begin : begin + together], seconds[begin : begin + together]
+        codes = np.zeros((left.size, terms), np.int8)
+        codes[np.arange(left.size), left] = 1
+        codes[np.arange(left.size), right] = -1
+        sizes[begin : begin + together] = terms - outside(codes)
+    return sizes
+
+
+def probed_tree(terms: int, outside: Outside) -> trees.Tree:
+    """Recover the tree over ``terms`` terms from runs of the kernel.
+
+    Raises
+    ------
+    ValueError
+        When the sizes the kernel gives are those of no tree.
+    """
+    firsts, seconds = np.triu_indices(terms, 1)
+    sizes = np.eye(terms, dtype=np.int64)
+    sizes[firsts, seconds] = sizes[seconds, firsts] = meeting_sizes(terms, firsts, seconds, outside)
+    return trees.from_meeting_sizes(sizes)
+
+
+def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
+    """Whether the kernel joins some pairs of terms where the declared tree does."""
+    rng = np.random.default_rng(terms)
+    firsts = rng.integers(0, terms, SAMPLED_PAIRS)
+    seconds = (firsts + rng.integers(1, terms, SAMPLED_PAIRS)) % terms
+    declared = trees.meeting_sizes(tree, terms)[firsts, seconds]
+    return bool(np.array_equal(meeting_sizes(terms, firsts, seconds, outside, together=512), declared))
+
+
+def certify(operator: str, *, probe: bool = True, deterministic: bool = False, **call: Any) -> list[Certificate]:
+    """Declare, and probe, the summation tree of every class of elements of a call.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator.
+    probe
+        Whether to recover the trees from the kernel as well.
+    **call
+        The call as for :func:`npu_sim.run`.
+
+    Raises
+    ------
+    AclnnError
+        As the run itself.
+    """
+    module = operator_module(operator)
+    certificates = []
+    for claim in claims(module.NAME, deterministic=deterministic, **call):
+        tree = trees.canonical(claim.tree)
+        assert tree is not None
+        kind, agrees = _probe(claim, tree) if probe else ("none", None)
+        found = Certificate(claim.output, claim.element, claim.elements, claim.terms, claim.tree, trees.shape_hash(tree), kind, agrees)
+        certificates.append(found)
+    return certificates
+
+
+def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
+    terms = len(claim.terms)
+    if terms <= MOST_RECOVERED_TERMS:
+        try:
+            return "recovered", probed_tree(terms, claim.outside) == tree
+        except ValueError:
+            return "recovered", False
+    if terms <= MOST_SAMPLED_TERMS:
+        return "sampled", sampled_pairs_agree(tree, terms, claim.outside)
+    return "none", None
+
+
+def claims(operator: str, **call: Any) -> Iterator[Claim]:
+    """Ask an operator's room for the classes of elements of a call."""
+    module = operator_module(operator)
+    names = (*module.Arguments.tensors(), *module.Arguments.attributes())
+    tensors: Mapping[str, np.ndarray] = {
+        name: as_array(call[name]) for name in module.Arguments.tensors(inputs_only=True) if call.get(name) is not None
+    }
+    arguments = module.Arguments.build({name: tensors.get(name, call[name]) for name in call if name in names})
+    options = {name: value for name, value in call.items() if name not in names}
+    profile = load_profile(options.pop("profile", "atlas_a2"), options.pop("soc", None))
+    room = import_module(f"npu_sim.studies.{operator}")
+    found: Iterator[Claim] = room.claims(arguments, tensors, profile, options)
+    return found

@@ -1,0 +1,77 @@
+"""ConvTbcBackward in the laboratory: the partial sums of gradWeight. The cube's order inside one partial sum is not published."""
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.dtypes import kernel_input
+from npu_sim.ops.base import Limits, Result
+from npu_sim.ops.conv_tbc_backward import Arguments, resolve, roundings, shares_of
+from npu_sim.studies.certificate import Claim
+from npu_sim.studies.parts import Parts
+
+BATCH_ELEMENTS = 1 << 24
+"""fp32 elements of the partial sums held at a time: 64 MiB, unless one tap needs more."""
+
+
+def order_dependent_parts(
+    arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
+) -> Iterator[Parts]:
+    """Yield the partial sums of gradWeight, one part for every row (tap, input channel), some taps at a time."""
+    from npu_sim.kernels import conv_tbc_backward as kernels
+    from npu_sim.kernels.conv_tbc_backward_folds import Shares, contributions_by_core
+
+    case = resolve(arguments, profile, False, limits)
+    shares, _ = shares_of(case)
+    by_core = contributions_by_core(shares)
+    cores = np.repeat(np.arange(len(by_core), dtype=np.int64), [len(own) for own in by_core])
+    pieces = [piece for own in by_core for piece in own]
+    operand, _ = roundings(case)
+    grad, x = kernel_input(tensors["grad_output"]), kernel_input(tensors["input"])
+    channels, columns = case.in_channels, case.out_channels
+    dependent = first.order_dependent[output].mask
+    step = max(1, BATCH_ELEMENTS // (len(pieces) * channels * columns))
+    for tap in range(0, case.taps, step):
+        taps = range(tap, min(case.taps, tap + step))
+        rows = [at * channels + channel for at in taps for channel in range(channels) if dependent[at, channel].any()]
+        if not rows:
+            continue
+        values = np.empty((len(pieces), len(taps) * channels, columns), np.float32)
+        for place, (sample, start, stop) in enumerate(pieces):
+            own = np.zeros((case.output_time, 1, columns), grad.dtype)
+            own[start:stop] = grad[start:stop, sample : sample + 1]
+            alone = Shares(1, 1, case.output_time, case.output_time)
+            whole = np.empty((case.taps, channels, columns), np.float32)
+            kernels.grad_weight(
+                np.ascontiguousarray(x[:, sample : sample + 1]), own, case.pad, 1, operand, whole, alone, kernels.NO_TAIL, 0, 0
+            )
+            values[place] = whole[taps.start : taps.stop].reshape(-1, columns)
+        chosen = [row - tap * channels for row in rows]
+        yield Parts(
+            output=output,
+            values=np.ascontiguousarray(values[:, chosen].transpose(1, 0, 2)).reshape(-1, columns),
+            starts=np.arange(len(rows) + 1, dtype=np.int64) * len(pieces),
+            cores=np.tile(cores, len(rows)),
+            keys=np.array(rows, np.int64),
+            factors=np.ones(len(rows), np.float32),
+            columns_together=columns,
+            locate=partial(_locate, channels, rows),
+            describe=partial(_describe, pieces),
+        )
+
+
+def _locate(channels: int, rows: list[int], part: int, column: int) -> tuple[int, int, int]:
+    return rows[part] // channels, rows[part] % channels, column
+
+
+def _describe(pieces: list[tuple[int, int, int]], place: int) -> str:
+    sample, start, stop = pieces[place % len(pieces)]
+    return f"sample {sample}, output time {start} to {stop}"
+
+
+def claims(arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, options: Mapping[str, Any]) -> Iterator[Claim]:
+    """Yield nothing: the order of additions inside a cube block is not published, so no tree can be certified."""
+    return iter(())

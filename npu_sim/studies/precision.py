@@ -1,0 +1,247 @@
+"""What every dtype and math type of a product costs in accuracy, and which cause costs how much alone.
+
+The golden value is the operator's formula in float64 on inputs that are already rounded to the dtype (specification page
+``precision``); the second implementation of the dual benchmark is the same formula in float32.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from npu_sim.dtypes import narrow_array, ulp_distance, ulp_error
+from npu_sim.formats import canonical_dtype, numpy_dtype
+from npu_sim.plain import plain
+from npu_sim.studies import verdicts
+from npu_sim.studies.calls import FLOATING, StudyCall, study_call
+from npu_sim.studies.terms import Term, terms_of
+
+HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
+"""Upper edges of the ulp histogram; the first counts exact results."""
+CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
+WORST_TERMS = 8
+"""Terms of the worst element that are listed, largest first."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One dtype or math type the product offers: its name, the dtype its verdict is made in, and the call."""
+
+    label: str
+    compute: str
+    call: StudyCall
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What one source of error costs by itself, at most, in ulp of the output's dtype."""
+
+    name: str
+    max_ulp: float
+    note: str
+
+
+@dataclass(frozen=True)
+class OutputPrecision:
+    """The accuracy of one output under one variant."""
+
+    variant: str
+    output: str
+    dtype: str
+    max_ulp: float
+    mean_ulp: float
+    histogram: tuple[tuple[float, int], ...]
+    verdicts: tuple[verdicts.Verdict, ...]
+    worst_index: tuple[int, ...]
+    worst_actual: float
+    worst_golden: float
+    worst_terms: tuple[Term, ...]
+    causes: tuple[Cause, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data; the last edge of the histogram is None."""
+        data = {name: getattr(self, name) for name in ("variant", "output", "dtype", "max_ulp", "mean_ulp", "worst_actual", "worst_golden")}
+        return {
+            **data,
+            "histogram": [{"up_to_ulp": None if np.isinf(edge) else edge, "elements": count} for edge, count in self.histogram],
+            "verdicts": [verdict.as_dict() for verdict in self.verdicts],
+            "worst_index": list(self.worst_index),
+            "worst_terms": [term._asdict() for term in self.worst_terms],
+            "causes": [vars(cause) for cause in self.causes],
+        }
+
+
+@dataclass(frozen=True)
+class PrecisionStudy:
+    """The study of one call on one SoC."""
+
+    operator: str
+    product: str
+    soc: str
+    outputs: tuple[OutputPrecision, ...]
+    refused: dict[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the study as plain data."""
+        return {
+            "operator": self.operator,
+            "product": self.product,
+            "soc": self.soc,
+            "outputs": [output.as_dict() for output in self.outputs],
+            "refused": self.refused,
+        }
+
+
+def study_precision(operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any) -> PrecisionStudy:
+    """Measure every dtype and math type of the product on the given data.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator.
+    progress
+        Called with the variant and the share done.
+    **call
+        The call as for :func:`npu_sim.run`; its floating tensors are rounded to every dtype.
+    """
+    from npu_sim.status import AclnnError
+
+    base = study_call(operator, call)
+    outputs: list[OutputPrecision] = []
+    refused: dict[str, str] = {}
+    found = list(variants(base))
+    for place, variant in enumerate(found):
+        if progress is not None:
+            progress(variant.label, place / len(found))
+        try:
+            outputs += measure(variant, base)
+        except AclnnError as error:
+            refused[variant.label] = error.message
+    return PrecisionStudy(base.operator, base.profile.name, base.profile.soc, tuple(outputs), refused)
+
+
+def variants(base: StudyCall) -> Iterator[Variant]:
+    """Yield a variant for every dtype of the product, and for fp32 every cubeMathType of ConvTbcBackward."""
+    for dtype in base.profile.product.dtypes:
+        tensors = {name: _rounded(base.tensors[name], dtype) for name in FLOATING[base.operator] if name in base.tensors}
+        call = base.with_tensors(**tensors)
+        if base.operator != "conv_tbc_backward":
+            yield Variant(dtype, dtype, call)
+            continue
+        for code, name in enumerate(CUBE_MATH_TYPES):
+            typed = replace(call, attributes={**call.attributes, "cube_math_type": code})
+            yield Variant(f"{dtype}, cubeMathType {code} {name}", _compute_dtype(typed, dtype, code), typed)
+
+
+def _compute_dtype(call: StudyCall, dtype: str, code: int) -> str:
+    """Return what the cube computes in (specification page ``conv_tbc_backward``, the cubeMathType table)."""
+    if dtype == "float32" and code in (1, 3):
+        return "hf32" if "hf32" in call.profile.product.cube_dtypes else "float16"
+    return "float16" if code == 2 else dtype
+
+
+def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
+    return values if canonical_dtype(values.dtype) == dtype else narrow_array(np.asarray(values, np.float32), dtype)
+
+
+def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
+    """Measure one variant against float64."""
+    call = variant.call
+    result = call.run()
+    golden = plain(call.operator, call.arguments, call.tensors)
+    second = plain(call.operator, call.arguments, call.tensors, np.float32)
+    original = plain(call.operator, base.arguments, base.tensors)
+    found = []
+    for name, actual in result.outputs.items():
+        dtype = canonical_dtype(actual.dtype)
+        judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
+        errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
+        worst = tuple(int(place) for place in np.unravel_index(int(np.argmax(errors)), errors.shape)) if errors.size else ()
+        counts = np.histogram(np.minimum(errors, 1e300), (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES)))[0]
+        rounded_second = second[name].astype(numpy_dtype(dtype))
+        found.append(
+            OutputPrecision(
+                variant=variant.label,
+                output=name,
+                dtype=dtype,
+                max_ulp=float(errors.max(initial=0.0)),
+                mean_ulp=float(errors.mean()) if errors.size else 0.0,
+                histogram=tuple(zip(HISTOGRAM_EDGES, counts.tolist(), strict=True)),
+                verdicts=(
+                    verdicts.mixed_tolerance(actual, golden[name], judged),
+                    verdicts.single_benchmark(actual, golden[name], judged),
+                    verdicts.dual_benchmark(actual, rounded_second, golden[name], judged),
+                ),
+                worst_index=worst,
+                worst_actual=float(actual[worst]) if errors.size else 0.0,
+                worst_golden=float(golden[name][worst]) if errors.size else 0.0,
+                worst_terms=terms_of(call, name, worst)[:WORST_TERMS] if errors.size else (),
+                causes=_causes(call, name, dtype, golden[name], original[name]),
+            )
+        )
+    return found
+
+
+def _causes(call: StudyCall, output: str, dtype: str, golden: np.ndarray, original: np.ndarray) -> tuple[Cause, ...]:
+    """Switch on one cause of error at a time."""
+    causes = [
+        Cause("input rounding", _max_ulp(golden, original, dtype), "the formula in float64 on rounded against original inputs"),
+        Cause("final rounding", _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype), "the float64 result rounded once"),
+    ]
+    wide = call.with_tensors(
+        **{name: np.asarray(call.tensors[name], np.float32) for name in FLOATING[call.operator] if name in call.tensors}
+    )
+    if canonical_dtype(call.tensors[FLOATING[call.operator][0]].dtype) != "float32" and call.operator != "conv_tbc_backward":
+        accumulated = wide.run().outputs[output]
+        causes.append(
+            Cause(
+                "fp32 arithmetic", _max_ulp(accumulated, golden, dtype), "fp32 sums and products on the rounded inputs, not rounded again"
+            )
+        )
+    first = call.with_options(deterministic=False, core_order="sequential").run()
+    if output in first.order_dependent and first.order_dependent[output].count:
+        other = call.with_options(deterministic=False, core_order="reverse").run().outputs[output]
+        distance = int(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
+        causes.append(Cause("accumulation order", float(distance), "sequential against reverse arrival of the cores"))
+    if call.attributes.get("scale_grad_by_freq"):
+        causes += _scale_causes(call, dtype, golden)
+    if call.profile.saturates:
+        count = int(np.count_nonzero(~np.isfinite(narrow_array(golden.astype(np.float32), dtype).astype(np.float64))))
+        causes.append(Cause("saturation", 0.0, f"{count} results beyond the range become the largest finite value"))
+    return tuple(causes)
+
+
+def _scale_causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[Cause]:
+    """Reciprocal instead of division, and fp32 counters (EmbeddingDenseBackward)."""
+    indices = np.trunc(call.tensors["indices"]).astype(np.int64).reshape(-1)
+    counts = np.bincount(indices, minlength=golden.shape[0])[: golden.shape[0]]
+    present = counts > 0
+    sums = (golden[present] * counts[present, None]).astype(np.float32)
+    single = counts[present].astype(np.float32)[:, None]
+    product, quotient = sums * (np.float32(1) / single), sums / single
+    reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
+    lost = int(np.max(counts - np.minimum(counts, 1 << 24), initial=0))
+    return [
+        Cause("reciprocal instead of division", float(reciprocal), "sum * fp32(1/count) against sum / count, in fp32 ulp"),
+        Cause("fp32 counters", 0.0 if lost == 0 else float("inf"), f"{lost} occurrences beyond 2^24 of the most frequent index"),
+    ]
+
+
+def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
+    """Return the largest error of float values in ulp of a dtype; inf and nan are left out."""
+    finite = np.isfinite(golden) & np.isfinite(actual.astype(np.float64))
+    if not finite.any():
+        return 0.0
+    return float(np.max(_ulp_of(actual.astype(np.float64)[finite], golden[finite], dtype)))
+
+
+def _ulp_of(actual: np.ndarray, golden: np.ndarray, dtype: str) -> np.ndarray:
+    """Return |actual - golden| in ulp of ``dtype`` at golden; ``actual`` may have more digits than the dtype."""
+    from npu_sim.formats import FORMATS
+
+    form = FORMATS[dtype]
+    exponent = np.floor(np.log2(np.maximum(np.abs(golden), form.smallest_normal)))
+    unit = np.exp2(exponent) * form.epsilon
+    distance: np.ndarray = np.abs(actual - golden) / unit
+    return distance

@@ -1,0 +1,85 @@
+"""Studies as labelled lines that a person reads."""
+
+from collections.abc import Sequence
+
+from npu_sim.studies.certificate import Certificate
+from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
+from npu_sim.studies.invariance import InvarianceStudy
+from npu_sim.studies.precision import PrecisionStudy
+
+Line = tuple[str, str, str]
+SHOWN_STEPS = 6
+SHOWN_TREE = 400
+"""Characters of a tree that are shown; ``--json`` has all of it."""
+
+
+def determinism_lines(study: DeterminismStudy) -> list[Line]:
+    """Return a determinism study as lines."""
+    lines: list[Line] = [("path", study.path, "")]
+    for output in study.outputs:
+        lines += _output_lines(output)
+    return lines
+
+
+def _output_lines(output: OutputStudy) -> list[Line]:
+    if output.order_dependent == 0:
+        return [(output.output, "one result", "its accumulation order is fixed")]
+    orders = f"{len(output.orders)} orders"
+    lines: list[Line] = [
+        (output.output, f"{output.distinct_results} different results from {orders}", ", ".join(output.orders[:6]) + ", ..."),
+        ("", f"{output.moved} of {output.elements} elements moved", f"{output.order_dependent} can, by plan and indices"),
+        ("", f"spread up to {output.max_spread:.3g}, {output.max_spread_ulp} ulp", "between two legal orders"),
+        ("", f"{output.differs_from_deterministic} elements differ", "between the sequential and the deterministic result"),
+    ]
+    worst = output.worst
+    if worst is None:
+        return lines
+    index = ", ".join(map(str, worst.index))
+    lines.append(("worst", f"{output.output}[{index}] {worst.spread_ulp} ulp", f"deterministic: {worst.deterministic:.9g}"))
+    for value, order, steps in (
+        (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
+        (worst.highest, worst.highest_order, worst.steps_to_highest),
+    ):
+        shown = "; ".join(f"core {step.core} {step.value:+.6g} -> {step.sum_after:.9g}" for step in steps[:SHOWN_STEPS])
+        more = f"; {len(steps) - SHOWN_STEPS} more" if len(steps) > SHOWN_STEPS else ""
+        lines.append(("", f"{value:.9g} ({order})", shown + more))
+    return lines
+
+
+def precision_lines(study: PrecisionStudy) -> list[Line]:
+    """Return a precision study as lines."""
+    lines: list[Line] = []
+    for one in study.outputs:
+        verdicts = ", ".join(f"{verdict.standard} {'passes' if verdict.passed else 'FAILS'}" for verdict in one.verdicts)
+        lines.append((one.variant, f"{one.output} {one.dtype}: max {one.max_ulp:.3g} ulp, mean {one.mean_ulp:.3g} ulp", verdicts))
+        index = ", ".join(map(str, one.worst_index))
+        terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
+        lines.append(("", f"worst [{index}] {one.worst_actual:.7g} for {one.worst_golden:.7g}", f"largest terms: {terms}"))
+        lines.append(("", "each cause alone, in ulp", ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes)))
+    return lines + [(label, "refused", message) for label, message in study.refused.items()]
+
+
+def invariance_lines(study: InvarianceStudy) -> list[Line]:
+    """Return an invariance study as lines."""
+    lines: list[Line] = []
+    for row in study.rows:
+        if row.changes is None:
+            lines.append((row.output, f"{row.change}: not applicable", row.note))
+            continue
+        first = (
+            f"first at [{', '.join(map(str, row.first))}]: {row.before:.9g} becomes {row.after:.9g}" if row.first is not None else row.note
+        )
+        lines.append((row.output, f"{row.change}: {'changes' if row.changes else 'same bits'}", first))
+    return lines
+
+
+def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
+    """Return certificates as lines."""
+    lines: list[Line] = []
+    for one in certificates:
+        index = ", ".join(map(str, one.element))
+        agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[one.agrees]
+        lines.append((one.hash, f"{one.output}[{index}], {one.elements} elements alike, {len(one.terms)} terms", f"{agreed} ({one.probe})"))
+        formula = one.text
+        lines.append(("", formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE] + " ...", f"t0 = {one.terms[0]}, ..."))
+    return lines

@@ -1,0 +1,53 @@
+"""Small calls of every operator, one for every path that accumulates."""
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+
+
+def embedding(
+    rows: int, dim: int, num_weights: int, dtype: str = "fp32", seed: int = 0, words: int | None = None, **more: Any
+) -> dict[str, Any]:
+    """An embedding gradient whose indices are drawn from the first ``words`` words."""
+    rng = np.random.default_rng(seed)
+    indices = rng.integers(0, words or num_weights, rows, dtype=np.int32)
+    return {"grad": rng.standard_normal((rows, dim)).astype(DTYPES[dtype]), "indices": indices, "num_weights": num_weights, **more}
+
+
+def rms_norm(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A normalisation gradient."""
+    rng = np.random.default_rng(seed)
+    dy, x = (rng.standard_normal((rows, columns)).astype(DTYPES[dtype]) for _ in range(2))
+    rstd = (1 / np.sqrt(np.mean(x.astype(np.float64) ** 2, axis=1) + 1e-6)).astype(np.float32)
+    return {"dy": dy, "x": x, "rstd": rstd, "gamma": rng.standard_normal(columns).astype(DTYPES[dtype]), **more}
+
+
+def cross_entropy(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A loss gradient."""
+    rng = np.random.default_rng(seed)
+    logits = rng.standard_normal((rows, columns))
+    log_prob = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(DTYPES[dtype])
+    return {"grad_loss": np.ones((), DTYPES[dtype]), "log_prob": log_prob, "target": rng.integers(0, columns, rows), **more}
+
+
+def moe(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, dropped: int = 0) -> dict[str, Any]:
+    """A permutation gradient, the last ``dropped`` rows dropped."""
+    rng = np.random.default_rng(seed)
+    grad = rng.standard_normal((tokens * top_k - dropped, hidden)).astype(DTYPES[dtype])
+    return {"permuted_output_grad": grad, "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32), "num_topk": top_k}
+
+
+def conv(time: int, batch: int, in_channels: int, out_channels: int, taps: int, pad: int, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A convolution gradient in fp32."""
+    rng = np.random.default_rng(seed)
+    shapes = {
+        "grad_output": (time + 2 * pad - taps + 1, batch, out_channels),
+        "input": (time, batch, in_channels),
+        "weight": (taps, in_channels, out_channels),
+        "bias": (out_channels,),
+    }
+    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    return {**tensors, "pad": pad, "cube_math_type": 0, **more}

@@ -1,0 +1,96 @@
+"""Every caveat experiment against a small calculation of its own."""
+
+import numpy as np
+import pytest
+
+from npu_sim.studies.caveats import CAVEATS, find_caveat
+
+
+def numbers(name):
+    return find_caveat(name).experiment()
+
+
+def test_names_are_unique_and_known():
+    assert len({one.name for one in CAVEATS}) == len(CAVEATS) >= 8
+
+
+def test_counters_lose_what_fp32_cannot_hold():
+    found = numbers("counters")["counters"]
+    for name, rows in (("1 row", 1), ("10 rows (deterministic)", 10), ("11 rows (default)", 11)):
+        counter = np.float32(2**24)
+        for _ in range(100):
+            counter += np.float32(rows)
+        assert found[name] == {"true_count": 2**24 + 100 * rows, "fp32_counter": int(counter)}
+    assert found["1 row"]["fp32_counter"] == 2**24
+
+
+def test_labels_alias_in_fp32():
+    found = numbers("label-aliasing")
+    expected = [bool(np.float32(label) == np.float32(found["ignore_index"])) for label in found["labels"]]
+    assert found["masked"] == expected == [True, False, False]
+
+
+def test_the_sort_trick_ends_at_the_bits_of_infinity():
+    found = numbers("sort-trick")
+    assert found["bits_of_inf"] == 0x7F800000 == 2139095040
+    assert list(found["comparisons"].values()) == [True, True, True, False]
+
+
+def test_one_more_weight_row_switches_the_path():
+    found = numbers("path-switch")
+    for weights, casts in zip(found["weights"], (True, False), strict=True):
+        assert ((600 + weights) * 520 * 2 < 104857600) is casts
+    assert 0 < found["different"] <= found["elements"]
+
+
+def test_padding_zeroes_one_row_or_none():
+    assert numbers("padding")["sums"] == {-1: [2.0, 2.0, 1.0, 1.0], 1: [2.0, 0.0, 1.0, 1.0], 7: [2.0, 2.0, 1.0, 1.0]}
+
+
+def test_saturation_gives_the_largest_finite_value_and_zero_for_nan():
+    found = numbers("saturation")["results"]
+    np.testing.assert_array_equal(found["atlas_a2"], [np.inf, -np.inf, np.nan])
+    assert found["atlas_train"] == [65504.0, -65504.0, 0.0]
+
+
+def test_the_size_wraps_at_four_gib():
+    found = numbers("wrap")
+    for columns, one in found["columns"].items():
+        total = found["rows"] * columns * 4 * 2 + found["rows"] * 4 + columns * 4
+        assert (one["bytes"], one["bytes_32_bit"]) == (total, total & 0xFFFFFFFF)
+    assert [one["need_chunk"] for one in found["columns"].values()] == [1, 0]
+
+
+def test_conversions_cost_what_their_mantissas_say():
+    errors = {int(name[0]): one for name, one in numbers("conversion")["relative_errors"].items()}
+    assert errors[0]["grad_weight"] < 2**-20
+    assert 2**-16 < errors[3]["grad_weight"] < 2**-11
+    assert errors[1] == errors[3]
+    assert errors[2]["grad_weight"] > errors[3]["grad_weight"]
+    assert len({one["grad_bias"] for one in errors.values()}) == 1
+
+
+def test_a_reciprocal_is_off_by_an_ulp_at_most():
+    found = numbers("reciprocal")
+    assert 0 < found["different"] < found["elements"]
+    assert found["max_ulp"] == 1
+
+
+def test_mode_and_cores_change_bits():
+    found = numbers("kernels-differ")
+    assert 0 < found["deterministic_differs"] <= found["elements"]
+    assert 0 < found["forty_cores_differ"] <= found["elements"]
+
+
+def test_an_empty_input_gives_a_constant_bias():
+    assert numbers("empty-bias") == {"grad_bias": [15.0, 15.0], "sum_of_self": 3.75}
+
+
+def test_a_mean_over_nothing_is_nan():
+    assert numbers("all-ignored") == {"mean": "nan", "sum": 0.0}
+
+
+@pytest.mark.parametrize("name", [one.name for one in CAVEATS if one.name not in ("counters", "label-aliasing", "path-switch")])
+def test_every_caveat_explains_its_numbers(name, monkeypatch):
+    caveat = find_caveat(name)
+    assert all(isinstance(line, str) and line for line in caveat.explain(caveat.experiment()))

@@ -1,0 +1,53 @@
+import pytest
+
+from npu_sim.studies import trees
+from npu_sim.studies.certificate import Claim, certify, probed_tree
+from tests.studies import calls
+
+PATHS = {
+    "key 100": ("embedding_dense_backward", calls.embedding(300, 40, 25)),
+    "key 100, random order": ("embedding_dense_backward", calls.embedding(300, 40, 25, core_order="random", seed=5)),
+    "key 100, several batches": ("embedding_dense_backward", calls.embedding(3000, 500, 400, core_order="round_robin")),
+    "key 101": ("embedding_dense_backward", calls.embedding(200, 40, 15, scale_grad_by_freq=True, core_order="reverse")),
+    "key 0": ("embedding_dense_backward", calls.embedding(200, 600, 12, core_order="round_robin")),
+    "key 1": ("embedding_dense_backward", calls.embedding(200, 600, 12, scale_grad_by_freq=True)),
+    "key 10": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True)),
+    "key 11": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True, scale_grad_by_freq=True)),
+    "native fp16": ("embedding_dense_backward", calls.embedding(600, 520, 101000, "fp16", words=12)),
+    "native bf16, small dim": ("embedding_dense_backward", calls.embedding(600, 300, 176000, "bf16", words=30, core_order="reverse")),
+    "training series": ("embedding_dense_backward", calls.embedding(200, 33, 12, profile="atlas_train", core_order="reverse")),
+    "training series, scaled": ("embedding_dense_backward", calls.embedding(200, 33, 12, profile="atlas_train", scale_grad_by_freq=True)),
+    "lanes": ("rms_norm_grad", calls.rms_norm(60, 70, core_order="random", seed=3)),
+    "lanes, bf16": ("rms_norm_grad", calls.rms_norm(60, 70, "bf16")),
+    "halving": ("rms_norm_grad", calls.rms_norm(60, 700, deterministic=True)),
+    "halving, inference series": ("rms_norm_grad", calls.rms_norm(40, 130, profile="atlas_inference", core_order="reverse")),
+    "pieces": ("rms_norm_grad", calls.rms_norm(100, 6100, core_order="random", seed=9)),
+    "pieces, deterministic": ("rms_norm_grad", calls.rms_norm(100, 6100, deterministic=True)),
+    "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
+    "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
+    "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
+}
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_the_tree_probed_from_the_kernel_is_the_declared_one(path):
+    operator, call = PATHS[path]
+    certificates = certify(operator, **call)
+    assert certificates
+    assert all(one.agrees for one in certificates)
+
+
+def test_a_wrong_declaration_is_found_out():
+    def outside(codes):
+        sizes = trees.meeting_sizes(((0, 1), 2), 3)
+        return [3 - sizes[list(code).index(1), list(code).index(-1)] for code in codes]
+
+    assert probed_tree(3, outside) == ((0, 1), 2)
+    wrong = Claim("out", (0,), 1, ("a", "b", "c"), (0, (1, 2)), outside)
+    assert probed_tree(3, wrong.outside) != trees.canonical(wrong.tree)
+
+
+def test_without_a_probe_nothing_is_claimed_of_the_kernel():
+    (one, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
+    assert (one.probe, one.agrees) == ("none", None)
+    assert one.as_dict()["tree"] == {"fold": [0, 1]} or one.as_dict()["tree"]

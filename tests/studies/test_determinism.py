@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.studies.determinism import study_determinism
+from tests.studies import calls
+
+NON_DETERMINISTIC = {
+    "key 100": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30)),
+    "key 101, bf16": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30, "bf16", scale_grad_by_freq=True)),
+    "key 0": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 600, 30)),
+    "training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, profile="atlas_train")),
+    "split N": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
+    "split D": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
+    "conv": ("conv_tbc_backward", "grad_weight", calls.conv(12, 8, 20, 16, 2, 1)),
+}
+ORDERS = [("sequential", 0), ("reverse", 0), ("round_robin", 0), ("random", 0), ("random", 1)]
+
+
+def results(operator, output, call):
+    return [npu_sim.run(operator, core_order=order, seed=seed, **call).outputs[output] for order, seed in ORDERS]
+
+
+@pytest.mark.parametrize("path", NON_DETERMINISTIC)
+def test_the_study_spans_what_the_kernel_really_gives(path):
+    operator, output, call = NON_DETERMINISTIC[path]
+    study = next(one for one in study_determinism(operator, random_orders=2, **call).outputs if one.output == output)
+    values = np.stack([one.astype(np.float64) for one in results(operator, output, call)])
+    spread = values.max(axis=0) - values.min(axis=0)
+    assert np.count_nonzero(spread) > 0
+    assert study.max_spread >= spread.max() - 1e-12
+    assert np.count_nonzero(spread) <= study.moved <= study.order_dependent
+    without = study_determinism(operator, random_orders=2, adversarial=False, **call)
+    plain = next(one for one in without.outputs if one.output == output)
+    assert plain.max_spread == pytest.approx(spread.max(), rel=1e-6)
+    assert plain.moved == np.count_nonzero(spread)
+    assert plain.distinct_results == len({one.tobytes() for one in results(operator, output, call)})
+
+
+@pytest.mark.parametrize("path", NON_DETERMINISTIC)
+def test_the_worst_element_adds_up_as_it_says(path):
+    operator, output, call = NON_DETERMINISTIC[path]
+    study = next(one for one in study_determinism(operator, random_orders=4, **call).outputs if one.output == output)
+    worst = study.worst
+    assert worst is not None
+    for value, steps in ((worst.lowest, worst.steps_to_lowest), (worst.highest, worst.steps_to_highest)):
+        total = np.float32(0)
+        for step in steps:
+            total = np.float32(total + np.float32(step.value))
+            assert float(total) == step.sum_after
+        assert float(total) == value
+    assert sorted(step.contribution for step in worst.steps_to_lowest) == sorted(step.contribution for step in worst.steps_to_highest)
+
+
+@pytest.mark.parametrize("path", ["tokens", "loss"])
+def test_an_operator_without_open_orders_has_one_result(path):
+    operator, call = {
+        "tokens": ("moe_token_permute_grad", calls.moe(9, 4, 16)),
+        "loss": ("cross_entropy_loss_grad", calls.cross_entropy(9, 16)),
+    }[path]
+    (output,) = study_determinism(operator, random_orders=2, **call).outputs
+    assert (output.distinct_results, output.moved, output.order_dependent) == (1, 0, 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_element_outside_the_mask_ever_differs(seed):
+    rng = np.random.default_rng(seed)
+    cases = [
+        (
+            "embedding_dense_backward",
+            "grad_weight",
+            calls.embedding(int(rng.integers(2, 400)), int(rng.integers(1, 60)), int(rng.integers(1, 200)), seed=seed),
+        ),
+        (
+            "embedding_dense_backward",
+            "grad_weight",
+            calls.embedding(int(rng.integers(2, 300)), int(rng.integers(513, 530)), int(rng.integers(1, 90)), seed=seed),
+        ),
+        (
+            "embedding_dense_backward",
+            "grad_weight",
+            calls.embedding(int(rng.integers(2, 300)), 9, int(rng.integers(1, 90)), "fp16", seed, profile="atlas_train"),
+        ),
+        ("rms_norm_grad", "dgamma", calls.rms_norm(int(rng.integers(1, 120)), int(rng.integers(1, 300)), seed=seed)),
+        ("conv_tbc_backward", "grad_weight", calls.conv(int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed)),
+    ]
+    for operator, output, call in cases:
+        first = npu_sim.run(operator, **call)
+        mask = first.order_dependent[output].mask
+        for order, order_seed in (("reverse", 0), ("round_robin", 0), ("random", seed)):
+            other = npu_sim.run(operator, core_order=order, seed=order_seed, **call).outputs[output]
+            differs = first.outputs[output] != other
+            allowed = mask[:, None] if first.order_dependent[output].axis == "row" else mask.reshape(differs.shape)
+            assert not np.any(differs & ~allowed)

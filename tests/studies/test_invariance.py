@@ -1,0 +1,55 @@
+import pytest
+
+from npu_sim.studies.invariance import study_invariance
+from tests.studies import calls
+
+
+def answers(operator, call):
+    return {(row.change, row.output): row.changes for row in study_invariance(operator, **call).rows}
+
+
+def test_a_row_of_rms_norm_does_not_see_its_batch_but_dgamma_sees_the_cores():
+    found = answers("rms_norm_grad", calls.rms_norm(200, 300))
+    assert found["batch twice as large", "dx"] is False
+    assert found["8 padding rows", "dx"] is False
+    assert found["another position in the batch", "dx"] is False
+    cores = next(change for change, _ in found if change.startswith("40 vector"))
+    assert found[cores, "dx"] is False
+    assert found[cores, "dgamma"] is True
+    assert found["batch twice as large", "dgamma"] is None
+
+
+def test_an_embedding_row_sees_batch_position_cores_and_mode():
+    found = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
+    for change in ("batch twice as large", "another position in the batch", "deterministic computation on"):
+        assert found[change, "grad_weight"] is True
+
+
+def test_tokens_and_losses_see_nothing():
+    for operator, output, call in (
+        ("moe_token_permute_grad", "input_grad", calls.moe(20, 4, 16)),
+        ("cross_entropy_loss_grad", "x_grad", calls.cross_entropy(20, 16, reduction="sum")),
+    ):
+        found = answers(operator, call)
+        assert all(changes in (False, None) for changes in found.values()), found
+        assert found["batch twice as large", output] is False
+
+
+def test_a_mean_sees_its_batch():
+    assert answers("cross_entropy_loss_grad", calls.cross_entropy(20, 16))["batch twice as large", "x_grad"] is True
+
+
+def test_unsupported_products_are_not_applicable():
+    found = study_invariance("moe_token_permute_grad", **calls.moe(20, 4, 16)).rows
+    refused = next(row for row in found if row.change == "product atlas_train")
+    assert refused.changes is None
+    assert "not supported" in refused.note
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_the_first_differing_element_is_named(dtype):
+    rows = study_invariance("embedding_dense_backward", **calls.embedding(900, 40, 40, dtype, words=30)).rows
+    for row in rows:
+        if row.changes:
+            assert row.first is not None
+            assert row.before != row.after

@@ -1,0 +1,55 @@
+import numpy as np
+import pytest
+
+from npu_sim.plain import plain
+from npu_sim.studies.calls import study_call
+from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
+from npu_sim.studies.terms import terms_of
+from tests.studies import calls
+
+CALLS = {
+    "embedding_dense_backward": calls.embedding(200, 20, 30, scale_grad_by_freq=True),
+    "rms_norm_grad": calls.rms_norm(30, 60),
+    "cross_entropy_loss_grad": calls.cross_entropy(20, 15),
+    "moe_token_permute_grad": calls.moe(20, 4, 16),
+    "conv_tbc_backward": calls.conv(6, 3, 8, 8, 2, 1),
+}
+
+
+@pytest.mark.parametrize("operator", CALLS)
+def test_every_dtype_passes_the_standard_it_is_made_for(operator):
+    study = study_precision(operator, **CALLS[operator])
+    assert {one.dtype for one in study.outputs} >= {"float32"}
+    assert len({one.variant for one in study.outputs}) == (12 if operator == "conv_tbc_backward" else 3)
+    for one in study.outputs:
+        assert one.verdicts[0].passed, (one.variant, one.output, one.verdicts[0])
+
+
+@pytest.mark.parametrize("operator", CALLS)
+def test_the_terms_of_an_element_add_up_to_the_formula(operator):
+    call = study_call(operator, CALLS[operator])
+    golden = plain(operator, call.arguments, call.tensors)
+    for output, values in golden.items():
+        for place in (0, values.size // 2, values.size - 1):
+            index = tuple(int(at) for at in np.unravel_index(place, values.shape))
+            total = sum(term.value for term in terms_of(call, output, index))
+            assert total == pytest.approx(float(values[index]), rel=1e-6, abs=1e-9), (output, index)
+
+
+def test_the_histogram_counts_every_element_once():
+    for one in study_precision("moe_token_permute_grad", **CALLS["moe_token_permute_grad"]).outputs:
+        assert sum(count for _, count in one.histogram) == 20 * 16
+        assert tuple(edge for edge, _ in one.histogram) == HISTOGRAM_EDGES
+
+
+def test_rounding_once_costs_half_an_ulp_at_most():
+    for one in study_precision("moe_token_permute_grad", **CALLS["moe_token_permute_grad"]).outputs:
+        final = next(cause for cause in one.causes if cause.name == "final rounding")
+        assert 0.25 < final.max_ulp <= 0.5
+
+
+def test_hf32_costs_more_than_fp32_and_bias_is_never_converted():
+    study = study_precision("conv_tbc_backward", **CALLS["conv_tbc_backward"])
+    by_variant = {(one.variant.split(",")[0], one.variant.split()[2], one.output): one.max_ulp for one in study.outputs}
+    assert by_variant["float32", "3", "grad_weight"] > 100 * by_variant["float32", "0", "grad_weight"]
+    assert by_variant["float32", "3", "grad_bias"] == by_variant["float32", "0", "grad_bias"]
