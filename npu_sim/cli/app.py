@@ -1,0 +1,42 @@
+"""The command tree. Handlers import what they need when they run, so that help is quick."""
+
+import typer
+
+from npu_sim.cli.caveats import caveats_command
+from npu_sim.cli.demo import demo_command
+from npu_sim.cli.diff import diff_command
+from npu_sim.cli.explain import explain_command
+from npu_sim.cli.explore import explore_command
+from npu_sim.cli.limits import limits_command
+from npu_sim.cli.operators import add_action
+from npu_sim.cli.plan import plan_command
+from npu_sim.cli.preflight import EPILOG as PREFLIGHT_EPILOG
+from npu_sim.cli.preflight import preflight_command
+from npu_sim.cli.products import products_command
+from npu_sim.cli.run import run_command
+from npu_sim.cli.study import study_app
+from npu_sim.cli.sweep import sweep_command, sweep_epilog
+from npu_sim.cli.timeline import timeline_command
+from npu_sim.cli.workspace import workspace_command
+
+app = typer.Typer(
+    name="npu-sim",
+    help="Simulate Ascend NPU backward operators: limits, tiling, workspace, and bit-exact accumulation order.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+add_action(app, "plan", plan_command)
+add_action(app, "run", run_command)
+add_action(app, "timeline", timeline_command)
+add_action(app, "workspace", workspace_command)
+add_action(app, "explain", explain_command)
+add_action(app, "diff", diff_command)
+add_action(app, "limits", limits_command)
+add_action(app, "sweep", sweep_command, takes_arguments=False, epilog=sweep_epilog)
+app.command("preflight", epilog=PREFLIGHT_EPILOG)(preflight_command)
+app.add_typer(study_app, name="study")
+app.command("caveats")(caveats_command)
+app.command("demo")(demo_command)
+app.command("products")(products_command)
+app.command("explore")(explore_command)

@@ -1,0 +1,21 @@
+"""Printing plans and results to the terminal."""
+
+from rich.console import Console
+
+from npu_sim.ops.base import Result
+from npu_sim.plan_model import Plan
+from npu_sim.text import decision_lines, lines_table, plan_headline, plan_lines, result_lines
+
+
+def print_plan(plan: Plan) -> None:
+    """Print a plan."""
+    console = Console(highlight=False)
+    console.print(plan_headline(plan), style="bold green")
+    console.print()
+    console.print(lines_table(plan_lines(plan) + decision_lines(plan)))
+
+
+def print_result(result: Result) -> None:
+    """Print the plan that was carried out and what came of it."""
+    print_plan(result.plan)
+    Console(highlight=False).print(lines_table(result_lines(result)))

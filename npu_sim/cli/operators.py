@@ -1,0 +1,86 @@
+"""Commands of the form ``npu-sim ACTION OPERATOR --argument ...``: one command for every operator, made from its arguments.
+
+The command of an operator is made when it is asked for, so that ``npu-sim --help`` does not load the contracts.
+"""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from npu_sim.registry import OPERATOR_NAMES, OPERATORS, find_operator
+
+Handler = Callable[..., None]
+"""Takes the operator's name, its arguments by name as typed, and the options of the action."""
+
+
+def add_action(
+    app: typer.Typer, name: str, handler: Handler, *, takes_arguments: bool = True, epilog: Callable[[str], str] | None = None
+) -> None:
+    """Add a group of commands, one for every operator, that call ``handler``.
+
+    Without ``takes_arguments`` the commands have only the options of the handler, which then takes the operator's name and them.
+    ``epilog`` gives the last lines of an operator's help.
+    """
+
+    class OperatorGroup(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            return list(OPERATOR_NAMES)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            entry = find_operator(cmd_name)
+            if entry is None:
+                return None
+            return operator_command(entry.name, handler, takes_arguments, epilog(entry.name) if epilog is not None else None)
+
+    group = typer.Typer(cls=OperatorGroup, no_args_is_help=True)
+    help_text = inspect.getdoc(handler) or ""
+    group.callback(help=f"{help_text.splitlines()[0]} Operators: {', '.join(entry.name for entry in OPERATORS)}.")(_nothing)
+    app.add_typer(group, name=name)
+
+
+def _nothing() -> None:
+    """Groups need a callback to carry their help text."""
+
+
+def operator_command(operator: str, handler: Handler, takes_arguments: bool = True, epilog: str | None = None) -> Any:
+    """Return the command of one operator: its arguments as options, then those of the handler."""
+    from npu_sim.ops import operator_module
+
+    own = list(inspect.signature(handler, eval_str=True).parameters.values())[2 if takes_arguments else 1 :]
+    taken = {one.name for one in own}
+    # An action that writes files has its own --out: there the output's spec is what the inputs imply.
+    fields = [one for one in dataclasses.fields(operator_module(operator).Arguments) if takes_arguments and one.name not in taken]
+    names = [one.name for one in fields]
+
+    def command(**options: Any) -> None:
+        if not takes_arguments:
+            handler(operator, **options)
+            return
+        arguments = {name: options.pop(name) for name in names}
+        handler(operator, {name: value for name, value in arguments.items() if value is not None}, **options)
+
+    parameters = [_parameter(one) for one in fields] + [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in parameters}
+    command.__doc__ = handler.__doc__
+    single = typer.Typer(add_completion=False)
+    single.command(name=operator, epilog=epilog)(command)
+    return typer.main.get_command(single)
+
+
+def _parameter(one: dataclasses.Field[Any]) -> inspect.Parameter:
+    """Make the command-line option of one argument."""
+    flag = "--" + one.name.replace("_", "-")
+    default: Any = None if one.default is dataclasses.MISSING else one.default
+    if one.metadata["kind"] == "tensor":
+        annotation: Any = Annotated[str | None, typer.Option(flag, help=f"{one.metadata['help']}; e.g. 4096x512:bf16, or a .npy file")]
+    elif one.type is bool or one.type == "bool":
+        annotation = Annotated[bool, typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=one.metadata["help"])]
+    else:
+        python_type: Any = {"int": int, "float": float, "str": str}.get(str(one.type), one.type)
+        annotation = Annotated[python_type | None, typer.Option(flag, help=one.metadata["help"])]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

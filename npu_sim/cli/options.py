@@ -1,0 +1,25 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Product = Annotated[str, typer.Option("--product", help="Product name, or a profile file ending in .yaml.")]
+Soc = Annotated[str | None, typer.Option("--soc", help="SoC of the product; its default when left out.")]
+Deterministic = Annotated[bool, typer.Option("--deterministic", help="Switch deterministic computation on.")]
+LimitsOption = Annotated[str, typer.Option("--limits", help="documented: what the documents state; hardware: what really fits.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+CoreOrderOption = Annotated[
+    str, typer.Option("--core-order", help="Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the random core order and of generated data.")]
+Out = Annotated[Path | None, typer.Option("--out", help="File for the outputs: .npy for one, .npz for several.")]
+Threads = Annotated[int | None, typer.Option("--threads", help="Threads the kernels use; all cores when left out.")]
+
+Report = Annotated[Path | None, typer.Option("--report", help="Write a report to this HTML file; it opens offline.")]
+Trace = Annotated[
+    Path | None, typer.Option("--trace", help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.")
+]
+
+DEFAULT_PRODUCT = "atlas_a2"

@@ -1,0 +1,35 @@
+"""``npu-sim plan``: check a call and show how it is tiled."""
+
+import json
+from typing import Any
+
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Report, Soc, Trace
+
+
+def plan_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    deterministic: Deterministic = False,
+    limits: LimitsOption = "documented",
+    report: Report = None,
+    trace: Trace = None,
+    json_output: Json = False,
+) -> None:
+    """Check a call and show path, cores, buffers, workspace and determinism."""
+    from npu_sim.cli.arguments import typed_specs
+    from npu_sim.cli.pictures import write_pictures
+    from npu_sim.cores import load_profile
+    from npu_sim.ops import plan
+
+    loaded = load_profile(product, soc)
+    specs = typed_specs(operator, arguments)
+    result = plan(operator, profile=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    pictures = write_pictures(result, loaded, product, report, trace)
+    if json_output:
+        print(json.dumps({"outcome": "runs", "plan": result.as_dict(), **pictures}, indent=2, ensure_ascii=False))
+    else:
+        from npu_sim.cli.console import print_plan
+
+        print_plan(result)

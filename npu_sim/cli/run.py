@@ -1,0 +1,64 @@
+"""``npu-sim run``: compute an operator on data from files."""
+
+import json
+from typing import Any
+
+from npu_sim.cli.options import (
+    DEFAULT_PRODUCT,
+    CoreOrderOption,
+    Deterministic,
+    Json,
+    LimitsOption,
+    Out,
+    Product,
+    Report,
+    Seed,
+    Soc,
+    Threads,
+    Trace,
+)
+
+
+def run_command(
+    operator: str,
+    arguments: dict[str, Any],
+    product: Product = DEFAULT_PRODUCT,
+    soc: Soc = None,
+    deterministic: Deterministic = False,
+    core_order: CoreOrderOption = "sequential",
+    seed: Seed = 0,
+    limits: LimitsOption = "documented",
+    out: Out = None,
+    threads: Threads = None,
+    report: Report = None,
+    trace: Trace = None,
+    json_output: Json = False,
+) -> None:
+    """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
+    from npu_sim.cli.arguments import typed_arrays
+    from npu_sim.cli.console import print_result
+    from npu_sim.cli.pictures import write_pictures
+    from npu_sim.cores import load_profile
+    from npu_sim.files import write_tensors
+    from npu_sim.ops import run
+    from npu_sim.threads import limit_threads
+
+    loaded = load_profile(product, soc)
+    arrays = typed_arrays(operator, arguments, seed)
+    limit_threads(threads)
+    result = run(
+        operator,
+        profile=loaded,
+        deterministic=deterministic,
+        core_order=core_order,  # type: ignore[arg-type]
+        seed=seed,
+        limits=limits,  # type: ignore[arg-type]
+        **arrays,
+    )
+    if out is not None:
+        write_tensors(out, result.outputs)
+    pictures = write_pictures(result, loaded, product, report, trace)
+    if json_output:
+        print(json.dumps({"outcome": "ran", **result.as_dict(), **pictures}, indent=2, ensure_ascii=False))
+    else:
+        print_result(result)

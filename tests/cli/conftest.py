@@ -1,0 +1,11 @@
+import functools
+
+import pytest
+
+from tests.cli import runner
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """The command line as a function: ``cli("plan", "rms_norm_grad", ...)``."""
+    return functools.partial(runner.npu_sim, capsys, monkeypatch)

@@ -1,0 +1,34 @@
+"""Running the command line inside the test's process."""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from npu_sim.cli import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command printed, and its exit code."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.out)
+
+
+def npu_sim(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> Outcome:
+    """Run ``npu-sim`` with these words."""
+    monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, words)])
+    code = 0
+    try:
+        main()
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    captured = capsys.readouterr()
+    return Outcome(code, captured.out, captured.err)

@@ -1,0 +1,124 @@
+import subprocess
+import sys
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import npu_sim
+
+PLAN = ("plan", "embedding_dense_backward", "--grad", "4096x512:bf16", "--indices", "4096:int32", "--num-weights", "32000")
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Input files of a small call, and where its output goes."""
+    rng = np.random.default_rng(3)
+    grad, indices = rng.standard_normal((50, 8)).astype(np.float32), rng.integers(0, 20, 50, dtype=np.int32)
+    np.save(tmp_path / "g.npy", grad)
+    np.save(tmp_path / "i.npy", indices)
+    return tmp_path
+
+
+def run_words(files, *more):
+    return ("run", "embedding_dense_backward", "--grad", files / "g.npy", "--indices", files / "i.npy", "--num-weights", 20, *more)
+
+
+def test_plan_prints_the_outcome_first(cli):
+    done = cli(*PLAN, "--product", "atlas_a2")
+    assert done.code == 0
+    assert done.out.splitlines()[0] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    for label in ("path", "cores", "buffer", "workspace", "order", "flips"):
+        assert any(line.startswith(label) for line in done.out.splitlines())
+
+
+def test_plan_as_json_is_the_plan_of_the_python_call(cli):
+    planned = npu_sim.plan("embedding_dense_backward", grad="4096x512:bf16", indices="4096:int32", num_weights=32000)
+    assert cli(*PLAN, "--json").data == {"outcome": "runs", "plan": planned.as_dict()}
+
+
+def test_switches_reach_the_plan(cli):
+    plan = cli(*PLAN, "--soc", "Ascend910B4", "--deterministic", "--scale-grad-by-freq", "--json").data["plan"]
+    assert (plan["soc"], plan["tiling_key"], plan["cores_available"]) == ("Ascend910B4", 11, 40)
+
+
+def test_a_refusal_exits_with_2_and_says_why(cli):
+    refused = cli(*PLAN, "--product", "atlas_inference")
+    assert (refused.code, refused.out) == (2, "")
+    assert "161002" in refused.err
+    as_json = cli(*PLAN, "--product", "atlas_inference", "--json")
+    assert as_json.code == 2
+    assert as_json.data["error"]["status"] == 161002
+
+
+def test_a_missing_tensor_is_161001(cli):
+    assert cli("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json").data["error"]["status"] == 161001
+
+
+@pytest.mark.parametrize("text", ["4096x512", "4096y512:bf16", "4096x512:bf17", "-1x2:fp32"])
+def test_a_malformed_tensor_says_what_form_is_right(cli, text):
+    refused = cli("plan", "embedding_dense_backward", f"--grad={text}", "--indices", "4096:int32", "--num-weights", 3)
+    assert refused.code == 2
+    assert text in refused.err
+    assert "4096x512:bf16" in refused.err
+
+
+def test_run_writes_what_the_python_call_returns(cli, files):
+    assert cli(*run_words(files, "--out", files / "w.npy")).code == 0
+    expected = npu_sim.embedding_dense_backward(np.load(files / "g.npy"), np.load(files / "i.npy"), num_weights=20)
+    np.testing.assert_array_equal(np.load(files / "w.npy"), expected)
+
+
+def test_bf16_goes_through_files_both_ways(cli, files):
+    grad = np.load(files / "g.npy").astype(ml_dtypes.bfloat16)
+    expected = npu_sim.embedding_dense_backward(grad, np.load(files / "i.npy"), num_weights=20)
+    for saved, suffix in ((grad, ""), (grad.view(np.uint16), ":bf16")):
+        np.save(files / "b.npy", saved)
+        words = ("run", "embedding_dense_backward", "--grad", f"{files / 'b.npy'}{suffix}", "--indices", files / "i.npy")
+        assert cli(*words, "--num-weights", 20, "--out", files / "w.npy").code == 0
+        np.testing.assert_array_equal(np.load(files / "w.npy").view(ml_dtypes.bfloat16), expected)
+
+
+def test_an_index_out_of_range_names_position_and_value_and_writes_nothing(cli, files):
+    indices = np.load(files / "i.npy")
+    indices[[7, 30]] = 20, -4
+    np.save(files / "i.npy", indices)
+    (files / "w.npy").write_bytes(b"kept")
+    refused = cli(*run_words(files, "--out", files / "w.npy"))
+    assert refused.code == 2
+    assert "361001" in refused.err
+    assert "indices[7] = 20" in refused.err
+    assert (files / "w.npy").read_bytes() == b"kept"
+    assert sorted(path.name for path in files.iterdir()) == ["g.npy", "i.npy", "w.npy"]
+
+
+def test_json_of_a_run_counts_order_dependent_rows(cli, files):
+    data = cli(*run_words(files, "--json")).data
+    assert data["outcome"] == "ran"
+    assert 0 < data["order_dependent"]["grad_weight"]["order_dependent"] <= 20
+
+
+@pytest.mark.parametrize("name", ["missing.npy", "text.npy"])
+def test_an_unreadable_file_is_refused(cli, files, name):
+    (files / "text.npy").write_text("no array")
+    words = ("run", "embedding_dense_backward", "--grad", files / name, "--indices", files / "i.npy", "--num-weights", 20)
+    refused = cli(*words)
+    assert refused.code == 2
+    assert "cannot be read" in refused.err
+
+
+def test_planning_loads_no_compiler():
+    code = f"import sys; sys.argv = ['npu-sim', *{list(PLAN)!r}]; from npu_sim.cli import main; main(); assert 'numba' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_help_loads_no_contract():
+    code = "import sys, npu_sim.cli.app; assert not {'numba', 'pydantic', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_products_lists_every_soc_and_operator(cli):
+    out = cli("products").out
+    assert "Ascend910_9392" in out
+    assert "Ascend310P7" in out
+    assert {one["name"] for one in cli("products", "--json").data} == {"atlas_a2", "atlas_a3", "atlas_inference", "atlas_train"}
