@@ -62,8 +62,14 @@ _HOMES = {
 }
 
 
+_FACES = ("aclnn", "torch")
+"""Subpackages that show the operators under other names; `torch` needs PyTorch."""
+
+
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
+    if name in _FACES:
+        return import_module(f"npu_sim.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'npu_sim' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)

@@ -13,7 +13,7 @@ HEADINGS = (("area", "left"), ("bytes", "right"), ("offset", "right"), ("bucket"
 def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
     unknown = ", ".join(part.name for part in workspace.unknown)
-    return f"{workspace.total_bytes} bytes of workspace{f' + {unknown} (unknown)' if unknown else ''}"
+    return f"{workspace.total_bytes} bytes of workspace{f' + unknown ({unknown})' if unknown else ''}"
 
 
 def workspace_tables(workspace: Workspace) -> RenderableType:

@@ -164,7 +164,7 @@ def test_an_unpublished_part_is_named_and_counted_0():
     workspace = npu_sim.plan("embedding_dense_backward", **EMBEDDING_SORTED).workspace
     assert [part.name for part in workspace.unknown] == ["workspace of Sort"]
     text = str(workspace)
-    assert text.splitlines()[0] == "41362944 bytes of workspace + workspace of Sort (unknown)"
+    assert text.splitlines()[0] == "41362944 bytes of workspace + unknown (workspace of Sort)"
     assert "indices as int32, result" in text
 
 

@@ -20,6 +20,8 @@ from npu_sim.settings import Settings
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
 Array = np.ndarray[Any, Any]
+_computing = threading.Lock()
+"""Kernels use all threads, and not every threading layer of Numba may be entered twice: one call computes at a time."""
 ADDRESS_BYTES = 8
 """The workspace's address is a multiple of this: the size of the largest element that lies in it."""
 
@@ -80,16 +82,17 @@ class AclOpExecutor:
         names = type(self.arguments).OUTPUTS
         outputs = tuple(self._memory_of(name, array) for name, array in zip(names, self.outputs, strict=True))
         self._take()
-        self.result = self.module.execute(
-            self.arguments,
-            inputs,
-            self.settings.profile,
-            deterministic=self.settings.deterministic,
-            order=self.settings.order,
-            limits=self.settings.limits,
-            outs=outputs,
-            areas=Areas(memory, self.workspace),
-        )
+        with _computing:
+            self.result = self.module.execute(
+                self.arguments,
+                inputs,
+                self.settings.profile,
+                deterministic=self.settings.deterministic,
+                order=self.settings.order,
+                limits=self.settings.limits,
+                outs=outputs,
+                areas=Areas(memory, self.workspace),
+            )
 
     def release(self) -> None:
         """Make the executor unusable."""

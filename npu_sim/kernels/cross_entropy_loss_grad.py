@@ -146,7 +146,15 @@ def _write_rows(grad_loss: Floats, divisor, log_prob, limit, target, weight, wei
         _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end])
 
 
-def survey_labels(target: Integers, weight: Floats | None, columns: int, ignore_index: int, ranges: Integers, mean: bool) -> Survey:
+def survey_labels(
+    target: Integers,
+    weight: Floats | None,
+    columns: int,
+    ignore_index: int,
+    ranges: Integers,
+    mean: bool,
+    core_sums: Floats | None = None,
+) -> Survey:
     """Check and count labels, and sum their weights in the order of the product.
 
     Parameters
@@ -159,11 +167,15 @@ def survey_labels(target: Integers, weight: Floats | None, columns: int, ignore_
         First row and the row after the last of every core.
     mean
         Whether the divisor is wanted.
+    core_sums : float32 (cores,), or None
+        Where every core leaves its sum: workspace of the product.
     """
     found = np.empty((len(ranges), 3), np.int64)
     sums = np.empty(len(ranges) + 1, np.float32)
     weights = np.empty(target.size, np.float32)
     _survey(target, _or_empty(weight), weight is not None, columns, ignore_index, _as_fp32(ignore_index), ranges, weights, found, sums)
+    if core_sums is not None:
+        core_sums[:] = sums[:-1]
     bad = np.flatnonzero(found[:, 0] >= 0)
     first = int(ranges[bad[0], 0] + found[bad[0], 0]) if bad.size else -1
     return Survey(first, int(found[:, 1].sum()), int(found[:, 2].sum()), sums[-1] if mean else _ONE)

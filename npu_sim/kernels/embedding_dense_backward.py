@@ -1,8 +1,8 @@
 """EmbeddingDenseBackward: the sum of grad's rows for every index, in the device's order.
 
 Rows of grad are grouped by index (``..._grouping``), every run is cut into chunks as the cores of the device would (``..._chunks``),
-brought into the order of arrival (``..._merge``), and summed (``..._sums``). Every element of the output is written by one thread,
-in an order that no thread count changes.
+brought into the order of arrival (``..._merge``), and summed (``..._sums``, ``..._staged``). Every element of the output is written by
+one thread, in an order that no thread count changes.
 
 Source: specification page ``embedding_dense_backward``.
 """
@@ -13,19 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow_array
-from npu_sim.kernels.embedding_dense_backward_blocks import Stored
 from npu_sim.kernels.embedding_dense_backward_chunks import INDEX_ORDER, STAGED, Cut, Integers, mark_chunks, reached_by_several_cores
 from npu_sim.kernels.embedding_dense_backward_contributions import sum_chunks
 from npu_sim.kernels.embedding_dense_backward_grouping import group_rows
-from npu_sim.kernels.embedding_dense_backward_merge import SEQUENTIAL, merge_rows
-from npu_sim.kernels.embedding_dense_backward_sums import SCALE_NOTHING, SCALE_ROWS, SCALE_SUM, sum_runs
-from npu_sim.storage import FORMAT_OF_STORAGE
+from npu_sim.kernels.embedding_dense_backward_merge import merge_rows
+from npu_sim.kernels.embedding_dense_backward_staged import staged_rows, sum_staged_rows
+from npu_sim.kernels.embedding_dense_backward_sums import NO_ROWS, SCALE_NOTHING, SCALE_ROWS, SCALE_SUM, sum_runs
+from npu_sim.kernels.lanes import Stored
+from npu_sim.kernels.random_order import SEQUENTIAL
 
 EXACT_COUNT = 1 << 24
 """fp32 counts every integer up to here; beyond, a counter depends on how it was added up."""
-STAGE_CHUNK_SLOTS = 11
-"""Stage slots summed before they are added to the second accumulator (page, "native 16-bit")."""
 
 
 class Scratch(NamedTuple):
@@ -93,13 +91,12 @@ def embedding_dense_backward(
     arrived = marked
     if cut.is_atomic and core_order != SEQUENTIAL:
         rows = np.flatnonzero(order_dependent_rows(grouped))
-        arrived = marked.copy()
-        merge_rows(cut, starts, marked, rows, starts[rows], arrived, core_order, seed)
+        arrived = merge_rows(cut, starts, marked, rows, core_order, seed)
     mode = SCALE_NOTHING if not scale else SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
-    factors = _factors(starts, arrived, mode, scratch.counters) if scale else np.empty(0, np.float32)
-    sum_runs(grad, starts, arrived, grouped.padding_idx, mode, factors, out)
-    if cut.path == STAGED:
-        _sum_stage_slots(grad, grouped, out)
+    factors = _factors(grouped, arrived, mode, scratch.counters) if scale else np.empty(0, np.float32)
+    staged = staged_rows(cut, starts, grouped.padding_idx) if cut.path == STAGED else NO_ROWS
+    sum_runs(grad, starts, arrived, grouped.padding_idx, mode, factors, out, staged)
+    sum_staged_rows(grad, cut, starts, marked, staged, out)
     return grouped
 
 
@@ -111,12 +108,13 @@ def order_dependent_rows(grouped: Grouped) -> NDArray[np.bool_]:
     return mask
 
 
-def _factors(starts: Integers, arrived: Integers, mode: int, counters: NDArray[np.float32] | None) -> NDArray[np.float32]:
+def _factors(grouped: Grouped, arrived: Integers, mode: int, counters: NDArray[np.float32] | None) -> NDArray[np.float32]:
     """Return the fp32 reciprocal of every row's counter, 1 where it is 0.
 
     EmbeddingDenseGrad counts in the dtype of the index. EmbeddingDenseGradV2 adds the rows of every flush in fp32, which is exact
-    up to 2^24.
+    up to 2^24. Nothing counts the padding row.
     """
+    starts = grouped.starts
     counts = np.diff(starts)
     if counters is None:
         counters = np.empty(counts.size, np.float32)
@@ -124,41 +122,10 @@ def _factors(starts: Integers, arrived: Integers, mode: int, counters: NDArray[n
     if mode == SCALE_SUM:
         for row in np.flatnonzero(counts > EXACT_COUNT):
             ends = np.flatnonzero(arrived[starts[row] : starts[row + 1]] < 0)
-            counter = np.float32(0)
-            for rows in np.diff(ends, prepend=-1).astype(np.float32):
-                counter = counter + rows
-            counters[row] = counter
+            counters[row] = np.add.accumulate(np.diff(ends, prepend=-1), dtype=np.float32)[-1]
+    if grouped.padding_idx >= 0:
+        counters[grouped.padding_idx] = 0
     return (np.float32(1) / np.where(counters == 0, np.float32(1), counters)).astype(np.float32, copy=False)
-
-
-def _sum_stage_slots(grad: Stored, grouped: Grouped, out: Stored) -> None:
-    """Native 16-bit: sum again the rows whose runs reach several cores, from one sum a core.
-
-    Every core stages the sums of its first and its last index; a core whose slice holds one index stages zeros after its sum.
-    Neighbouring slots of one index are summed in chunks of 11 slots. Zeros change no sum, but they count as slots.
-    """
-    core_starts = grouped.cut.core_starts()
-    inner = core_starts[1:-1]
-    rows = np.unique(np.searchsorted(grouped.starts, inner, side="right") - 1)
-    for row in rows.tolist():
-        begin, stop = int(grouped.starts[row]), int(grouped.starts[row + 1])
-        first = int(np.searchsorted(core_starts, begin, side="right")) - 1
-        last = int(np.searchsorted(core_starts, stop - 1, side="right")) - 1
-        if first == last or row == grouped.padding_idx:
-            continue
-        slots: list[NDArray[np.float32] | None] = []
-        for core in range(first, last + 1):
-            slice_begin, slice_stop = int(core_starts[core]), int(core_starts[core + 1])
-            slots.append(core_sum(grad, grouped.marked, max(begin, slice_begin), min(stop, slice_stop)))
-            if begin <= slice_begin and slice_stop <= stop:
-                slots.append(None)
-        total = np.zeros(grad.shape[1], np.float32)
-        for start in range(0, len(slots), STAGE_CHUNK_SLOTS):
-            chunk = np.zeros(grad.shape[1], np.float32)
-            for slot in slots[start : start + STAGE_CHUNK_SLOTS]:
-                chunk = chunk if slot is None else chunk + slot
-            total = total + chunk
-        narrow_array(total, FORMAT_OF_STORAGE[out.dtype], out=out[row])
 
 
 def core_sum(grad: Stored, marked: Integers, begin: int, stop: int) -> NDArray[np.float32]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function
+from npu_sim.kernels._compile import device_function, serial_kernel
 
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""
@@ -115,7 +115,7 @@ def _mark_every(marked: Integers, begin: int, end: int, chunk_rows: int) -> None
     marked[end - 1] = ~marked[end - 1]
 
 
-@device_function
+@serial_kernel
 def _mark_slots(core_starts: NDArray[np.int64], backwards: bool, starts: Integers, marked: Integers) -> None:
     """SORTED, STAGED, DETERMINISTIC: runs follow each other through the cores' slices of the sorted list."""
     core = 0
@@ -142,7 +142,7 @@ def _mark_slots(core_starts: NDArray[np.int64], backwards: bool, starts: Integer
             begin, last_core = end, last_core + 1
 
 
-@device_function
+@serial_kernel
 def _mark_batches(last_core: int, core_rows: int, batch_rows: int, starts: Integers, marked: Integers) -> None:
     """SMALL_DIM: a chunk ends where the next row belongs to another batch or core, and with the run.
 

@@ -7,10 +7,10 @@ import numpy as np
 from numba import prange
 from numpy.typing import NDArray
 
+from npu_sim.dtypes import widen
 from npu_sim.kernels._compile import kernel
-from npu_sim.kernels.embedding_dense_backward_blocks import Stored, clear
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
-from npu_sim.kernels.embedding_dense_backward_sums import ONE, add_rows
+from npu_sim.kernels.lanes import Stored
 
 
 @kernel
@@ -18,5 +18,9 @@ def sum_chunks(grad: Stored, marked: Integers, begins: NDArray[np.int64], stops:
     """Write the sum of the rows at the slots ``begins[i]..stops[i]`` to ``values[i]``, added one after the other from zero."""
     for chunk in prange(begins.size):
         sums = values[chunk]
-        clear(sums)
-        add_rows(sums, ONE, grad, marked, begins[chunk], stops[chunk], 0)
+        for column in range(sums.size):
+            sums[column] = np.float32(0)
+        for slot in range(begins[chunk], stops[chunk]):
+            row = grad[max(np.int64(marked[slot]), ~np.int64(marked[slot]))]
+            for column in range(sums.size):
+                sums[column] = sums[column] + widen(row[column])

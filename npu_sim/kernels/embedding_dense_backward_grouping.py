@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function
+from npu_sim.kernels._compile import serial_kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 
 INT32_MAX = 2147483647
@@ -99,7 +99,7 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
     return starts, positions
 
 
-@device_function
+@serial_kernel
 def _group(indices: Integers, starts: Integers, positions: Integers) -> None:
     """Counting sort on one thread: on several, they would write to the same cache lines and take twice as long."""
     starts[:] = 0

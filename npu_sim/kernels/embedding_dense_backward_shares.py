@@ -15,30 +15,39 @@ _PIECE = 1 << 20
 """Runs looked at together, so that temporaries stay small."""
 
 
-def divide(starts: Integers, threads: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Divide the runs among threads.
+
+    Parameters
+    ----------
+    starts : int32 or int64 (runs + 1,)
+        The run of output row r is starts[r]..starts[r + 1].
+    threads : int
+        How many threads there are.
+    skipped : int64
+        Output rows that nobody writes, ascending.
 
     Returns
     -------
     bounds : int64 (2 * threads + 1,)
-        Thread t owns the output rows bounds[t]..bounds[t + 1], and bounds[threads + 1 + t] is its first row's place
-        among the hot ones.
-    hot : int64
-        Output rows whose runs are too long for one thread, ascending.
+        Thread t owns the output rows bounds[t]..bounds[t + 1], and bounds[threads + 1 + t] is the place among the special rows of
+        the first of them that is not before its own.
+    special : int64
+        Output rows that are not their owner's alone, ascending: r where the run is too long for one thread, ~r where it is skipped.
     """
     runs = starts.size - 1
-    rows = int(starts[-1]) - int(starts[0])
+    rows = int(starts[-1])
     limit = rows // (threads * HOT_SHARE) if threads > 1 else rows
     pieces = range(0, runs, _PIECE)
     found = [first + np.flatnonzero(np.diff(starts[first : first + _PIECE + 1]) > limit) for first in pieces]
-    hot = np.concatenate(found) if found else np.empty(0, np.int64)
-    rows_of_hot = np.concatenate(([0], np.cumsum(starts[hot + 1] - starts[hot], dtype=np.int64)))
+    special = np.union1d(np.concatenate([np.empty(0, np.int64), *found]), skipped).astype(np.int64)
+    apart = np.concatenate(([0], np.cumsum(starts[special + 1] - starts[special], dtype=np.int64)))
 
     def work_before(run: int) -> int:
-        hot_before = int(np.searchsorted(hot, run))
-        return int(starts[run]) - int(starts[0]) - int(rows_of_hot[hot_before]) + ROW_COST * run
+        return int(starts[run]) - int(apart[np.searchsorted(special, run)]) + ROW_COST * run
 
     total = work_before(runs)
     bounds = [bisect_left(range(runs), total * thread // threads, key=work_before) for thread in range(threads)]
-    bounds = [*bounds, runs]
-    return np.array(bounds + list(np.searchsorted(hot, bounds[:-1])), np.int64), hot
+    places = np.searchsorted(special, bounds)
+    special[np.isin(special, skipped)] ^= -1
+    return np.array([*bounds, runs, *places], np.int64), special

@@ -182,8 +182,7 @@ def _narrowed_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.
     """Round, and undo the order of :func:`_widened_bfloat`."""
     half = count // 2
     even, odd = (
-        _rounded_to_bfloat(builder, builder.shuffle_vector(values, _undefined(count), _numbers(first, half)), half)
-        for first in (0, half)
+        _rounded_to_bfloat(builder, builder.shuffle_vector(values, _undefined(count), _numbers(first, half)), half) for first in (0, half)
     )
     lower = builder.lshr(even, _constant(_I32, half, BF16_SHIFT))
     return builder.or_(lower, builder.and_(odd, _constant(_I32, half, _UPPER_HALF)))

@@ -16,7 +16,15 @@ from npu_sim.formats import TensorSpec
 from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, attribute, output_array, tensor
-from npu_sim.ops.cross_entropy_loss_grad_checks import NAME, TITLE, check_attributes, check_dtypes, check_ignore_index, check_limits, check_shapes
+from npu_sim.ops.cross_entropy_loss_grad_checks import (
+    NAME,
+    TITLE,
+    check_attributes,
+    check_dtypes,
+    check_ignore_index,
+    check_limits,
+    check_shapes,
+)
 from npu_sim.plan_model import Caveat, Plan, Workspace
 from npu_sim.planning.cross_entropy_loss_grad import Case, plan_fields
 from npu_sim.workspace import TensorArea
@@ -175,7 +183,8 @@ def execute(
     written, out = output_array("out", outs[0] if outs else None, TensorSpec((case.rows, case.columns), case.dtype), tensors)
     caveats: tuple[Caveat, ...] = ()
     if not is_empty(case):
-        caveats = _compute(case, plan, tensors, written, watch)
+        staged = {name: contiguous(name, array, areas) for name, array in tensors.items()}
+        caveats = _compute(case, plan, staged, written, watch, areas)
         if written is not out:
             np.copyto(out, written)
     mask = OrderMask("row", np.zeros(case.rows, np.bool_))
@@ -183,7 +192,7 @@ def execute(
 
 
 def _compute(
-    case: Case, plan: Plan, tensors: Mapping[str, np.ndarray], written: np.ndarray, watch: Stopwatch
+    case: Case, plan: Plan, tensors: Mapping[str, np.ndarray], written: np.ndarray, watch: Stopwatch, areas: Areas | None
 ) -> tuple[Caveat, ...]:
     """Check the labels and write the result; return the warnings that only the data could give."""
     with watch.stage("load"):
@@ -193,7 +202,9 @@ def _compute(
         target, weight = kernel_input(tensors["target"]), tensors.get("weight")
         weight = None if weight is None else kernel_input(weight)
         ranges = np.array([core.ranges["rows"] for core in plan.cores], np.int64)
-        survey = kernels.survey_labels(target, weight, case.columns, case.ignore_index, ranges, case.reduction == "mean")
+        mean = case.reduction == "mean"
+        sums = areas.array("sums of the cores", (len(ranges),), "float32") if areas is not None and mean else None
+        survey = kernels.survey_labels(target, weight, case.columns, case.ignore_index, ranges, mean, sums)
         caveats = check_labels(survey, target, case)
     with watch.stage("compute"):
         grad_loss, log_prob = widen_array(tensors["grad_loss"]).reshape(-1), kernel_input(tensors["log_prob"])

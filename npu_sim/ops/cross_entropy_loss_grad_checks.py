@@ -117,7 +117,10 @@ def check_limits(case: Case) -> None:
     else:
         return
     tiling = tiling_rules.tile(problem, device)
-    lines = [f"nearest legal value    {f'N = {nearest}' if nearest else 'none at this C'}{'' if fits else _column_text(case, tiling)}", *really]
+    lines = [
+        f"nearest legal value    {f'N = {nearest}' if nearest else 'none at this C'}{'' if fits else _column_text(case, tiling)}",
+        *really,
+    ]
     lines.append(f"arithmetic             {_arithmetic(case, tiling)}")
     lines.append(f"where it breaks        {_break_text(case)}")
     raise AclnnError(TILING_FAILURE, "log_prob", message, "\n".join(lines))
@@ -152,7 +155,8 @@ def _reason(case: Case) -> str:
         return f"the row buffers alone need {used} of {ub_bytes} bytes"
     if tiling.align_columns == 0 and case.columns > tiling.column_budget:
         unit = tiling_rules.unit_columns(problem.dtype_code)
-        return f"beside the row buffers fit {tiling.column_budget} columns, fewer than a block of {unit}, and a whole row has C = {case.columns}"
+        fitting = f"beside the row buffers fit {tiling.column_budget} columns, fewer than a block of {unit}"
+        return f"{fitting}, and a whole row has C = {case.columns}"
     return f"all buffers need {sum(buffer.bytes for buffer in allocations(case, tiling))} of {ub_bytes} bytes"
 
 

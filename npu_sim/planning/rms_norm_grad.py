@@ -137,7 +137,7 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
         parts.append(WorkspacePart(name="dgamma of every core", bytes=4 * tiling.block_dim * tiling.chunks.size, kind="kernel", note=note))
     if tiling.chunks.need:
         parts.append(WorkspacePart(name="means of every row", bytes=4 * tiling.block_dim * tiling.block_factor, kind="kernel"))
-    return kernel_workspace(parts)
+    return kernel_workspace(parts, kernel="RmsNormGrad")
 
 
 def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:

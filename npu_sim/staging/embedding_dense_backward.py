@@ -69,7 +69,10 @@ def _grad(case: Case, grad: Array, areas: Areas) -> Array:
     from npu_sim.dtypes import widen_array
 
     rows = contiguous("grad", grad, areas).reshape(case.rows, case.dim)
-    return widen_array(rows, out=areas.array("grad as fp32", rows.shape, "float32")) if "grad as fp32" in areas else rows
+    if "grad as fp32" in areas:
+        return widen_array(rows, out=areas.array("grad as fp32", rows.shape, "float32"))
+    # The device widens 16-bit rows one by one; the simulator's kernel writes fp32 sums of fp32 rows only.
+    return widen_array(rows) if "fp32 copy of out" in areas else rows
 
 
 def _indices(given: Array, converted: Array, areas: Areas) -> Array:

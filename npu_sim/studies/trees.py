@@ -81,32 +81,22 @@ def leaves(tree: Tree | None) -> list[int]:
 
 def canonical(tree: Tree | None) -> Tree | None:
     """Return the tree with the part that holds the smaller first term on the left everywhere."""
-    return _rebuilt(tree, lambda left, right: (left, right) if _first(left) < _first(right) else (right, left))
-
-
-def _first(tree: Tree) -> int:
-    """Return the smallest term of a tree whose parts are in canonical order."""
-    while isinstance(tree, tuple):
-        tree = tree[0]
-    return tree
-
-
-def _rebuilt(tree: Tree | None, combine: Callable[[Tree, Tree], Tree]) -> Tree | None:
-    """Rebuild a tree from the leaves up, without recursion: folds of thousands of terms are deep."""
-    done: list[Tree | None] = []
-    stack: list[tuple[Tree | None, bool]] = [(tree, False)]
+    if tree is None:
+        return None
+    # Without recursion: folds of thousands of terms are deep. Every finished part carries its smallest term.
+    done: list[tuple[int, Tree]] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
     while stack:
         node, visited = stack.pop()
         if not isinstance(node, tuple):
-            done.append(node)
+            done.append((node, node))
         elif visited:
-            right, left = done.pop(), done.pop()
-            assert left is not None
-            assert right is not None
-            done.append(combine(left, right))
+            (right_first, right), (left_first, left) = done.pop(), done.pop()
+            both = (left, right) if left_first < right_first else (right, left)
+            done.append((min(left_first, right_first), both))
         else:
             stack += [(node, True), (node[1], False), (node[0], False)]
-    return done[0]
+    return done[0][1]
 
 
 def shape_hash(tree: Tree | None) -> str:

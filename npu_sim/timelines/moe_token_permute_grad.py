@@ -17,7 +17,7 @@ def program(plan: Plan) -> Program:
     tiling = plan.tiling
     grad = TensorSpec.parse(plan.arguments["permuted_output_grad"])
     topk = tiling["top_k"]
-    tokens = max(tiling["num_out_tokens"] // topk, 1)
+    tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // topk, 1)
     live = min(topk, grad.shape[0] // tokens)
     token = row_pieces(
         tiling["hidden_splited_length"],

@@ -293,6 +293,27 @@ def test_one_executor_in_many_threads_runs_once():
     assert sorted(map(int, statuses)) == [0] + [INVALID] * 7
 
 
+def test_calls_of_many_threads_do_not_disturb_each_other():
+    calls = [embedding(rows=1000 + 100 * number) for number in range(6)]
+    expected = [run("embedding_dense_backward", call)[1]["out"] for call in calls]
+    results = [None] * len(calls)
+
+    def work(number):
+        results[number] = run("embedding_dense_backward", calls[number])[1]["out"]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(calls))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for result, right in zip(results, expected, strict=True):
+        np.testing.assert_array_equal(result, right)
+
+
+def test_both_faces_are_reached_from_the_package():
+    assert npu_sim.aclnn is aclnn
+
+
 def test_the_first_stage_loads_no_compiler():
     import subprocess
     import sys
@@ -307,5 +328,5 @@ def test_the_first_stage_loads_no_compiler():
 
 def test_the_executor_shows_its_workspace():
     executor = first_stage("embedding_dense_backward", embedding(FP16, dim=600)).executor
-    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace + workspace of Sort (unknown)"
+    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace + unknown (workspace of Sort)"
     assert [area.name for area in executor.workspace.areas][:2] == ["grad as fp32", "indices as int32"]

@@ -7,7 +7,7 @@ def test_the_workspace_is_shown_as_tables(cli):
     done = cli(*WORDS)
     assert done.code == 0
     text = " ".join(done.out.split())
-    assert text.startswith("EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace + workspace of Sort (unknown)")
+    assert text.startswith("EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace + unknown (workspace of Sort)")
     for words in ("2 Sort indices as int32", "result 20480000 4096512 1 nodes 3 to 5", "1 20480512 4096512 indices as int32, result"):
         assert words in text
 

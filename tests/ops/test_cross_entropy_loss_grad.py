@@ -144,9 +144,9 @@ def test_the_hardware_limit_is_the_last_that_fits(columns, dtype):
 def test_each_reason_of_a_hardware_refusal():
     assert "row buffers alone need 196416" in refusal(**call(448513, 100), limits="hardware").message
     wide = refusal(**call(445057, 32000), limits="hardware")
-    assert "fit 125 columns, fewer than a block of 128, and a whole row has C = 32000" in wide.message
-    assert ", or C = 64" in wide.hint
-    assert plan(**call(445057, 64), limits="hardware").tiling_key == 30
+    assert "fit 122 columns, fewer than a block of 128, and a whole row has C = 32000" in wide.message
+    assert ", or C = 122" in wide.hint
+    assert plan(**call(445057, 122), limits="hardware").tiling_key == 30
     assert "all buffers need 196512" in refusal(**call(448512, 10, "bf16"), limits="hardware").message
 
 
@@ -191,7 +191,14 @@ def test_aliased_labels_are_those_that_round_to_the_same_number(ignored):
 
 @pytest.mark.parametrize(
     "base",
-    [call(), call(1000, 32000), call(100000, 9000, "bf16"), call(100, 20), call(1000, 1000, reduction="sum"), call(50, 300, reduction="none")],
+    [
+        call(),
+        call(1000, 32000),
+        call(100000, 9000, "bf16"),
+        call(100, 20),
+        call(1000, 1000, reduction="sum"),
+        call(50, 300, reduction="none"),
+    ],
 )
 def test_every_flip_turns_its_decision_around(base):
     rows, columns = (int(size) for size in base["log_prob"].split(":")[0].split("x"))
@@ -265,9 +272,7 @@ def test_aliased_labels_are_ignored_too_and_counted():
     columns = 16777218
     log_prob = np.full((2, columns), -16, np.float16)
     target = np.array([16777217, 3])
-    ran = npu_sim.run(
-        OPERATOR, grad_loss=np.array(1, np.float16), log_prob=log_prob, target=target, reduction="sum", ignore_index=16777216
-    )
+    ran = npu_sim.run(OPERATOR, grad_loss=np.array(1, np.float16), log_prob=log_prob, target=target, reduction="sum", ignore_index=16777216)
     assert (ran.outputs["x_grad"][0] == 0).all()
     assert ran.outputs["x_grad"][1, 3] == -1
     assert [caveat.code for caveat in ran.caveats] == ["labels_aliased"]

@@ -61,12 +61,7 @@ def reverse(row: int, cores: list[int], counts: list[int]) -> list[int]:
 
 
 def round_robin(row: int, cores: list[int], counts: list[int]) -> list[int]:
-    return [
-        core
-        for turn in range(max(counts, default=0))
-        for core, count in zip(cores, counts, strict=True)
-        if turn < count
-    ]
+    return [core for turn in range(max(counts, default=0)) for core, count in zip(cores, counts, strict=True) if turn < count]
 
 
 MERGES: dict[str, Merge] = {"sequential": sequential, "reverse": reverse, "round_robin": round_robin}
@@ -215,7 +210,7 @@ def _staged(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
     zeros = np.zeros(grad.shape[1], np.float32)
     slots: list[tuple[int, Row]] = []
     for core, (first, end) in enumerate(case.core_ranges):
-        caches: dict[int, Row] = {label: zeros for label in indices[first:end]}
+        caches: dict[int, Row] = dict.fromkeys(indices[first:end], zeros)
         for chunk in _walk(core, range(first, end), indices, positions, grad, case, SORTED_FLUSH_ROWS):
             caches[chunk.weight_row] = caches[chunk.weight_row] + chunk.value
         first_index, last_index = indices[first], indices[end - 1]

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from npu_sim.studies import trees
@@ -40,7 +41,7 @@ def test_the_tree_probed_from_the_kernel_is_the_declared_one(path):
 def test_a_wrong_declaration_is_found_out():
     def outside(codes):
         sizes = trees.meeting_sizes(((0, 1), 2), 3)
-        return [3 - sizes[list(code).index(1), list(code).index(-1)] for code in codes]
+        return np.array([3 - sizes[list(code).index(1), list(code).index(-1)] for code in codes])
 
     assert probed_tree(3, outside) == ((0, 1), 2)
     wrong = Claim("out", (0,), 1, ("a", "b", "c"), (0, (1, 2)), outside)
@@ -50,4 +51,4 @@ def test_a_wrong_declaration_is_found_out():
 def test_without_a_probe_nothing_is_claimed_of_the_kernel():
     (one, *_) = certify("moe_token_permute_grad", probe=False, **calls.moe(4, 2, 8))
     assert (one.probe, one.agrees) == ("none", None)
-    assert one.as_dict()["tree"] == {"fold": [0, 1]} or one.as_dict()["tree"]
+    assert one.as_dict()["tree"] == {"fold": [0, 1]}
