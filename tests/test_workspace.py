@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.areas import Areas
@@ -177,6 +179,52 @@ def test_the_last_free_bucket_is_taken():
     workspace = executor_workspace(nodes, 0)
     assert {area.name: area.bucket for area in workspace.areas} == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 0, "f": 3}
     assert workspace.total_bytes == 512 + 1536 + 5120 + 512
+
+
+@st.composite
+def executors(draw):
+    """Kernels that read some of what earlier ones wrote, write up to three tensors, and may have a workspace."""
+    nodes, written = [], []
+    for number in range(draw(st.integers(1, 9))):
+        inputs = tuple(draw(st.lists(st.sampled_from(written), max_size=3, unique=True))) if written else ()
+        outputs = tuple(TensorArea(f"{number}.{place}", draw(st.integers(0, 5000))) for place in range(draw(st.integers(0, 3))))
+        scratch = (WorkspacePart(name=f"scratch {number}", bytes=draw(st.integers(1, 5000)), kind="kernel"),)
+        nodes.append(KernelNode(f"kernel {number}", inputs, outputs, scratch if draw(st.booleans()) else ()))
+        written += [area.name for area in outputs]
+    return nodes
+
+
+def placed_as_the_page_says(nodes):
+    """Entries node by node, the node's own workspace first; return the bucket of every entry, and the total."""
+    entries = []
+    for number, node in enumerate(nodes):
+        entries += [(part.name, part.bytes, number, number) for part in node.workspace]
+        for area in node.outputs:
+            uses = [later for later, other in enumerate(nodes) if area.name in other.inputs]
+            entries.append((area.name, area.bytes, number, max([number, *uses])))
+    buckets = []
+    for name, size, first, last in entries:
+        free = [
+            bucket for bucket in buckets if bucket[-1][2] != first and bucket[-1][3] < first and bucket[-1][0] not in nodes[first].inputs
+        ]
+        if free:
+            free[-1].append((name, size, first, last))
+        else:
+            buckets.append([(name, size, first, last)])
+    total = sum(max((size + 32 + 511) // 512 * 512 for _, size, _, _ in bucket) for bucket in buckets)
+    return {name: number for number, bucket in enumerate(buckets) for name, *_ in bucket}, total
+
+
+@settings(max_examples=200, deadline=None)
+@given(executors())
+def test_every_executor_is_placed_as_the_page_says(nodes):
+    workspace = executor_workspace(nodes, 0)
+    expected, total = placed_as_the_page_says(nodes)
+    assert {area.name: area.bucket for area in workspace.areas} == expected
+    assert workspace.total_bytes == total == sum(part.bytes for part in workspace.parts)
+    for number, area in enumerate(workspace.areas):
+        for other in workspace.areas[:number]:
+            assert not (alive_together(area, other) and overlaps(area, other))
 
 
 def test_copies_of_a_single_kernel_follow_it_and_share_nothing():

@@ -213,10 +213,8 @@ def cut_of(case: Case) -> "Cut":
     if tiling.tiling_key >= 100:
         small = tiling.small_dim
         return cuts.small_dim_cut(tiling.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub)
-    if tiling.tiling_key >= 10:
-        path = cuts.DETERMINISTIC
-    else:
-        path = cuts.STAGED if case.native_16_bit else cuts.SORTED
+    in_default_mode = cuts.STAGED if case.native_16_bit else cuts.SORTED
+    path = cuts.DETERMINISTIC if tiling.tiling_key >= 10 else in_default_mode
     split = tiling.row_split
     return cuts.even_cut(path, tiling.block_dim, split.former_row_rep_time, split.former_row_num, split.tail_row_num)
 

@@ -143,11 +143,11 @@ def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None
     return result
 
 
-def conv_tbc(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0, cube_math_type: int = 1) -> torch.Tensor:
+def conv_tbc(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0, cube_math_type: int = 0) -> torch.Tensor:
     """Temporal convolution, as :func:`torch.conv_tbc`; its gradients are ConvTbcBackward.
 
-    ``cube_math_type`` is the product's: 1, legal on every product, lets the cube unit take fp32 as hf32 (Atlas A2) or fp16 (Atlas
-    training series); 0 keeps fp32 (Atlas A2).
+    ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3); 1, legal on every product, lets the cube unit take fp32 as hf32
+    (Atlas A2, A3) or as fp16 (Atlas training series).
     """
     result: torch.Tensor = _ConvTbc.apply(input, weight, bias, pad, cube_math_type)
     return result

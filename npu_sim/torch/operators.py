@@ -68,7 +68,7 @@ def conv_tbc_backward(
     weight: torch.Tensor,
     bias: torch.Tensor,
     pad: int = 0,
-    cube_math_type: int = 1,
+    cube_math_type: int = 0,
     *,
     out: tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None = None,
 ) -> Outputs:

@@ -69,7 +69,7 @@ def test_embedding_of_one_index_and_of_none():
 @pytest.mark.parametrize(("taps", "pad"), [(1, 0), (3, 1), (4, 3), (20, 0)])
 def test_conv_tbc(device, taps, pad):
     assert_same_gradients(
-        lambda *inputs: simulated.conv_tbc(*inputs, pad, cube_math_type=0),
+        lambda *inputs: simulated.conv_tbc(*inputs, pad),
         lambda *inputs: torch.conv_tbc(*inputs, pad),
         normal(20, 4, 10),
         normal(taps, 10, 12),
@@ -77,10 +77,10 @@ def test_conv_tbc(device, taps, pad):
     )
 
 
-def test_conv_tbc_as_the_product_computes_it_by_default_keeps_the_bits_of_hf32():
+def test_conv_tbc_of_lower_precision_keeps_the_bits_of_hf32():
     inputs = normal(20, 4, 10), normal(3, 10, 12), normal(12)
     _, exact = gradients(lambda *them: torch.conv_tbc(*them, 1), *inputs)
-    _, rounded = gradients(lambda *them: simulated.conv_tbc(*them, 1), *inputs)
+    _, rounded = gradients(lambda *them: simulated.conv_tbc(*them, 1, cube_math_type=1), *inputs)
     assert not torch.equal(exact[0], rounded[0])
     for grad, right in zip(rounded, exact, strict=True):
         torch.testing.assert_close(grad, right, rtol=2**-9, atol=2**-9 * float(right.abs().max()))
@@ -213,7 +213,7 @@ PLAIN = (
 SIMULATED = (
     simulated.embedding,
     simulated.rms_norm,
-    lambda x, weight, bias: simulated.conv_tbc(x, weight, bias, 1, cube_math_type=0),
+    lambda x, weight, bias: simulated.conv_tbc(x, weight, bias, 1),
     simulated.cross_entropy,
 )
 

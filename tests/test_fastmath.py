@@ -1,0 +1,18 @@
+"""No kernel may let the compiler reorder additions or forget signed zeros, inf and nan."""
+
+import pkgutil
+from importlib import import_module
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+import npu_sim.kernels
+
+MODULES = [name for _, name, _ in pkgutil.iter_modules(npu_sim.kernels.__path__)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_fastmath_is_off(name):
+    for value in vars(import_module(f"npu_sim.kernels.{name}")).values():
+        if isinstance(value, Dispatcher):
+            assert not value.targetoptions.get("fastmath", False)
