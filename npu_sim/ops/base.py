@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.formats import TensorSpec, as_array, numpy_dtype
-from npu_sim.plan_model import Caveat, Plan
+from npu_sim.plan_model import Caveat, Plan, Workspace
 from npu_sim.status import INVALID, MISSING, RUNTIME_FAILURE, AclnnError, Status
 
 Limits = Literal["documented", "hardware"]
@@ -182,6 +182,39 @@ class Result:
         from npu_sim.reports import embedded, result_report
 
         return embedded(result_report(self))
+
+
+def empty_fields(path: str) -> dict[str, Any]:
+    """Return the plan fields of a call that runs no kernel; ``path`` says why and what the outputs are."""
+    return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
+
+
+def assemble_plan(
+    operator: str,
+    title: str,
+    arguments: Arguments,
+    profile: Profile,
+    fields: Mapping[str, Any],
+    *,
+    deterministic: bool,
+    limits: Limits,
+    on_cube: bool = False,
+) -> Plan:
+    """Join what a call says, what it is planned for, and what its planner found; ``on_cube`` names the kind of cores."""
+    device = profile.device
+    return Plan(
+        operator=operator,
+        title=title,
+        product=profile.name,
+        product_title=profile.product.title,
+        soc=profile.soc,
+        deterministic=deterministic,
+        limits=limits,
+        arguments=arguments.as_dict(),
+        cores_available=device.cube_cores if on_cube else device.vector_cores,
+        core_kind=profile.cube_core_kind if on_cube else profile.vector_core_kind,
+        **fields,
+    )
 
 
 class Stopwatch:

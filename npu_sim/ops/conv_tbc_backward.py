@@ -13,10 +13,11 @@ import numpy as np
 from npu_sim.areas import Areas
 from npu_sim.cores import Profile
 from npu_sim.formats import TensorSpec
+from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, attribute, output_array, tensor
 from npu_sim.ops.conv_tbc_backward_checks import NAME, TITLE, check, check_tiling
-from npu_sim.plan_model import Caveat, OutputOrder, Plan, Workspace
+from npu_sim.plan_model import Caveat, OutputOrder, Plan
 from npu_sim.planning.conv_tbc_backward import Case, plan_fields, tail_split
 from npu_sim.tiling.conv_tbc_problem import ROUTE_MATMUL, ROUTE_PLANNER
 
@@ -76,20 +77,8 @@ def make_plan(arguments: Arguments, profile: Profile, deterministic: bool, limit
 
 def plan_of(case: Case, arguments: Arguments, limits: Limits) -> Plan:
     """Plan a checked call."""
-    profile = case.profile
-    return Plan(
-        operator=NAME,
-        title=TITLE,
-        product=profile.name,
-        product_title=profile.product.title,
-        soc=profile.soc,
-        deterministic=case.deterministic,
-        limits=limits,
-        arguments=arguments.as_dict(),
-        cores_available=profile.device.cube_cores,
-        core_kind=profile.cube_core_kind,
-        **(_empty_fields(case) if case.is_empty else plan_fields(case)),
-    )
+    fields = _empty_fields(case) if case.is_empty else plan_fields(case)
+    return base.assemble_plan(NAME, TITLE, arguments, case.profile, fields, deterministic=case.deterministic, limits=limits, on_cube=True)
 
 
 def _empty_fields(case: Case) -> dict[str, Any]:
@@ -99,11 +88,8 @@ def _empty_fields(case: Case) -> dict[str, Any]:
     )
     fixed = "a constant"
     return {
-        "kernel": "",
-        "path": "empty: no gradient is computed, gradInput and gradWeight are 0",
+        **base.empty_fields("empty: no gradient is computed, gradInput and gradWeight are 0"),
         "path_reason": "input or weight has no element",
-        "block_dim": 0,
-        "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=()),
         "order": tuple(OutputOrder(output=name, deterministic=True, reason=fixed) for name in Arguments.OUTPUTS),
         "caveats": (Caveat(code="grad_bias_constant", argument="input", message=message),),
     }

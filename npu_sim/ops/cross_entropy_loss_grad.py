@@ -25,7 +25,7 @@ from npu_sim.ops.cross_entropy_loss_grad_checks import (
     check_limits,
     check_shapes,
 )
-from npu_sim.plan_model import Caveat, Plan, Workspace
+from npu_sim.plan_model import Caveat, Plan
 from npu_sim.planning.cross_entropy_loss_grad import Case, plan_fields
 from npu_sim.workspace import TensorArea
 
@@ -112,30 +112,8 @@ def make_plan(arguments: Arguments, profile: Profile, deterministic: bool, limit
 
 def plan_of(case: Case, arguments: Arguments, deterministic: bool, limits: Limits) -> Plan:
     """Plan a checked call."""
-    profile = case.profile
-    fields = (
-        {
-            "kernel": "",
-            "path": "empty: no rows, nothing runs",
-            "block_dim": 0,
-            "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=()),
-        }
-        if is_empty(case)
-        else plan_fields(case)
-    )
-    return Plan(
-        operator=NAME,
-        title=TITLE,
-        product=profile.name,
-        product_title=profile.product.title,
-        soc=profile.soc,
-        deterministic=deterministic,
-        limits=limits,
-        arguments=arguments.as_dict(),
-        cores_available=profile.device.vector_cores,
-        core_kind=profile.vector_core_kind,
-        **fields,
-    )
+    fields = base.empty_fields("empty: no rows, nothing runs") if is_empty(case) else plan_fields(case)
+    return base.assemble_plan(NAME, TITLE, arguments, case.profile, fields, deterministic=deterministic, limits=limits)
 
 
 def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Caveat, ...]:

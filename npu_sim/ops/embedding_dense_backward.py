@@ -17,7 +17,7 @@ from npu_sim.formats import TensorSpec
 from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, attribute, output_array, tensor
-from npu_sim.plan_model import Plan, Workspace
+from npu_sim.plan_model import Plan
 from npu_sim.planning.embedding_dense_backward import Case, plan_fields
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import embedding_dense_backward as v2
@@ -174,30 +174,8 @@ def make_plan(arguments: Arguments, profile: Profile, deterministic: bool, limit
 
 def plan_of(case: Case, arguments: Arguments, limits: Limits) -> Plan:
     """Plan a checked call."""
-    profile = case.profile
-    fields = (
-        {
-            "kernel": "",
-            "path": "empty: nothing runs, the output is all zeros",
-            "block_dim": 0,
-            "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=()),
-        }
-        if is_empty(case)
-        else plan_fields(case)
-    )
-    return Plan(
-        operator=NAME,
-        title=TITLE,
-        product=profile.name,
-        product_title=profile.product.title,
-        soc=profile.soc,
-        deterministic=case.deterministic,
-        limits=limits,
-        arguments=arguments.as_dict(),
-        cores_available=profile.device.vector_cores,
-        core_kind=profile.vector_core_kind,
-        **fields,
-    )
+    fields = base.empty_fields("empty: nothing runs, the output is all zeros") if is_empty(case) else plan_fields(case)
+    return base.assemble_plan(NAME, TITLE, arguments, case.profile, fields, deterministic=case.deterministic, limits=limits)
 
 
 def cut_of(case: Case) -> "Cut":

@@ -16,7 +16,7 @@ from npu_sim.formats import TensorSpec
 from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, attribute, output_array, tensor
-from npu_sim.plan_model import Plan, Workspace
+from npu_sim.plan_model import Plan
 from npu_sim.planning.moe_token_permute_grad import Case, plan_fields
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as moe
@@ -164,30 +164,8 @@ def make_plan(arguments: Arguments, profile: Profile, deterministic: bool, limit
 
 def plan_of(case: Case, arguments: Arguments, deterministic: bool, limits: Limits) -> Plan:
     """Plan a checked call."""
-    profile = case.profile
-    fields = (
-        {
-            "kernel": "",
-            "path": "empty: no tokens, nothing runs",
-            "block_dim": 0,
-            "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=()),
-        }
-        if is_empty(case)
-        else plan_fields(case)
-    )
-    return Plan(
-        operator=NAME,
-        title=TITLE,
-        product=profile.name,
-        product_title=profile.product.title,
-        soc=profile.soc,
-        deterministic=deterministic,
-        limits=limits,
-        arguments=arguments.as_dict(),
-        cores_available=profile.device.vector_cores,
-        core_kind=profile.vector_core_kind,
-        **fields,
-    )
+    fields = base.empty_fields("empty: no tokens, nothing runs") if is_empty(case) else plan_fields(case)
+    return base.assemble_plan(NAME, TITLE, arguments, case.profile, fields, deterministic=deterministic, limits=limits)
 
 
 def check_indices(indices: np.ndarray) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from npu_sim.areas import Areas
 from npu_sim.cores import Profile
 from npu_sim.formats import FORMATS, TensorSpec, canonical_dtype
+from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, output_array, tensor
 from npu_sim.ops.rms_norm_grad_checks import INPUTS, NAME, TITLE, all_specs, check
@@ -75,20 +76,8 @@ def make_plan(arguments: Arguments, profile: Profile, deterministic: bool, limit
 
 def plan_of(case: Case, arguments: Arguments, limits: Limits) -> Plan:
     """Plan a checked call."""
-    profile = case.profile
-    return Plan(
-        operator=NAME,
-        title=TITLE,
-        product=profile.name,
-        product_title=profile.product.title,
-        soc=profile.soc,
-        deterministic=case.deterministic,
-        limits=limits,
-        arguments=arguments.as_dict(),
-        cores_available=profile.device.vector_cores,
-        core_kind=profile.vector_core_kind,
-        **plan_fields(case),
-    )
+    fields = plan_fields(case)
+    return base.assemble_plan(NAME, TITLE, arguments, case.profile, fields, deterministic=case.deterministic, limits=limits)
 
 
 def split_of(case: Case) -> "Split":
