@@ -355,14 +355,16 @@ def test_loops_become_vector_instructions():
     for name in SIXTEEN:
         stored = dtypes.storage_view(np.ones((8, 64), numpy_dtype(name)))
         scaled(stored, np.float32(0.3), stored.copy())
-        dtypes.widen_array(stored.view(numpy_dtype(name)))
+    # Compiled here, not loaded from the cache: cached code cannot be inspected.
+    widen_all = njit(parallel=True, nogil=True, error_model="numpy")(dtypes._widen_all.py_func)
+    widen_all(np.ones(512, np.int16), np.empty(512, np.float32))
     half, bfloat = assembly(scaled, np.int16), assembly(scaled, np.uint16)
     assert re.search(r"vcvtph2ps\s.*[yz]mm", half)
     assert re.search(r"vcvtps2ph\s.*[yz]mm", half)
     assert re.search(r"vmulps\s.*[yz]mm", half)
     for instruction in ("vpmovzxwd", "vmulps", "vpaddd", "vpsrld"):
         assert re.search(rf"{instruction}\s.*[yz]mm", bfloat), instruction
-    assert re.search(r"vcvtph2ps\s.*[yz]mm", assembly(dtypes._widen_all, np.int16))
+    assert re.search(r"vcvtph2ps\s.*[yz]mm", assembly(widen_all, np.int16))
 
 
 # --- without the compiler, without conversion instructions ---

@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,16 @@ from npu_sim.formats import as_array
 from npu_sim.ops import operator_module, run
 from npu_sim.ops.base import Arguments, Result
 
-FLOATING: dict[str, tuple[str, ...]] = {
-    "embedding_dense_backward": ("grad",),
-    "rms_norm_grad": ("dy", "x", "gamma"),
-    "cross_entropy_loss_grad": ("grad_loss", "log_prob"),
-    "moe_token_permute_grad": ("permuted_output_grad",),
-    "conv_tbc_backward": ("grad_output", "input", "weight", "bias"),
-}
-"""Tensors that have the operator's dtype; the others keep theirs."""
+
+def room(operator: str) -> ModuleType:
+    """Return what an operator declares for studies: ``npu_sim.studies.<operator>``."""
+    return import_module(f"npu_sim.studies.{operator}")
+
+
+def floating_tensors(operator: str) -> tuple[str, ...]:
+    """Return the tensors that have the operator's dtype; the others keep theirs."""
+    names: tuple[str, ...] = room(operator).FLOATING_TENSORS
+    return names
 
 
 @dataclass(frozen=True)

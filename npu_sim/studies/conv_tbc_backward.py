@@ -16,6 +16,11 @@ from npu_sim.studies.parts import Parts
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the partial sums held at a time: 64 MiB, unless one tap needs more."""
 
+FLOATING_TENSORS = ("grad_output", "input", "weight", "bias")
+"""Tensors that have the operator's dtype."""
+SAMPLE_AXES = {"grad_output": 1, "input": 1, "grad_input": 1}
+"""Axis along which samples lie, for inputs and outputs that have one."""
+
 
 def order_dependent_parts(
     arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
@@ -75,3 +80,26 @@ def _describe(pieces: list[tuple[int, int, int]], place: int) -> str:
 def claims(arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, options: Mapping[str, Any]) -> Iterator[Claim]:
     """Yield nothing: the order of additions inside a cube block is not published, so no tree can be certified."""
     return iter(())
+
+
+def terms(arguments: Any, tensors: Mapping[str, np.ndarray], output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    grad, x, weight = (tensors[name].astype(np.float64) for name in ("grad_output", "input", "weight"))
+    pad = arguments.pad
+    if output == "grad_bias":
+        return [(f"self[{t}, {b}]", float(value)) for (t, b), value in np.ndenumerate(grad[:, :, index[0]])]
+    found: list[tuple[str, float]] = []
+    if output == "grad_weight":
+        tap, row, column = index
+        for time in range(grad.shape[0]):
+            at = time + tap - pad
+            if 0 <= at < x.shape[0]:
+                found += [(f"input[{at}, {b}]*self[{time}, {b}]", float(x[at, b, row] * grad[time, b, column])) for b in range(x.shape[1])]
+        return found
+    time, sample, row = index
+    for tap in range(weight.shape[0]):
+        at = time + pad - tap
+        if 0 <= at < grad.shape[0]:
+            products = grad[at, sample] * weight[tap, row]
+            found += [(f"self[{at}, {sample}, {o}]*weight[{tap}, {row}, {o}]", float(value)) for o, value in enumerate(products)]
+    return found

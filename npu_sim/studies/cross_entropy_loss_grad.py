@@ -16,6 +16,11 @@ from npu_sim.studies.parts import Parts
 from npu_sim.studies.probes import probe_terms
 from npu_sim.tiling.integers import ceil_div
 
+FLOATING_TENSORS = ("grad_loss", "log_prob")
+"""Tensors that have the operator's dtype."""
+SAMPLE_AXES = {"log_prob": 0, "target": 0, "x_grad": 0}
+"""Axis along which samples lie, for inputs and outputs that have one."""
+
 
 def order_dependent_parts(
     arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
@@ -60,3 +65,14 @@ def _outside(rows: int, profile: Profile, options: Mapping[str, Any], codes: np.
         gradient = float(result[unit_row, (unit_row + 1) % rows])
         counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
+
+
+def terms(arguments: Any, tensors: Mapping[str, np.ndarray], output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    from npu_sim.plain.cross_entropy_loss_grad import compute
+
+    full = compute(arguments, {**tensors, "log_prob": np.full(tensors["log_prob"].shape, -np.inf)}, np.dtype(np.float64))
+    target = int(tensors["target"][index[0]])
+    nll = -float(full["x_grad"][index[0], target]) if 0 <= target < tensors["log_prob"].shape[1] else 0.0
+    terms = [("exp(log_prob)*nll", float(np.exp(tensors["log_prob"][index].astype(np.float64))) * nll)]
+    return [*terms, ("-nll", -nll)] if index[1] == target else terms

@@ -29,6 +29,11 @@ BATCH_ELEMENTS = 1 << 24
 NAMED_ROWS = 6
 """Rows of grad that a description lists before it says how many more there are."""
 
+FLOATING_TENSORS = ("grad",)
+"""Tensors that have the operator's dtype."""
+SAMPLE_AXES = {"grad": 0, "indices": 0}
+"""Axis along which samples lie, for inputs and outputs that have one."""
+
 
 def order_dependent_parts(
     arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
@@ -154,3 +159,11 @@ def _outside(
         scaled = result.astype(np.float64) * (terms.size if case.scale_grad_by_freq else 1)
         counts[begin : begin + case.dim] = count_units(scaled, case.grad_dtype)
     return counts
+
+
+def terms(arguments: Any, tensors: Mapping[str, np.ndarray], output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    rows = np.flatnonzero(np.trunc(tensors["indices"]).astype(np.int64).reshape(-1) == index[0])
+    column = tensors["grad"].reshape(-1, tensors["grad"].shape[-1])[rows, index[1]].astype(np.float64)
+    scale = max(rows.size, 1) if arguments.scale_grad_by_freq else 1
+    return [(f"grad[{row}, {index[1]}]", value) for row, value in zip(rows.tolist(), (column / scale).tolist(), strict=True)]

@@ -13,17 +13,9 @@ import numpy as np
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.formats import canonical_dtype
 from npu_sim.status import AclnnError
-from npu_sim.studies.calls import FLOATING, StudyCall, study_call
+from npu_sim.studies.calls import StudyCall, floating_tensors, room, study_call
 
 Bits = dict[str, np.ndarray]
-SAMPLE_AXES: dict[str, dict[str, int]] = {
-    "rms_norm_grad": {"dy": 0, "x": 0, "rstd": 0, "dx": 0},
-    "cross_entropy_loss_grad": {"log_prob": 0, "target": 0, "x_grad": 0},
-    "moe_token_permute_grad": {"sorted_indices": 0, "input_grad": 0},
-    "conv_tbc_backward": {"grad_output": 1, "input": 1, "grad_input": 1},
-    "embedding_dense_backward": {"grad": 0, "indices": 0},
-}
-"""Axis along which samples lie, for inputs and outputs that have one."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +102,15 @@ def _bits(values: np.ndarray) -> np.ndarray:
     return bits
 
 
+def sample_axes(base: StudyCall) -> dict[str, int]:
+    """Return the axis along which samples lie, for inputs and outputs that have one."""
+    axes: dict[str, int] = room(base.operator).SAMPLE_AXES
+    return axes
+
+
 def _batch_changes(base: StudyCall) -> Iterator[Change]:
     """Yield larger batches, another position in the batch, and padding rows."""
-    axes = SAMPLE_AXES[base.operator]
+    axes = sample_axes(base)
     first_input = next(name for name in base.tensors if name in axes)
     samples = base.tensors[first_input].shape[axes[first_input]]
     if base.operator == "moe_token_permute_grad":
@@ -128,7 +126,7 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
 
 def _grown(base: StudyCall, extra: int, fill: str) -> StudyCall | None:
     """Return the call with samples appended that must not touch the given ones; None where that is impossible."""
-    axes, changed = SAMPLE_AXES[base.operator], {}
+    axes, changed = sample_axes(base), {}
     if base.operator == "moe_token_permute_grad":
         grad, indices, top_k = base.tensors["permuted_output_grad"], base.tensors["sorted_indices"], base.attributes["num_topk"]
         more = np.resize(grad, (extra * top_k, grad.shape[1])) if fill == "copy" else np.zeros((extra * top_k, grad.shape[1]), grad.dtype)
@@ -143,7 +141,7 @@ def _grown(base: StudyCall, extra: int, fill: str) -> StudyCall | None:
             continue
         values = base.tensors[name]
         picked = np.take(values, np.arange(extra) % values.shape[axis], axis=axis)
-        if fill == "zero" and name in FLOATING[base.operator]:
+        if fill == "zero" and name in floating_tensors(base.operator):
             picked = np.zeros_like(picked)
         if base.operator == "embedding_dense_backward" and name == "indices":
             unused = np.setdiff1d(np.arange(base.attributes["num_weights"]), values.astype(np.int64))
@@ -167,12 +165,12 @@ def _first_samples(base: StudyCall, output: str, values: np.ndarray, samples: in
         kept = np.zeros_like(values)
         kept[touched] = values[touched]
         return kept
-    axis = SAMPLE_AXES[base.operator].get(output)
+    axis = sample_axes(base).get(output)
     return None if axis is None else np.take(values, np.arange(samples), axis=axis)
 
 
 def _rolled(base: StudyCall, shift: int) -> StudyCall:
-    axes, changed = SAMPLE_AXES[base.operator], {}
+    axes, changed = sample_axes(base), {}
     for name, axis in axes.items():
         if name in base.tensors:
             step = shift * base.attributes["num_topk"] if base.operator == "moe_token_permute_grad" else shift
@@ -186,7 +184,7 @@ def _rolled(base: StudyCall, shift: int) -> StudyCall:
 def _unrolled(base: StudyCall, output: str, values: np.ndarray, shift: int) -> np.ndarray | None:
     if base.operator == "embedding_dense_backward":
         return values
-    axis = SAMPLE_AXES[base.operator].get(output)
+    axis = sample_axes(base).get(output)
     return values if axis is None else np.roll(values, -shift, axis=axis)
 
 

@@ -16,6 +16,11 @@ from npu_sim.studies.certificate import Claim
 from npu_sim.studies.parts import Parts
 from npu_sim.studies.probes import count_units, probe_terms
 
+FLOATING_TENSORS = ("permuted_output_grad",)
+"""Tensors that have the operator's dtype."""
+SAMPLE_AXES = {"sorted_indices": 0, "input_grad": 0}
+"""Axis along which samples lie, for inputs and outputs that have one."""
+
 
 def order_dependent_parts(
     arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
@@ -64,3 +69,10 @@ def _outside(
         result = run("moe_token_permute_grad", permuted_output_grad=grad, **call, **options).outputs["input_grad"]
         counts[begin : begin + shape[1]] = count_units(result[token, : piece.shape[0]], dtype)
     return counts
+
+
+def terms(arguments: Any, tensors: Mapping[str, np.ndarray], output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    grad = tensors["permuted_output_grad"]
+    rows = tensors["sorted_indices"].reshape(-1, arguments.num_topk)[index[0]]
+    return [(f"grad[{row}, {index[1]}]", float(grad[row, index[1]])) for row in rows.tolist() if row < grad.shape[0]]

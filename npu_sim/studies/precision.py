@@ -14,7 +14,7 @@ from npu_sim.dtypes import narrow_array, ulp_distance, ulp_error
 from npu_sim.formats import canonical_dtype, numpy_dtype
 from npu_sim.plain import plain
 from npu_sim.studies import verdicts
-from npu_sim.studies.calls import FLOATING, StudyCall, study_call
+from npu_sim.studies.calls import StudyCall, floating_tensors, study_call
 from npu_sim.studies.terms import Term, terms_of
 
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
@@ -124,7 +124,7 @@ def study_precision(operator: str, *, progress: Callable[[str, float], None] | N
 def variants(base: StudyCall) -> Iterator[Variant]:
     """Yield a variant for every dtype of the product, and for fp32 every cubeMathType of ConvTbcBackward."""
     for dtype in base.profile.product.dtypes:
-        tensors = {name: _rounded(base.tensors[name], dtype) for name in FLOATING[base.operator] if name in base.tensors}
+        tensors = {name: _rounded(base.tensors[name], dtype) for name in floating_tensors(base.operator) if name in base.tensors}
         call = base.with_tensors(**tensors)
         if base.operator != "conv_tbc_backward":
             yield Variant(dtype, dtype, call)
@@ -190,9 +190,9 @@ def _causes(call: StudyCall, output: str, dtype: str, golden: np.ndarray, origin
         Cause("final rounding", _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype), "the float64 result rounded once"),
     ]
     wide = call.with_tensors(
-        **{name: np.asarray(call.tensors[name], np.float32) for name in FLOATING[call.operator] if name in call.tensors}
+        **{name: np.asarray(call.tensors[name], np.float32) for name in floating_tensors(call.operator) if name in call.tensors}
     )
-    if canonical_dtype(call.tensors[FLOATING[call.operator][0]].dtype) != "float32" and call.operator != "conv_tbc_backward":
+    if canonical_dtype(call.tensors[floating_tensors(call.operator)[0]].dtype) != "float32" and call.operator != "conv_tbc_backward":
         accumulated = wide.run().outputs[output]
         causes.append(
             Cause(

@@ -25,6 +25,11 @@ PIECE_COLUMNS = 4096
 GROUP_ROWS = 32
 """Rows of a group on key 2 (page, "Kernels and accumulation order")."""
 
+FLOATING_TENSORS = ("dy", "x", "gamma")
+"""Tensors that have the operator's dtype."""
+SAMPLE_AXES = {"dy": 0, "x": 0, "rstd": 0, "dx": 0}
+"""Axis along which samples lie, for inputs and outputs that have one."""
+
 
 def order_dependent_parts(
     arguments: Arguments, tensors: Mapping[str, np.ndarray], profile: Profile, limits: Limits, first: Result, output: str
@@ -162,3 +167,18 @@ def _mean_outside(case: Case, tensors: Mapping[str, np.ndarray], options: Mappin
         sums = (dy[rows, unit_column].astype(np.float64) - dx[rows, unit_column].astype(np.float64)) * case.columns
         counts[first : first + case.rows] = count_units(sums, dtype)
     return counts
+
+
+def terms(arguments: Any, tensors: Mapping[str, np.ndarray], output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    gamma = tensors["gamma"].astype(np.float64).reshape(-1)
+    dy, x = (tensors[name].astype(np.float64).reshape(-1, gamma.size) for name in ("dy", "x"))
+    rstd = tensors["rstd"].astype(np.float64).reshape(-1)
+    if output == "dgamma":
+        column = int(np.ravel_multi_index(index, tensors["gamma"].shape))
+        values = dy[:, column] * x[:, column] * rstd
+        return [(f"dy*xh of row {row}", value) for row, value in enumerate(values.tolist())]
+    row, column = divmod(int(np.ravel_multi_index(index, tensors["x"].shape)), gamma.size)
+    normed = x[row] * rstd[row]
+    mean = float(np.mean(dy[row] * gamma * normed))
+    return [("dy*gamma*rstd", dy[row, column] * gamma[column] * rstd[row]), ("-xh*mean*rstd", -normed[column] * mean * rstd[row])]
