@@ -63,33 +63,32 @@ def test_an_operator_without_open_orders_has_one_result(path):
     assert (output.distinct_results, output.moved, output.order_dependent) == (1, 0, 0)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_no_element_outside_the_mask_ever_differs(seed):
+def random_case(operator, seed):
     rng = np.random.default_rng(seed)
-    cases = [
-        (
-            "embedding_dense_backward",
-            "grad_weight",
-            calls.embedding(int(rng.integers(2, 400)), int(rng.integers(1, 60)), int(rng.integers(1, 200)), seed=seed),
-        ),
-        (
-            "embedding_dense_backward",
-            "grad_weight",
-            calls.embedding(int(rng.integers(2, 300)), int(rng.integers(513, 530)), int(rng.integers(1, 90)), seed=seed),
-        ),
-        (
-            "embedding_dense_backward",
-            "grad_weight",
-            calls.embedding(int(rng.integers(2, 300)), 9, int(rng.integers(1, 90)), "fp16", seed, profile="atlas_train"),
-        ),
-        ("rms_norm_grad", "dgamma", calls.rms_norm(int(rng.integers(1, 120)), int(rng.integers(1, 300)), seed=seed)),
-        ("conv_tbc_backward", "grad_weight", calls.conv(int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed)),
-    ]
-    for operator, output, call in cases:
+    if operator == "rms_norm_grad":
+        return "dgamma", calls.rms_norm(int(rng.integers(1, 120)), int(rng.integers(1, 300)), seed=seed)
+    if operator == "conv_tbc_backward":
+        return "grad_weight", calls.conv(int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed)
+    rows, words = int(rng.integers(2, 400)), int(rng.integers(1, 200))
+    kind = seed % 3
+    if kind == 0:
+        return "grad_weight", calls.embedding(rows, int(rng.integers(1, 60)), words, seed=seed)
+    if kind == 1:
+        return "grad_weight", calls.embedding(rows, int(rng.integers(513, 530)), words, seed=seed)
+    return "grad_weight", calls.embedding(rows, 9, words, "fp16", seed, profile="atlas_train")
+
+
+@pytest.mark.parametrize("operator", ["embedding_dense_backward", "rms_norm_grad", "conv_tbc_backward"])
+def test_no_element_outside_the_mask_ever_differs(operator):
+    moved = 0
+    for seed in range(200):
+        output, call = random_case(operator, seed)
         first = npu_sim.run(operator, **call)
         mask = first.order_dependent[output].mask
-        for order, order_seed in (("reverse", 0), ("round_robin", 0), ("random", seed)):
+        for order, order_seed in (("reverse", 0), ("random", seed)):
             other = npu_sim.run(operator, core_order=order, seed=order_seed, **call).outputs[output]
             differs = first.outputs[output] != other
             allowed = mask[:, None] if first.order_dependent[output].axis == "row" else mask.reshape(differs.shape)
-            assert not np.any(differs & ~allowed)
+            assert not np.any(differs & ~allowed), (operator, seed)
+            moved += int(np.count_nonzero(differs))
+    assert moved > 0

@@ -1,0 +1,69 @@
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal on which no phrase is wrapped."""
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+EMBEDDING = ("embedding_dense_backward", "--grad", "400x40:fp32", "--indices", "400:int32", "--num-weights", "50")
+TOKENS = ("moe_token_permute_grad", "--permuted-output-grad", "80x16:bf16", "--sorted-indices", "80:int32", "--num-topk", "4")
+
+
+def test_determinism_tells_results_spread_and_worst_element(cli):
+    data = cli("study", "determinism", *EMBEDDING, "--random-orders", "3", "--json").data
+    (output,) = data["outputs"]
+    assert len(output["orders"]) == 9
+    assert 1 < output["distinct_results"] <= 9
+    assert 0 < output["moved"] <= output["order_dependent"] <= output["elements"] == 50 * 40
+    assert output["worst"]["steps_to_lowest"][-1]["sum_after"] == output["worst"]["lowest"]
+    text = cli("study", "determinism", *EMBEDDING, "--random-orders", "3").out
+    assert "different results from 9 orders" in text
+    assert "worst" in text
+
+
+def test_precision_tells_verdicts_and_causes(cli):
+    data = cli("study", "precision", *TOKENS, "--json").data
+    assert {one["variant"] for one in data["outputs"]} == {"float16", "bfloat16", "float32"}
+    assert all(len(one["verdicts"]) == 3 for one in data["outputs"])
+    assert "mixed tolerance passes" in cli("study", "precision", *TOKENS).out
+
+
+def test_invariance_is_a_table_of_yes_and_no(cli):
+    rows = cli("study", "invariance", *TOKENS, "--json").data["rows"]
+    assert {row["change"] for row in rows} >= {
+        "batch twice as large",
+        "8 padding rows",
+        "another position in the batch",
+        "product atlas_a3",
+    }
+    assert "same bits" in cli("study", "invariance", *TOKENS).out
+
+
+def test_a_certificate_is_a_formula_with_a_hash(cli):
+    (one,) = cli("study", "certificate", *TOKENS, "--json").data["certificates"]
+    assert one["probe_agrees"] is True
+    assert one["text"] == "t0 + t1 + t2 + t3"
+    assert one["tree"] == {"fold": [0, 1, 2, 3]}
+    assert one["hash"] in cli("study", "certificate", *TOKENS).out
+
+
+@pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
+def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
+    path = tmp_path / "study.html"
+    words = EMBEDDING if kind != "certificate" else TOKENS
+    assert cli("study", kind, *words, "--report", path).code == 0
+    page = path.read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "Result" in page
+    assert 'src="http' not in page
+
+
+def test_caveats_are_listed_and_run(cli):
+    names = [one["name"] for one in cli("caveats", "--json").data]
+    assert "saturation" in names
+    assert "65504" in cli("caveats", "saturation").out
+    refused = cli("caveats", "saturatoin")
+    assert refused.code == 2
+    assert "did you mean saturation" in refused.err
