@@ -5,17 +5,14 @@ the two meet is absorbed, so the result counts the terms outside the smallest pa
 follows (numerical tree probing). The kernel is run as it is; nothing in it knows of the probe.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import load_profile
-from npu_sim.formats import as_array
-from npu_sim.ops import operator_module
 from npu_sim.studies import trees
+from npu_sim.studies.calls import room, study_call
 
 MOST_RECOVERED_TERMS = 512
 """Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are compared with the declared tree."""
@@ -140,9 +137,8 @@ def certify(operator: str, *, probe: bool = True, deterministic: bool = False, *
     AclnnError
         As the run itself.
     """
-    module = operator_module(operator)
     certificates = []
-    for claim in claims(module.NAME, deterministic=deterministic, **call):
+    for claim in claims(operator, deterministic=deterministic, **call):
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)
@@ -165,14 +161,6 @@ def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
 
 def claims(operator: str, **call: Any) -> Iterator[Claim]:
     """Ask an operator's room for the classes of elements of a call."""
-    module = operator_module(operator)
-    names = (*module.Arguments.tensors(), *module.Arguments.attributes())
-    tensors: Mapping[str, np.ndarray] = {
-        name: as_array(call[name]) for name in module.Arguments.tensors(inputs_only=True) if call.get(name) is not None
-    }
-    arguments = module.Arguments.build({name: tensors.get(name, call[name]) for name in call if name in names})
-    options = {name: value for name, value in call.items() if name not in names}
-    profile = load_profile(options.pop("profile", "atlas_a2"), options.pop("soc", None))
-    room = import_module(f"npu_sim.studies.{operator}")
-    found: Iterator[Claim] = room.claims(arguments, tensors, profile, options)
+    described = study_call(operator, call)
+    found: Iterator[Claim] = room(described.operator).claims(described.arguments, described.tensors, described.profile, described.options)
     return found

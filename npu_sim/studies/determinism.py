@@ -5,18 +5,17 @@ Only the parts of the output that the mask calls order-dependent are added up ag
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import load_profile
 from npu_sim.dtypes import storage_view, ulp_distance
-from npu_sim.formats import as_array, canonical_dtype
+from npu_sim.formats import canonical_dtype
 from npu_sim.kernels import order_study
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.ops import operator_module, run
 from npu_sim.ops.base import Result
+from npu_sim.studies.calls import StudyCall, room, study_call
 from npu_sim.studies.parts import Parts
 
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
@@ -133,11 +132,11 @@ def study_determinism(
     module = operator_module(operator)
     first = run(operator, **call)
     fixed = run(operator, deterministic=True, **call)
-    orders = _orders(random_orders, seed, adversarial)
+    described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = []
     for name in module.Arguments.OUTPUTS:
         mask = first.order_dependent.get(name)
-        parts: Iterator[Parts] = iter(()) if mask is None or mask.count == 0 else _parts(module.NAME, call, first, name)
+        parts: Iterator[Parts] = iter(()) if mask is None or mask.count == 0 else _parts(described, first, name)
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
     return DeterminismStudy(module.NAME, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs))
 
@@ -150,20 +149,11 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> dict[str, tuple
     return orders | {f"random, seed {seed + draw}": (RANDOM, seed_words(seed + draw)) for draw in range(random_orders)}
 
 
-def _parts(operator: str, call: Mapping[str, Any], first: Result, output: str) -> Iterator[Parts]:
+def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Ask the operator for the contributions of an output's order-dependent parts."""
-    module = operator_module(operator)
-    tensors = {name: as_array(call[name]) for name in module.Arguments.tensors(inputs_only=True) if call.get(name) is not None}
-    built = module.Arguments.build({name: tensors.get(name, call[name]) for name in call if name in _field_names(module)})
-    profile = load_profile(call.get("profile", "atlas_a2"), call.get("soc"))
-    room = import_module(f"npu_sim.studies.{operator}")
-    parts: Iterator[Parts] = room.order_dependent_parts(built, tensors, profile, call.get("limits", "documented"), first, output)
+    limits = call.options.get("limits", "documented")
+    parts: Iterator[Parts] = room(call.operator).order_dependent_parts(call.arguments, call.tensors, call.profile, limits, first, output)
     return parts
-
-
-def _field_names(module: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = (*module.Arguments.tensors(), *module.Arguments.attributes())
-    return names
 
 
 def _study_output(
