@@ -22,7 +22,6 @@ CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "r
 """Orders in which the atomic additions of different cores may arrive (specification page ``numerics``); kernels take the position."""
 MAX_RANK = 8
 """Highest rank of any tensor ("支持维度" of the product documents)."""
-INT32_MAX = 2147483647
 
 
 def tensor(text: str, *, optional: bool = False, output: bool = False) -> Any:

@@ -18,7 +18,8 @@ from npu_sim.ops import base
 from npu_sim.ops.base import Arguments as BaseArguments
 from npu_sim.ops.base import CoreOrder, Limits, Order, OrderMask, Result, Stopwatch, attribute, output_array, tensor
 from npu_sim.plan_model import Plan
-from npu_sim.planning.embedding_dense_backward import Case, plan_fields
+from npu_sim.planning.embedding_dense_backward import plan_fields
+from npu_sim.planning.embedding_dense_backward_case import Case
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1

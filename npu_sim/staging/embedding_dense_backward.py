@@ -13,7 +13,7 @@ import numpy as np
 from npu_sim.areas import Areas, contiguous
 from npu_sim.ops.base import Order
 from npu_sim.ops.embedding_dense_backward import cut_of
-from npu_sim.planning.embedding_dense_backward import Case
+from npu_sim.planning.embedding_dense_backward_case import Case
 from npu_sim.tiling import embedding_dense_backward as v2
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from npu_sim.kernels.embedding_dense_backward_grouping import group_rows
 from npu_sim.ops import run
 from npu_sim.ops.base import Limits, Order, Result
 from npu_sim.ops.embedding_dense_backward import Arguments, checked_indices, cut_of, resolve
-from npu_sim.planning.embedding_dense_backward import Case
+from npu_sim.planning.embedding_dense_backward_case import Case
 from npu_sim.studies import trees
 from npu_sim.studies.certificate import Claim
 from npu_sim.studies.embedding_dense_backward_trees import Run, tree_of_row

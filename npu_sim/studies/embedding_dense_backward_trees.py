@@ -13,7 +13,7 @@ import numpy as np
 from npu_sim.kernels.order_study import arrival_of
 from npu_sim.kernels.random_order import seed_words
 from npu_sim.ops.base import Order
-from npu_sim.planning.embedding_dense_backward import Case
+from npu_sim.planning.embedding_dense_backward_case import Case
 from npu_sim.studies.trees import Tree, left_fold
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1

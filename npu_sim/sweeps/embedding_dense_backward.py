@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 from npu_sim.cores import NPU_ARCH_ATLAS_A2, Device, Profile
 from npu_sim.formats import TensorSpec
 from npu_sim.ops.embedding_dense_backward import INDEX_DTYPES, NAME, Arguments
-from npu_sim.planning.embedding_dense_backward import INT32_MAX
+from npu_sim.planning.embedding_dense_backward_case import INT32_MAX
 from npu_sim.sweeps.common import (
     DOCUMENTED,
     DTYPES,
