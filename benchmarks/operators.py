@@ -1,219 +1,191 @@
-"""Every vector operator against PyTorch and against copies of the same bytes, in one process, alternating.
+"""Every operator against PyTorch and against the limits of the machine, in one process, alternating.
 
-    MALLOC_MMAP_THRESHOLD_=17179869184 MALLOC_TRIM_THRESHOLD_=17179869184 python benchmarks/operators.py [--json FILE] [--only moe]
+    python benchmarks/operators.py [--only moe fp32] [--dtypes fp32 bf16] [--repeats 7] [--json FILE] [--plot FILE.svg]
 
-The two variables keep freed memory warm, which is the harder baseline: without them PyTorch pays page faults for every result.
-Bytes are what the operator must read and write once. Two copies are measured: ``numpy.copyto``, which uses one thread, and a
-compiled copy on all threads, which the processor turns into stores past the cache; shares of both are shown. PyTorch is optional.
+README.md in this folder says what the columns mean. Rows are printed as they are measured; Ctrl-C keeps those that are there.
 """
 
 import argparse
 import json
-import statistics
-import time
-from collections.abc import Callable
+import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import ml_dtypes
 import numpy as np
+from cases import DETERMINISTIC_TARGET, DTYPES, FASTEST, Case, Problem, build, select
+from measure import (
+    BLAS_PAUSE_SECONDS,
+    INTERRUPTED,
+    PAUSE_SECONDS,
+    Others,
+    Stoppable,
+    Work,
+    alternate,
+    copies,
+    each,
+    fresh_array,
+    machine,
+    matrix_peak,
+    medians,
+    spread,
+    with_warm_malloc,
+)
+from plots import bars
+from torch_ways import ways
 
-import npu_sim
-from npu_sim.generate import generate
-from npu_sim.ops import operator_module
-
-REPEATS = 7
-DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
-
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
-
-class Case(NamedTuple):
-    """One shape: the call, the bytes it must move, and PyTorch's ways to do the same."""
-
-    name: str
-    operator: str
-    inputs: dict[str, Any]
-    outs: tuple[np.ndarray, ...]
-    moved_bytes: int
-    rivals: dict[str, Callable[[], Any]]
-
-
-def tensor(array: np.ndarray) -> Any:
-    """Return a NumPy array as a PyTorch tensor that shares its memory."""
-    if array.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def embedding(rows: int, dim: int, weights: int, dtype: str, kind: str) -> Case:
-    """An embedding gradient with Zipf or uniform indices."""
-    call = {"grad": f"{rows}x{dim}:{dtype}", "indices": f"{rows}:int32", "num_weights": weights}
-    inputs = {**call, **generate("embedding_dense_backward", operator_module("embedding_dense_backward").Arguments.build(call), 0)}
-    if kind == "uniform":
-        inputs["indices"] = np.random.default_rng(0).integers(0, weights, rows, dtype=np.int32)
-    out = np.empty((weights, dim), DTYPES[dtype])
-    rivals = {}
-    if torch is not None:
-        grad, indices = tensor(inputs["grad"]), torch.from_numpy(inputs["indices"].astype(np.int64))
-        rivals = {"aten": lambda: torch.ops.aten.embedding_dense_backward(grad, indices, weights, -1, False)}
-    name = f"embedding {rows}x{dim} -> {weights} {kind} {dtype}"
-    return Case(name, "embedding_dense_backward", inputs, (out,), inputs["grad"].nbytes + out.nbytes, rivals)
+COLUMNS = (
+    "case",
+    "ms (spread)",
+    "deterministic ms",
+    "allocating ms",
+    "fresh pages ms",
+    "PyTorch ms",
+    "against PyTorch",
+    "of limit",
+    "deterministic / default",
+)
 
 
-def rms_norm(rows: int, columns: int, dtype: str) -> Case:
-    """A normalisation gradient; PyTorch's own forward runs before timing."""
-    call = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32", "gamma": f"{columns}:{dtype}"}
-    inputs = generate("rms_norm_grad", operator_module("rms_norm_grad").Arguments.build(call), 0)
-    outs = (np.empty((rows, columns), DTYPES[dtype]), np.empty(columns, np.float32))
-    rivals = {}
-    if torch is not None:
-        x, gamma, dy = (tensor(inputs[name]) for name in ("x", "gamma", "dy"))
-        x.requires_grad_(), gamma.requires_grad_()
-        forward = torch.nn.functional.rms_norm(x, (columns,), gamma, 1e-6)
-        rivals = {"rms_norm": lambda: torch.autograd.grad(forward, (x, gamma), dy, retain_graph=True)}
-    return Case(f"rms_norm {rows}x{columns} {dtype}", "rms_norm_grad", inputs, outs, 3 * inputs["x"].nbytes, rivals)
-
-
-def cross_entropy(rows: int, columns: int, dtype: str) -> Case:
-    """A loss gradient, mean, without weight."""
-    call = {"grad_loss": f"scalar:{dtype}", "log_prob": f"{rows}x{columns}:{dtype}", "target": f"{rows}:int64"}
-    inputs = generate("cross_entropy_loss_grad", operator_module("cross_entropy_loss_grad").Arguments.build(call), 0)
-    out = np.empty((rows, columns), DTYPES[dtype])
-    rivals = {}
-    if torch is not None:
-        log_prob, target, loss = tensor(inputs["log_prob"]), torch.from_numpy(inputs["target"]), torch.ones(())
-        loss = loss.to(log_prob.dtype)
-        total = torch.tensor(float(rows), dtype=log_prob.dtype)
-
-        def backward() -> Any:
-            nll = torch.ops.aten.nll_loss_backward(loss, log_prob, target, None, 1, -100, total)
-            return torch.ops.aten._log_softmax_backward_data(nll, log_prob, 1, log_prob.dtype)
-
-        rivals = {"aten": backward}
-    return Case(f"cross_entropy {rows}x{columns} {dtype}", "cross_entropy_loss_grad", inputs, (out,), 2 * out.nbytes, rivals)
-
-
-def moe(tokens: int, top_k: int, hidden: int, dtype: str) -> Case:
-    """A permutation gradient; PyTorch gathers and sums, or adds by index."""
-    call = {"permuted_output_grad": f"{tokens * top_k}x{hidden}:{dtype}", "sorted_indices": f"{tokens * top_k}:int32", "num_topk": top_k}
-    inputs = {**call, **generate("moe_token_permute_grad", operator_module("moe_token_permute_grad").Arguments.build(call), 0)}
-    out = np.empty((tokens, hidden), DTYPES[dtype])
-    rivals = {}
-    if torch is not None:
-        grad, indices = tensor(inputs["permuted_output_grad"]), torch.from_numpy(inputs["sorted_indices"].astype(np.int64))
-        inverse = torch.argsort(indices) // top_k
-        rivals = {
-            "index_select+sum": lambda: grad.index_select(0, indices).view(tokens, top_k, hidden).sum(1),
-            "index_add_": lambda: torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, inverse, grad),
-        }
-    moved = inputs["permuted_output_grad"].nbytes + out.nbytes
-    return Case(f"moe {tokens}x{top_k}x{hidden} {dtype}", "moe_token_permute_grad", inputs, (out,), moved, rivals)
-
-
-def cases(only: str) -> list[Callable[[], Case]]:
-    """List every case as a function that makes it, so that one is in memory at a time."""
-    made: list[tuple[str, Callable[[], Case]]] = []
-    for dtype in DTYPES:
-        for kind in ("uniform", "zipf"):
-            for shape in ((262144, 128, 50000), (65536, 1024, 32000)):
-                made.append(("embedding", lambda shape=shape, dtype=dtype, kind=kind: embedding(*shape, dtype, kind)))
-        for shape in ((8192, 4096), (65536, 512), (512, 16384)):
-            made.append(("rms_norm", lambda shape=shape, dtype=dtype: rms_norm(*shape, dtype)))
-        for shape in ((8192, 32000), (65536, 1000)):
-            made.append(("cross_entropy", lambda shape=shape, dtype=dtype: cross_entropy(*shape, dtype)))
-        for shape in ((8192, 8, 2048), (4096, 2, 7168)):
-            made.append(("moe", lambda shape=shape, dtype=dtype: moe(*shape, dtype)))
-    return [make for name, make in made if only in name]
-
-
-def seconds(work: Callable[[], Any]) -> float:
-    """Time one call."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def measure(case: Case, source: np.ndarray, target: np.ndarray) -> dict[str, Any]:
-    """Time a case against its rivals and a copy, alternating; return medians and ratios."""
-    floats = case.moved_bytes // 8
-
-    def copy() -> None:
-        parallel_copy(source[:floats], target[:floats])
-
-    def numpy_copy() -> None:
-        np.copyto(target[:floats], source[:floats])
-
-    def call(**options: Any) -> Callable[[], Any]:
-        return lambda: npu_sim.run(case.operator, out=case.outs, **case.inputs, **options)
-
-    works = {"copy": copy, "numpy copy": numpy_copy, "default": call(), "deterministic": call(deterministic=True), **case.rivals}
-    for work in works.values():
-        work()
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for _ in range(REPEATS):
-        for name, work in works.items():
-            times[name].append(seconds(work))
-    medians = {name: statistics.median(values) for name, values in times.items()}
-    spread = {name: (max(values) - min(values)) / medians[name] for name, values in times.items()}
-    rival = min((medians[name] for name in case.rivals), default=None)
+def our_works(problem: Problem) -> dict[str, Work]:
+    """Return our calls: both modes into arrays made before, then into new ones from warm memory and from fresh pages."""
     return {
-        "case": case.name,
-        "milliseconds": {name: round(1000 * value, 3) for name, value in medians.items()},
-        "spread": {name: round(value, 3) for name, value in spread.items()},
-        "of_numpy_copy": round(medians["numpy copy"] / medians["default"], 3),
-        "of_threaded_copy": round(medians["copy"] / medians["default"], 3),
-        "against_torch": None if rival is None else round(rival / medians["default"], 2),
-        "deterministic_over_default": round(medians["deterministic"] / medians["default"], 3),
+        "default": lambda: problem.run(out=problem.outs),
+        "deterministic": lambda: problem.run(out=problem.outs, deterministic=True),
+        "allocating": lambda: problem.run(),
+        "fresh pages": lambda: problem.run(out=tuple(fresh_array(out) for out in problem.outs)),
     }
 
 
-def parallel_copy(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy on all threads."""
-    _copy(source, target)
+def matrix_products(problem: Problem) -> dict[str, Work]:
+    """Return NumPy's products of the same size as those of a convolution, into arrays made before; fp32 only, as NumPy's BLAS is."""
+    grad, x, weight = (problem.inputs[name] for name in ("grad_output", "input", "weight"))
+    if grad.dtype != np.float32:
+        return {}
+    rows, columns, ones = grad.reshape(-1, grad.shape[2]), x.reshape(-1, x.shape[2]), np.ones((1, grad[..., 0].size), np.float32)
+    common = min(len(rows), len(columns))
+    for_input, for_weight = np.empty((len(rows), x.shape[2]), np.float32), np.empty(weight.shape[1:], np.float32)
+    for_bias = np.empty((1, grad.shape[2]), np.float32)
+
+    def products() -> None:
+        for tap in weight:
+            np.matmul(rows, tap.T, out=for_input)
+            np.matmul(columns[:common].T, rows[:common], out=for_weight)
+        np.matmul(ones, rows, out=for_bias)
+
+    return {"numpy matmul": products}
 
 
-def _make_copy() -> Any:
-    from numba import njit, prange
+def measure(case: Case, repeats: int) -> dict[str, Any]:
+    """Time a case, PyTorch's ways and the limits of the machine in turns; return times, ratios and which targets are met."""
+    problem = build(case)
+    on_matrix_unit = problem.operations > 0
+    limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
+    rivals = ways(case, problem)
+    works = {name: limit.work for name, limit in limits.items()} | our_works(problem) | rivals
+    if on_matrix_unit:
+        works |= matrix_products(problem)
+    with Others() as others:
+        times = alternate(works, repeats, BLAS_PAUSE_SECONDS if on_matrix_unit else PAUSE_SECONDS)
+    middle = medians(times)
+    own = middle["default"]
+    against = {name: middle[name] / own for name in rivals}
+    if against:
+        against[FASTEST] = min(against.values())
+    of_limit = {name: limit.scale * middle[name] / own for name, limit in limits.items()}
+    found = {
+        "case": case.name,
+        "operator": case.operator,
+        "milliseconds": {name: round(1000 * value, 3) for name, value in middle.items()},
+        "spread": {name: round(spread(values), 3) for name, values in times.items()},
+        "rounds_ms": {name: [round(1000 * value, 3) for value in values] for name, values in times.items()},
+        "against_torch": {name: round(value, 3) for name, value in against.items()},
+        "of_limit": {name: round(value, 3) for name, value in of_limit.items()},
+        "deterministic_over_default": round(middle["deterministic"] / own, 3),
+        "target": {"against_torch": case.target.against, "of_limit": case.target.share, "deterministic_over_default": DETERMINISTIC_TARGET},
+    }
+    found["others_busy_cores"] = round(others.cores, 2)
+    if on_matrix_unit:
+        found["gflops"] = round(problem.operations / own / 1e9, 1)
+    return found
 
-    @njit(parallel=True)
-    def copy(source: Any, target: Any) -> None:
-        for index in prange(source.size):
-            target[index] = source[index]
 
-    return copy
+def met(value: float, target: float) -> str:
+    """Say whether a value reaches its target."""
+    return f"{'met' if value >= target else 'MISSED'}, target {target:g}"
 
 
-_copy = _make_copy()
+def against_text(found: dict[str, Any]) -> str:
+    """Return the ratios to PyTorch's ways that have a target, or to the fastest, each with its target."""
+    values, targets = found["against_torch"], found["target"]["against_torch"]
+    if not values:
+        return "-"
+    named = [name for name in targets if name in values] or [FASTEST]
+    texts = []
+    for name in named:
+        way = "" if name == FASTEST else f" {name}"
+        goal = f" ({met(values[name], targets[name])})" if name in targets else ""
+        texts.append(f"{values[name]:.2f}x{way}{goal}")
+    return "; ".join(texts)
+
+
+def limit_text(found: dict[str, Any]) -> str:
+    """Return the shares of every limit, each with its target."""
+    target = found["target"]["of_limit"]
+    texts = []
+    for name, value in found["of_limit"].items():
+        goal = "" if target is None else f" ({'met' if value >= target else 'MISSED'}, target {100 * target:.0f} %)"
+        texts.append(f"{100 * value:.0f} % {name}{goal}")
+    return "; ".join(texts)
+
+
+def row(found: dict[str, Any]) -> str:
+    """Return a case as a row of the Markdown table."""
+    times = found["milliseconds"]
+    rivals = {name: times[name] for name in found["against_torch"] if name != FASTEST}
+    fastest = min(rivals, key=lambda name: rivals[name], default=None)
+    ratio = found["deterministic_over_default"]
+    cells = (
+        found["case"],
+        f"{times['default']:.1f} ({100 * found['spread']['default']:.0f} %)",
+        *(f"{times[name]:.1f}" for name in ("deterministic", "allocating", "fresh pages")),
+        "-" if fastest is None else f"{rivals[fastest]:.1f} {fastest}",
+        against_text(found),
+        limit_text(found),
+        f"{ratio:.2f}" + (" MISSED" if ratio > DETERMINISTIC_TARGET else ""),
+    )
+    return "| " + " | ".join(cells) + " |"
+
+
+def write_json(path: Path, results: list[dict[str, Any]], complete: bool) -> None:
+    """Write the numbers, with what they depend on."""
+    path.write_text(json.dumps({"machine": machine(), "complete": complete, "cases": results}, indent=2) + "\n", encoding="utf-8")
 
 
 def main() -> None:
-    """Measure all cases and print a Markdown table."""
+    """Measure the chosen cases and print a Markdown table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases whose name has all these words")
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
+    parser.add_argument("--repeats", type=int, default=7, help="rounds of every case")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
-    parser.add_argument("--only", default="", help="only cases whose name has this word")
+    parser.add_argument("--plot", type=Path, help="draw the numbers into this SVG file")
     options = parser.parse_args()
-    largest = 3 * 2**30
-    source, target = np.ones(largest // 8, np.float32), np.ones(largest // 8, np.float32)
-    print("| case | ms | deterministic ms | of numpy copy | of threaded copy | against PyTorch | deterministic / default |")
-    print("| --- | --- | --- | --- | --- | --- | --- |")
-    results = []
-    for make in cases(options.only):
-        found = measure(make(), source, target)
-        results.append(found)
-        times = found["milliseconds"]
-        torch_ratio = "-" if found["against_torch"] is None else f"{found['against_torch']:.1f}x"
-        print(
-            f"| {found['case']} | {times['default']:.1f} | {times['deterministic']:.1f} | "
-            f"{100 * found['of_numpy_copy']:.0f} % | {100 * found['of_threaded_copy']:.0f} % | "
-            f"{torch_ratio} | {found['deterministic_over_default']:.2f} |",
-            flush=True,
-        )
+    with_warm_malloc()
+    chosen = select(options.only, options.dtypes)
+    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+    results: list[dict[str, Any]] = []
+    with Stoppable() as work:
+        for case in each(chosen, lambda case: case.name):
+            results.append(measure(case, options.repeats))
+            print(row(results[-1]), flush=True)
+    if work.stopped:
+        print(f"\ninterrupted after {len(results)} of {len(chosen)} cases", file=sys.stderr)
     if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+        write_json(options.json, results, not work.stopped)
+    if options.plot is not None:
+        options.plot.write_text(bars(results), encoding="utf-8")
+    if work.stopped:
+        sys.exit(INTERRUPTED)
 
 
 if __name__ == "__main__":

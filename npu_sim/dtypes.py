@@ -10,10 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from npu_sim.formats import FORMATS, as_array, numpy_dtype
-from npu_sim.kernels._compile import kernel
+from npu_sim.kernels._compile import Kernel, kernel
 from npu_sim.scalars import bf16_to_fp32, fp16_to_fp32, fp32_to_bf16, fp32_to_fp16, fp32_to_hf32, fp32_to_hf32_towards_zero, narrow, widen
 from npu_sim.storage import (
     BLOCK,
@@ -52,39 +51,35 @@ __all__ = [
 
 
 @kernel
-def _widen_all(stored, out):  # type: ignore[no-untyped-def]
-    for block in prange((stored.size + BLOCK - 1) // BLOCK):
-        source = stored[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(source.size):
-            target[index] = widen(source[index])
+def _widen_all(block, stored, out):  # type: ignore[no-untyped-def]
+    source = stored[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(source.size):
+        target[index] = widen(source[index])
 
 
 @kernel
-def _narrow_all(values, out):  # type: ignore[no-untyped-def]
-    for block in prange((values.size + BLOCK - 1) // BLOCK):
-        source = values[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(source.size):
-            target[index] = narrow(source[index], target)
+def _narrow_all(block, values, out):  # type: ignore[no-untyped-def]
+    source = values[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(source.size):
+        target[index] = narrow(source[index], target)
 
 
 @kernel
-def _hf32_nearest_all(values, out):  # type: ignore[no-untyped-def]
-    for block in prange((values.size + BLOCK - 1) // BLOCK):
-        source = values[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(source.size):
-            target[index] = fp32_to_hf32(source[index])
+def _hf32_nearest_all(block, values, out):  # type: ignore[no-untyped-def]
+    source = values[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(source.size):
+        target[index] = fp32_to_hf32(source[index])
 
 
 @kernel
-def _hf32_towards_zero_all(values, out):  # type: ignore[no-untyped-def]
-    for block in prange((values.size + BLOCK - 1) // BLOCK):
-        source = values[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(source.size):
-            target[index] = fp32_to_hf32_towards_zero(source[index])
+def _hf32_towards_zero_all(block, values, out):  # type: ignore[no-untyped-def]
+    source = values[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(source.size):
+        target[index] = fp32_to_hf32_towards_zero(source[index])
 
 
 def widen_array(array: Any, out: Array | None = None) -> Array:
@@ -155,11 +150,15 @@ def _check_writable(out: Array) -> None:
         raise ValueError("out is read-only or in foreign byte order")
 
 
-def _apply(compiled: Any, source: Array, target: Array) -> None:
+def _blocks(array: Array) -> int:
+    return (array.size + BLOCK - 1) // BLOCK
+
+
+def _apply(compiled: Kernel, source: Array, target: Array) -> None:
     """Run an elementwise kernel into ``target``, through a temporary array when ``target`` has gaps."""
     direct = target.flags.c_contiguous and target.flags.aligned
     result = target if direct else np.empty(target.shape, target.dtype)
-    compiled(source.reshape(-1), result.reshape(-1))
+    compiled.over(_blocks(source), source.reshape(-1), result.reshape(-1))
     if not direct:
         target[...] = result
 
@@ -168,21 +167,20 @@ def _apply(compiled: Any, source: Array, target: Array) -> None:
 
 
 @kernel
-def _saturate_all(bits, magnitude_mask, infinity, counts):  # type: ignore[no-untyped-def]
-    for block in prange(counts.size):
-        part = bits[block * BLOCK : (block + 1) * BLOCK]
-        found = 0
+def _saturate_all(block, bits, magnitude_mask, infinity, counts):  # type: ignore[no-untyped-def]
+    part = bits[block * BLOCK : (block + 1) * BLOCK]
+    found = 0
+    for index in range(part.size):
+        found |= (part[index] & magnitude_mask) >= infinity
+    counts[block] = 0
+    if found:  # rare: most blocks are only read
         for index in range(part.size):
-            found |= (part[index] & magnitude_mask) >= infinity
-        counts[block] = 0
-        if found:  # rare: most blocks are only read
-            for index in range(part.size):
-                magnitude = part[index] & magnitude_mask
-                counts[block] += magnitude >= infinity
-                if magnitude > infinity:
-                    part[index] = 0
-                elif magnitude == infinity:
-                    part[index] -= 1  # the largest finite value is the pattern before inf, sign included
+            magnitude = part[index] & magnitude_mask
+            counts[block] += magnitude >= infinity
+            if magnitude > infinity:
+                part[index] = 0
+            elif magnitude == infinity:
+                part[index] -= 1  # the largest finite value is the pattern before inf, sign included
 
 
 def saturate(out: Array) -> int:
@@ -197,9 +195,9 @@ def saturate(out: Array) -> int:
     target = out.view(unsigned)
     direct = target.flags.c_contiguous and target.flags.aligned
     bits = target if direct else np.require(target, requirements=["C", "A", "O"])
-    counts = np.empty((bits.size + BLOCK - 1) // BLOCK, np.int64)
+    counts = np.empty(_blocks(bits), np.int64)
     mask, infinity = magnitude_patterns(one)
-    _saturate_all(bits.reshape(-1), unsigned.type(mask), unsigned.type(infinity), counts)
+    _saturate_all.over(counts.size, bits.reshape(-1), unsigned.type(mask), unsigned.type(infinity), counts)
     if not direct:
         target[...] = bits
     return int(counts.sum())

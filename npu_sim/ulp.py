@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
 from npu_sim.formats import FORMATS
 from npu_sim.kernels._compile import kernel
@@ -17,22 +16,21 @@ NAN_DISTANCE = np.iinfo(np.int64).max
 
 
 @kernel
-def _distance_all(first, second, magnitude_mask, infinity, shift, out):  # type: ignore[no-untyped-def]
-    for block in prange((out.size + BLOCK - 1) // BLOCK):
-        left = first[block * BLOCK : (block + 1) * BLOCK]
-        right = second[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(target.size):
-            one, other = np.int64(left[index]), np.int64(right[index])
-            one_magnitude, other_magnitude = one & magnitude_mask, other & magnitude_mask
-            # Patterns grow with the magnitude: with the sign put on, neighbours differ by one, across 0 too.
-            one_place = one_magnitude >> shift if one == one_magnitude else -(one_magnitude >> shift)
-            other_place = other_magnitude >> shift if other == other_magnitude else -(other_magnitude >> shift)
-            one_is_nan, other_is_nan = one_magnitude > infinity, other_magnitude > infinity
-            distance = abs(one_place - other_place)
-            if one_is_nan or other_is_nan:
-                distance = np.int64(0 if one_is_nan and other_is_nan else NAN_DISTANCE)
-            target[index] = distance
+def _distance_all(block, first, second, magnitude_mask, infinity, shift, out):  # type: ignore[no-untyped-def]
+    left = first[block * BLOCK : (block + 1) * BLOCK]
+    right = second[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(target.size):
+        one, other = np.int64(left[index]), np.int64(right[index])
+        one_magnitude, other_magnitude = one & magnitude_mask, other & magnitude_mask
+        # Patterns grow with the magnitude: with the sign put on, neighbours differ by one, across 0 too.
+        one_place = one_magnitude >> shift if one == one_magnitude else -(one_magnitude >> shift)
+        other_place = other_magnitude >> shift if other == other_magnitude else -(other_magnitude >> shift)
+        one_is_nan, other_is_nan = one_magnitude > infinity, other_magnitude > infinity
+        distance = abs(one_place - other_place)
+        if one_is_nan or other_is_nan:
+            distance = np.int64(0 if one_is_nan and other_is_nan else NAN_DISTANCE)
+        target[index] = distance
 
 
 def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
@@ -59,28 +57,28 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     unsigned = UNSIGNED[one.itemsize]
     shift = 23 - one.mantissa_bits if one.name == "hf32" else 0
     patterns = magnitude_patterns(one)
-    _distance_all(left.view(unsigned).reshape(-1), right.view(unsigned).reshape(-1), *patterns, shift, out.reshape(-1))
+    blocks = (out.size + BLOCK - 1) // BLOCK
+    _distance_all.over(blocks, left.view(unsigned).reshape(-1), right.view(unsigned).reshape(-1), *patterns, shift, out.reshape(-1))
     return out
 
 
 @kernel
-def _error_all(stored, reference, reference_bits, lowest_exponent, ulps_per_unit, largest, out):  # type: ignore[no-untyped-def]
+def _error_all(block, stored, reference, reference_bits, lowest_exponent, ulps_per_unit, largest, out):  # type: ignore[no-untyped-def]
     highest = ulps_per_unit.size - 1
-    for block in prange((out.size + BLOCK - 1) // BLOCK):
-        part = stored[block * BLOCK : (block + 1) * BLOCK]
-        wanted = reference[block * BLOCK : (block + 1) * BLOCK]
-        bits = reference_bits[block * BLOCK : (block + 1) * BLOCK]
-        target = out[block * BLOCK : (block + 1) * BLOCK]
-        for index in range(part.size):
-            value, right = np.float64(widen(part[index])), wanted[index]
-            exponent = ((bits[index] >> 52) & 0x7FF) - 1023
-            scale = ulps_per_unit[min(max(exponent - lowest_exponent, 0), highest)]
-            if np.isnan(value) or np.isnan(right):
-                target[index] = 0.0 if np.isnan(value) and np.isnan(right) else np.inf
-            elif np.isinf(value) and (value > 0) == (right > 0) and abs(right) >= largest + 0.5 / scale:
-                target[index] = 0.0  # this reference rounds to inf
-            else:
-                target[index] = abs(value - right) * scale
+    part = stored[block * BLOCK : (block + 1) * BLOCK]
+    wanted = reference[block * BLOCK : (block + 1) * BLOCK]
+    bits = reference_bits[block * BLOCK : (block + 1) * BLOCK]
+    target = out[block * BLOCK : (block + 1) * BLOCK]
+    for index in range(part.size):
+        value, right = np.float64(widen(part[index])), wanted[index]
+        exponent = ((bits[index] >> 52) & 0x7FF) - 1023
+        scale = ulps_per_unit[min(max(exponent - lowest_exponent, 0), highest)]
+        if np.isnan(value) or np.isnan(right):
+            target[index] = 0.0 if np.isnan(value) and np.isnan(right) else np.inf
+        elif np.isinf(value) and (value > 0) == (right > 0) and abs(right) >= largest + 0.5 / scale:
+            target[index] = 0.0  # this reference rounds to inf
+        else:
+            target[index] = abs(value - right) * scale
 
 
 def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
@@ -112,5 +110,6 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     exponents = np.arange(1 - one.bias, one.bias + 1)
     scales = np.ldexp(1.0, one.mantissa_bits - exponents)
     flat, bits = right.reshape(-1), right.view(np.int64).reshape(-1)
-    _error_all(stored.reshape(-1), flat, bits, 1 - one.bias, scales, one.largest_finite, out.reshape(-1))
+    blocks = (out.size + BLOCK - 1) // BLOCK
+    _error_all.over(blocks, stored.reshape(-1), flat, bits, 1 - one.bias, scales, one.largest_finite, out.reshape(-1))
     return out

@@ -7,6 +7,8 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 import npu_sim.kernels
+from npu_sim.kernels._compile import Kernel
+from npu_sim.kernels._device import OPTIONS
 
 MODULES = [name for _, name, _ in pkgutil.iter_modules(npu_sim.kernels.__path__)]
 
@@ -14,5 +16,10 @@ MODULES = [name for _, name, _ in pkgutil.iter_modules(npu_sim.kernels.__path__)
 @pytest.mark.parametrize("name", MODULES)
 def test_fastmath_is_off(name):
     for value in vars(import_module(f"npu_sim.kernels.{name}")).values():
-        if isinstance(value, Dispatcher):
-            assert not value.targetoptions.get("fastmath", False)
+        compiled = value.worker if isinstance(value, Kernel) else value
+        if isinstance(compiled, Dispatcher):
+            assert not compiled.targetoptions.get("fastmath", False)
+
+
+def test_fastmath_is_off_where_kernels_are_entered():
+    assert "fastmath" not in OPTIONS

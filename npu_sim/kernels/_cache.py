@@ -56,10 +56,19 @@ def source_digest() -> str:
 
 
 class KernelCache(_Cache):  # type: ignore[misc]
-    """The compiled versions of one kernel, a file for every signature."""
+    """The compiled versions of one function, a file for every signature.
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    Parameters
+    ----------
+    function
+        What was compiled.
+    argument_types
+        Types it was compiled for, where Numba's signature does not say.
+    """
+
+    def __init__(self, function: Callable[..., Any], argument_types: tuple[Any, ...] = ()) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
+        self._argument_types = str(argument_types)
         self._enabled = True
 
     @property
@@ -124,5 +133,5 @@ class KernelCache(_Cache):  # type: ignore[misc]
         directory = cache_directory()
         if directory is None or not self._enabled:
             return None
-        key = hashlib.sha256(repr((self._name, str(sig), codegen.magic_tuple())).encode()).hexdigest()
+        key = hashlib.sha256(repr((self._name, self._argument_types, str(sig), codegen.magic_tuple())).encode()).hexdigest()
         return directory / f"{self._name.rpartition('.')[2]}-{key[:32]}"

@@ -64,3 +64,10 @@ def cut_output(shape: tuple[int, int, int], most: Blocking, threads: int) -> NDA
         for out_range in even_ranges(out_channels, TILE_COLUMNS, out_pieces)
     ]
     return np.array(lines, np.int64)
+
+
+def block_sizes(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many sums every block of :func:`cut_output` has, in whole tiles."""
+    taps, inputs, outputs = (blocks[:, column + 1] - blocks[:, column] for column in (0, 2, 4))
+    sizes: NDArray[np.int64] = taps * -(-inputs // TILE_ROWS) * -(-outputs // TILE_COLUMNS) * TILE_SIZE
+    return sizes

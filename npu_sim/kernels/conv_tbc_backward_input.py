@@ -9,7 +9,7 @@ in L1, a run of them at a time. One accumulator, never split. Terms outside self
 """
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 
 from npu_sim.dtypes import narrow
 from npu_sim.kernels._compile import device_function, kernel
@@ -79,6 +79,7 @@ def _store_block(
 
 @kernel
 def _grad_input(
+    thread: int,
     grad: Stored,
     packed: Floats,
     out: Stored,
@@ -88,38 +89,38 @@ def _grad_input(
     rounding: int,
     result_rounding: int,
     queue: Integers,
-    threads: int,
+    sources: Floats,
+    all_sums: Floats,
 ) -> None:
+    """Take blocks of the output off the queue; ``sources`` and ``all_sums`` have a row of scratch for every thread."""
     rows, channels = grad.shape
     panels = (out.shape[1] + TILE_COLUMNS - 1) // TILE_COLUMNS
     column_blocks = (panels + PANELS - 1) // PANELS
     block_rows = ROW_TILES * TILE_ROWS
     blocks = (out.shape[0] + block_rows - 1) // block_rows * column_blocks
-    flat = packed.reshape(-1)
-    for _ in prange(threads):
-        source, row = np.zeros(block_rows * CHUNK_STRIDE, np.float32), np.empty(TILE_COLUMNS, np.float32)
-        sums = np.empty(ROW_TILES * PANELS * TILE_SIZE, np.float32)
+    source, sums = sources[thread, TILE_COLUMNS:], all_sums[thread]
+    row = sources[thread, :TILE_COLUMNS]
+    block = take(queue)
+    while block < blocks:
+        begin, first_panel = block // column_blocks * block_rows, block % column_blocks * PANELS
+        stop, block_panels = min(begin + block_rows, out.shape[0]), min(PANELS, panels - first_panel)
+        clear(sums)
+        for start in range(0, channels, CHUNK):
+            length = min(CHUNK, channels - start)
+            for tap in range(taps):
+                shift = (pad - tap) * batch
+                valid_start, valid_stop = max(begin, -shift), min(stop, rows - shift)
+                if valid_start >= valid_stop:
+                    continue
+                for place in range(valid_start, valid_stop):
+                    target = (place - begin) * CHUNK_STRIDE
+                    round_row(grad[place + shift, start : start + length], source[target : target + length], rounding)
+                first = ((tap * panels + first_panel) * channels + start) * TILE_COLUMNS
+                _multiply_block(
+                    source, begin, valid_start, valid_stop, stop, packed[first:], channels * TILE_COLUMNS, block_panels, length, sums
+                )
+        _store_block(sums, begin, stop, first_panel * TILE_COLUMNS, block_panels, result_rounding, row, out)
         block = take(queue)
-        while block < blocks:
-            begin, first_panel = block // column_blocks * block_rows, block % column_blocks * PANELS
-            stop, block_panels = min(begin + block_rows, out.shape[0]), min(PANELS, panels - first_panel)
-            clear(sums)
-            for start in range(0, channels, CHUNK):
-                length = min(CHUNK, channels - start)
-                for tap in range(taps):
-                    shift = (pad - tap) * batch
-                    valid_start, valid_stop = max(begin, -shift), min(stop, rows - shift)
-                    if valid_start >= valid_stop:
-                        continue
-                    for place in range(valid_start, valid_stop):
-                        target = (place - begin) * CHUNK_STRIDE
-                        round_row(grad[place + shift, start : start + length], source[target : target + length], rounding)
-                    first = ((tap * panels + first_panel) * channels + start) * TILE_COLUMNS
-                    _multiply_block(
-                        source, begin, valid_start, valid_stop, stop, flat[first:], channels * TILE_COLUMNS, block_panels, length, sums
-                    )
-            _store_block(sums, begin, stop, first_panel * TILE_COLUMNS, block_panels, result_rounding, row, out)
-            block = take(queue)
 
 
 def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: int, result_rounding: int) -> None:
@@ -146,9 +147,11 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
     every_tap = np.array([(tap, 0, out_channels) for tap in range(taps)], np.int64)
     pack_tiles(by_channel, every_tap, 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
-    _grad_input(
+    threads, source_size = get_num_threads(), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
+    _grad_input.over(
+        threads,
         grad.reshape(rows, out_channels),
-        packed,
+        packed.reshape(-1),
         out.reshape(-1, in_channels),
         batch,
         pad,
@@ -156,5 +159,6 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         rounding,
         result_rounding,
         np.zeros(1, np.int64),
-        get_num_threads(),
+        np.zeros((threads, source_size), np.float32),
+        np.empty((threads, ROW_TILES * PANELS * TILE_SIZE), np.float32),
     )

@@ -6,7 +6,7 @@ Operands are rounded where they are packed, so that no rounded copy of a tensor 
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
@@ -63,15 +63,20 @@ def pack_row(source: Stored, target: Floats, rounding: int) -> None:
 
 
 @kernel
-def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
-    """Round the rows of each contribution's sample and lay them out in tiles of ``width`` channels.
-
-    ``values`` is (time, B, C); ``packed`` is (contributions, tiles, rows, stride), whose row 0 is time ``start - shift``.
-    Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
-    """
-    tiles = packed.shape[1]
-    for piece in prange((values.shape[0] + PIECE - 1) // PIECE):
-        row = np.empty(tiles * width, np.float32)
+def _pack_share(
+    share: int,
+    values: Stored,
+    contributions: Integers,
+    halo: int,
+    shift: int,
+    width: int,
+    rounding: int,
+    rows: Floats,
+    packed: Floats,
+) -> None:
+    """Pack every n-th piece of time, n being the number of shares; ``rows`` (shares, tiles * width) is scratch."""
+    tiles, row = packed.shape[1], rows[share]
+    for piece in range(share, (values.shape[0] + PIECE - 1) // PIECE, rows.shape[0]):
         for number in range(contributions.shape[0]):
             first = contributions[number, START] - shift
             stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, values.shape[0])
@@ -81,3 +86,14 @@ def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, w
                     target, source = packed[number, tile, time - first, :width], row[tile * width : (tile + 1) * width]
                     for column in range(width):
                         target[column] = source[column]
+
+
+def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
+    """Round the rows of each contribution's sample and lay them out in tiles of ``width`` channels.
+
+    ``values`` is (time, B, C); ``packed`` is (contributions, tiles, rows, stride), whose row 0 is time ``start - shift``.
+    Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
+    """
+    shares = get_num_threads()
+    rows = np.empty((shares, packed.shape[1] * width), np.float32)
+    _pack_share.over(shares, values, contributions, halo, shift, width, rounding, rows, packed)

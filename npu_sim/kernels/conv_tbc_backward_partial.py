@@ -39,12 +39,6 @@ def column_tiles(block: Block) -> int:
 
 
 @device_function
-def block_size(block: Block) -> int:
-    """Sums of a block, in whole tiles."""
-    return (block.stop_tap - block.first_tap) * row_tiles(block) * column_tiles(block) * TILE_SIZE
-
-
-@device_function
 def place_in_block(block: Block, tap: int, in_channel: int, out_channel: int) -> int:
     """Position of an element in the sums of its block."""
     row, column = in_channel - block.first_in, out_channel - block.first_out

@@ -11,15 +11,15 @@ slots), and in the random order 16 MiB a thread for the contributions of a block
 """
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow
 from npu_sim.kernels._compile import device_function, kernel
-from npu_sim.kernels.conv_tbc_backward_blocks import blocking, cut_output
+from npu_sim.kernels.conv_tbc_backward_blocks import block_sizes, blocking, cut_output
 from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, needs_draw, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
-from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribution, add_tile, block_size, place_in_block
+from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribution, add_tile, place_in_block
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
 from npu_sim.kernels.random_order import draw_arrival, seed_words
@@ -41,8 +41,11 @@ def _block(blocks: Integers, number: int) -> Block:
 
 @kernel
 def _multiply(
+    thread: int,
     x: Floats,
+    x_rows: int,
     grad: Floats,
+    grad_rows: int,
     contributions: Integers,
     blocks: Integers,
     starts: Integers,
@@ -53,42 +56,44 @@ def _multiply(
     slots: Floats,
     slotted: Floats,
     queue: Integers,
-    threads: int,
+    all_parts: Floats,
 ) -> None:
     """Add the contributions, in the order given, to the sums of every block; tiles with slots also to their slot."""
-    for _ in prange(threads):
-        parts, none = np.empty(np.max(starts[1:] - starts[:-1]), np.float32), np.empty(0, np.float32)
+    parts, none = all_parts[thread], sums[:0]
+    number = take(queue)
+    while number < blocks.shape[0]:
+        block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
+        plain = none if kinds[number] == SLOTS else sums[start:stop]
+        slot = none if kinds[number] == PLAIN else slots[start:stop]
+        for at in range(contributions.shape[0]):
+            add_contribution(
+                x[at],
+                x_rows,
+                grad[at],
+                grad_rows,
+                contributions[at, START],
+                contributions[at, STOP],
+                block,
+                taps,
+                parts,
+                0,
+                False,
+                plain,
+                slot,
+            )
+            if slot.size > 0 and slot_ends[at] != 0:
+                add_tile(slotted[start:stop], slot)
+                clear(slot)
         number = take(queue)
-        while number < blocks.shape[0]:
-            block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
-            plain = none if kinds[number] == SLOTS else sums[start:stop]
-            slot = none if kinds[number] == PLAIN else slots[start:stop]
-            for at in range(contributions.shape[0]):
-                add_contribution(
-                    x[at].reshape(-1),
-                    x.shape[2],
-                    grad[at].reshape(-1),
-                    grad.shape[2],
-                    contributions[at, START],
-                    contributions[at, STOP],
-                    block,
-                    taps,
-                    parts,
-                    0,
-                    False,
-                    plain,
-                    slot,
-                )
-                if slot.size > 0 and slot_ends[at] != 0:
-                    add_tile(slotted[start:stop], slot)
-                    clear(slot)
-            number = take(queue)
 
 
 @kernel
 def _multiply_random(
+    thread: int,
     x: Floats,
+    x_rows: int,
     grad: Floats,
+    grad_rows: int,
     contributions: Integers,
     blocks: Integers,
     starts: Integers,
@@ -98,57 +103,57 @@ def _multiply_random(
     seed: tuple[int, int],
     sums: Floats,
     queue: Integers,
-    threads: int,
+    all_left: Integers,
+    all_drawn: Integers,
+    all_parts: Floats,
 ) -> None:
     """Keep the contributions to a block, then add them row by row in an order drawn for each row."""
-    for _ in prange(threads):
-        parts, none = np.empty(np.max(starts[1:] - starts[:-1]) * contributions.shape[0], np.float32), np.empty(0, np.float32)
-        left, drawn = np.empty(counts.size, np.int64), np.empty(contributions.shape[0], np.int64)
+    parts, none = all_parts[thread], sums[:0]
+    left, drawn = all_left[thread], all_drawn[thread]
+    number = take(queue)
+    while number < blocks.shape[0]:
+        block, start = _block(blocks, number), starts[number]
+        size = starts[number + 1] - start
+        for at in range(contributions.shape[0]):
+            add_contribution(
+                x[at],
+                x_rows,
+                grad[at],
+                grad_rows,
+                contributions[at, START],
+                contributions[at, STOP],
+                block,
+                taps,
+                parts,
+                at * size,
+                True,
+                none,
+                none,
+            )
+        for tap in range(block.first_tap, block.stop_tap):
+            for in_channel in range(block.first_in, block.stop_in):
+                draw_arrival(counts, seed, tap * in_channels + in_channel, left, drawn)
+                for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
+                    place = place_in_block(block, tap, in_channel, first)
+                    target = sums[start + place : start + place + TILE_COLUMNS]
+                    for step in range(drawn.size):
+                        part = drawn[step] * size + place
+                        add_tile(target, parts[part : part + TILE_COLUMNS])
         number = take(queue)
-        while number < blocks.shape[0]:
-            block, start = _block(blocks, number), starts[number]
-            size = block_size(block)
-            for at in range(contributions.shape[0]):
-                add_contribution(
-                    x[at].reshape(-1),
-                    x.shape[2],
-                    grad[at].reshape(-1),
-                    grad.shape[2],
-                    contributions[at, START],
-                    contributions[at, STOP],
-                    block,
-                    taps,
-                    parts,
-                    at * size,
-                    True,
-                    none,
-                    none,
-                )
-            for tap in range(block.first_tap, block.stop_tap):
-                for in_channel in range(block.first_in, block.stop_in):
-                    draw_arrival(counts, seed, tap * in_channels + in_channel, left, drawn)
-                    for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
-                        place = place_in_block(block, tap, in_channel, first)
-                        target = sums[start + place : start + place + TILE_COLUMNS]
-                        for step in range(drawn.size):
-                            part = drawn[step] * size + place
-                            add_tile(target, parts[part : part + TILE_COLUMNS])
-            number = take(queue)
 
 
 @kernel
-def _store(blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored) -> None:
+def _store(number: int, blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored) -> None:
     """Round the sums to the dtype of the output; elements in ``tail`` take what their slots gave."""
-    for number in prange(blocks.shape[0]):
-        block, start = _block(blocks, number), starts[number]
-        for tap in range(block.first_tap, block.stop_tap):
-            for in_channel in range(block.first_in, block.stop_in):
-                target = out[tap, in_channel]
-                for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
-                    place = start + place_in_block(block, tap, in_channel, first)
-                    for column in range(min(TILE_COLUMNS, block.stop_out - first)):
-                        in_slots = tail.size > 0 and tail[in_channel, first + column]
-                        target[first + column] = narrow(slotted[place + column] if in_slots else sums[place + column], target)
+    block, start = _block(blocks, number), starts[number]
+    for tap in range(block.first_tap, block.stop_tap):
+        for in_channel in range(block.first_in, block.stop_in):
+            target = out[tap, in_channel]
+            for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
+                place = start + place_in_block(block, tap, in_channel, first)
+                for column in range(min(TILE_COLUMNS, block.stop_out - first)):
+                    in_slots = tail.size > 0 and tail[in_channel, first + column]
+                    target[first + column] = narrow(slotted[place + column] if in_slots else sums[place + column], target)
 
 
 def _kinds(blocks: Integers, tail: Flags) -> Integers:
@@ -198,7 +203,7 @@ def grad_weight(
     threads = get_num_threads()
     drawn = needs_draw(core_order, counts)
     blocks = cut_output(out.shape, blocking(len(arrived) if drawn else 0), threads)
-    starts = np.concatenate([[0], np.cumsum([block_size(Block(*line)) for line in blocks.tolist()])]).astype(np.int64)
+    starts = np.concatenate([[0], np.cumsum(block_sizes(blocks))]).astype(np.int64)
     mask = tail_mask(tail, out.shape[1], out.shape[2])
     kinds = _kinds(blocks, mask)
     sums = np.zeros(starts[-1], np.float32)
@@ -212,16 +217,19 @@ def grad_weight(
     grad_shape = (-(-out.shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
     group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * int(np.prod(x_shape) + np.prod(grad_shape))), 1), len(arrived))
     packed_x, packed_grad = np.empty((group, *x_shape), np.float32), np.empty((group, *grad_shape), np.float32)
+    operands = packed_x.reshape(group, -1), x_shape[1], packed_grad.reshape(group, -1), grad_shape[1]
+    parts = np.empty((threads, int(block_sizes(blocks).max()) * (len(arrived) if drawn else 1)), np.float32)
     taps = Taps(pad, tap_stride, x.shape[0])
     for first in range(0, len(arrived), group):
         part, queue = arrived[first : first + group], np.zeros(1, np.int64)
         pack_tiles(x, part, halo, pad, TILE_ROWS, rounding, packed_x)
         pack_tiles(grad, part, 0, 0, TILE_COLUMNS, rounding, packed_grad)
         if drawn:
-            _multiply_random(
-                packed_x, packed_grad, part, blocks, starts, counts, taps, out.shape[1], seed_words(seed), sums, queue, threads
+            left, order = np.empty((threads, counts.size), np.int64), np.empty((threads, len(arrived)), np.int64)
+            _multiply_random.over(
+                threads, *operands, part, blocks, starts, counts, taps, out.shape[1], seed_words(seed), sums, queue, left, order, parts
             )
         else:
             ends = slot_ends[first : first + group]
-            _multiply(packed_x, packed_grad, part, blocks, starts, kinds, taps, ends, sums, slots, slotted, queue, threads)
-    _store(blocks, starts, sums, slotted, mask, out)
+            _multiply.over(threads, *operands, part, blocks, starts, kinds, taps, ends, sums, slots, slotted, queue, parts)
+    _store.over(len(blocks), blocks, starts, sums, slotted, mask, out)

@@ -6,7 +6,6 @@ Source: specification page ``cross_entropy_loss_grad``, section "Kernel and orde
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow, widen
@@ -82,14 +81,14 @@ def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weigh
 
 
 @kernel
-def _survey(target, weight, weighted, columns, ignore_index, ignored, ranges, weights: Floats, found, sums: Floats) -> None:  # type: ignore[no-untyped-def]
+def _survey(share, target, weight, weighted, columns, ignore_index, ignored, ranges, weights, found, sums: Floats, lanes: Floats) -> None:  # type: ignore[no-untyped-def]
     """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
     cores = ranges.shape[0]
-    for core in prange(cores):
+    for core in range(cores):
         first, last = ranges[core, 0], ranges[core, 1]
         _survey_rows(target[first:last], weight, weighted, columns, ignore_index, ignored, weights[first:last], found[core])
-        sums[core] = reduce_sum(weights[first:last], np.empty(LANE_COUNT, np.float32))
-    sums[cores] = reduce_sum(sums[:cores], np.empty(LANE_COUNT, np.float32))
+        sums[core] = reduce_sum(weights[first:last], lanes)
+    sums[cores] = reduce_sum(sums[:cores], lanes)
 
 
 @device_function
@@ -129,21 +128,20 @@ def _write_piece(log_prob, limit, factor: np.float32, label: int, out) -> None: 
 
 
 @kernel
-def _write_rows(grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
+def _write_rows(item, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
     """Write every row, piece by piece."""
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     one_for_a_row = grad_loss.size > 1
-    for item in prange(out.shape[0] * pieces):
-        row = item // pieces
-        begin = (item - row * pieces) * PIECE_COLUMNS
-        end = min(begin + PIECE_COLUMNS, columns)
-        label = target[row]
-        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
-        factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
-        if weighted:
-            factor = factor * _weight_of(label, weight)
-        _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end])
+    row = item // pieces
+    begin = (item - row * pieces) * PIECE_COLUMNS
+    end = min(begin + PIECE_COLUMNS, columns)
+    label = target[row]
+    # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
+    factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
+    if weighted:
+        factor = factor * _weight_of(label, weight)
+    _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end])
 
 
 def survey_labels(
@@ -172,8 +170,9 @@ def survey_labels(
     """
     found = np.empty((len(ranges), 3), np.int64)
     sums = np.empty(len(ranges) + 1, np.float32)
-    weights = np.empty(target.size, np.float32)
-    _survey(target, _or_empty(weight), weight is not None, columns, ignore_index, _as_fp32(ignore_index), ranges, weights, found, sums)
+    weights, lanes = np.empty(target.size, np.float32), np.empty(LANE_COUNT, np.float32)
+    options = weight is not None, columns, ignore_index, _as_fp32(ignore_index)
+    _survey.over(1, target, _or_empty(weight), *options, ranges, weights, found, sums, lanes)
     if core_sums is not None:
         core_sums[:] = sums[:-1]
     bad = np.flatnonzero(found[:, 0] >= 0)
@@ -205,7 +204,8 @@ def write_gradient(
     weight : float32 (C,), or None
     """
     limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
-    _write_rows(grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
+    pieces = out.shape[0] * (-(-out.shape[1] // PIECE_COLUMNS))
+    _write_rows.over(pieces, grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
 
 
 def _or_empty(weight: Floats | None) -> Floats:

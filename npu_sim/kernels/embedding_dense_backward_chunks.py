@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, serial_kernel
+from npu_sim.kernels._compile import device_function, kernel
 
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""
@@ -100,9 +100,9 @@ def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
     """
     if cut.splits_slots:
         backwards = cut.path == DETERMINISTIC
-        _mark_slots(cut.core_starts(), backwards, starts, positions)
+        _mark_slots.over(1, cut.core_starts(), backwards, starts, positions)
     elif cut.path == SMALL_DIM:
-        _mark_batches(cut.cores - 1, cut.former_rows, cut.batch_rows, starts, positions)
+        _mark_batches.over(1, cut.cores - 1, cut.former_rows, cut.batch_rows, starts, positions)
     else:
         np.invert(positions, out=positions)
 
@@ -115,8 +115,8 @@ def _mark_every(marked: Integers, begin: int, end: int, chunk_rows: int) -> None
     marked[end - 1] = ~marked[end - 1]
 
 
-@serial_kernel
-def _mark_slots(core_starts: NDArray[np.int64], backwards: bool, starts: Integers, marked: Integers) -> None:
+@kernel
+def _mark_slots(share: int, core_starts: NDArray[np.int64], backwards: bool, starts: Integers, marked: Integers) -> None:
     """SORTED, STAGED, DETERMINISTIC: runs follow each other through the cores' slices of the sorted list."""
     core = 0
     for row in range(starts.size - 1):
@@ -142,8 +142,8 @@ def _mark_slots(core_starts: NDArray[np.int64], backwards: bool, starts: Integer
             begin, last_core = end, last_core + 1
 
 
-@serial_kernel
-def _mark_batches(last_core: int, core_rows: int, batch_rows: int, starts: Integers, marked: Integers) -> None:
+@kernel
+def _mark_batches(share: int, last_core: int, core_rows: int, batch_rows: int, starts: Integers, marked: Integers) -> None:
     """SMALL_DIM: a chunk ends where the next row belongs to another batch or core, and with the run.
 
     Division by multiplication: (row + 0.5) / divisor lies at least 0.5 / divisor from every integer, far more than the

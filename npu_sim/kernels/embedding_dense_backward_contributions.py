@@ -4,7 +4,6 @@ For studies of the order in which chunks arrive; the operator itself adds them u
 """
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import widen
@@ -14,13 +13,18 @@ from npu_sim.kernels.lanes import Stored
 
 
 @kernel
+def _sum_chunk(
+    chunk: int, grad: Stored, marked: Integers, begins: NDArray[np.int64], stops: NDArray[np.int64], values: NDArray[np.float32]
+) -> None:
+    sums = values[chunk]
+    for column in range(sums.size):
+        sums[column] = np.float32(0)
+    for slot in range(begins[chunk], stops[chunk]):
+        row = grad[max(np.int64(marked[slot]), ~np.int64(marked[slot]))]
+        for column in range(sums.size):
+            sums[column] = sums[column] + widen(row[column])
+
+
 def sum_chunks(grad: Stored, marked: Integers, begins: NDArray[np.int64], stops: NDArray[np.int64], values: NDArray[np.float32]) -> None:
     """Write the sum of the rows at the slots ``begins[i]..stops[i]`` to ``values[i]``, added one after the other from zero."""
-    for chunk in prange(begins.size):
-        sums = values[chunk]
-        for column in range(sums.size):
-            sums[column] = np.float32(0)
-        for slot in range(begins[chunk], stops[chunk]):
-            row = grad[max(np.int64(marked[slot]), ~np.int64(marked[slot]))]
-            for column in range(sums.size):
-                sums[column] = sums[column] + widen(row[column])
+    _sum_chunk.over(begins.size, grad, marked, begins, stops, values)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import serial_kernel
+from npu_sim.kernels._compile import kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 
 INT32_MAX = 2147483647
@@ -95,12 +95,12 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
     """
     dtype = integer_dtype(indices.size)
     starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype) if positions is None else positions
-    _group(indices, starts, positions)
+    _group.over(1, indices, starts, positions)
     return starts, positions
 
 
-@serial_kernel
-def _group(indices: Integers, starts: Integers, positions: Integers) -> None:
+@kernel
+def _group(share: int, indices: Integers, starts: Integers, positions: Integers) -> None:
     """Counting sort on one thread: on several, they would write to the same cache lines and take twice as long."""
     starts[:] = 0
     for row in range(indices.size):

@@ -4,7 +4,7 @@
 over its columns, between which both accumulators wait in memory, so that the rows of a pass stay in the caches. All arrays are flat.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,25 @@ LOOKAHEAD_BYTES = 1024
 OUT_LOOKAHEAD_BYTES = 4096
 """How much of the next output row is asked for while one is summed: a tenth faster for rows of 4096 bytes."""
 ZERO = np.float32(0)
+
+
+class PassBuffers(NamedTuple):
+    """What threads note and keep between passes: a row of each array for every thread."""
+
+    offsets: Any
+    """int64 (threads, PASS_ROWS): where the rows of a pass start in grad."""
+    closes: Any
+    """bool (threads, PASS_ROWS): which of them close a chunk."""
+    sums: Any
+    """float32 (threads, sums, lanes of BLOCK_LINES cache lines): accumulators."""
+
+
+def pass_buffers(threads: int, sums: int, like: Stored) -> PassBuffers:
+    """Make the buffers of so many threads with so many accumulators each."""
+    lanes = BLOCK_LINES * (LINE_BYTES // like.itemsize)
+    return PassBuffers(
+        np.empty((threads, PASS_ROWS), np.int64), np.empty((threads, PASS_ROWS), np.bool_), np.empty((threads, sums, lanes), np.float32)
+    )
 
 
 @device_function

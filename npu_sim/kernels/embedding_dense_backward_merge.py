@@ -6,7 +6,7 @@ Source: specification page ``numerics``, "Atomic addition to global memory".
 """
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import device_function, kernel
@@ -92,6 +92,7 @@ def _merge_run(
 
 @kernel
 def _merge_all(
+    thread: int,
     core_starts: NDArray[np.int64],
     by_slot: bool,
     order: int,
@@ -103,11 +104,10 @@ def _merge_all(
     lines: NDArray[np.int64],
 ) -> None:
     threads = lines.shape[0]
-    for thread in prange(threads):
-        for place in range(np.int64(thread), rows.size, threads):
-            row = rows[place]
-            begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-            _merge_run(core_starts, by_slot, order, seed, row, marked, begin, stop, merged, lines[thread])
+    for place in range(thread, rows.size, threads):
+        row = rows[place]
+        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+        _merge_run(core_starts, by_slot, order, seed, row, marked, begin, stop, merged, lines[thread])
 
 
 def merge_rows(cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: int, seed: int) -> Integers:
@@ -126,5 +126,5 @@ def merge_rows(cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.in
     """
     merged = marked.copy()
     lines = np.empty((get_num_threads(), cut.cores, LINE_COLUMNS), np.int64)
-    _merge_all(cut.core_starts(), cut.splits_slots, order, seed_words(seed), rows, starts, marked, merged, lines)
+    _merge_all.over(len(lines), cut.core_starts(), cut.splits_slots, order, seed_words(seed), rows, starts, marked, merged, lines)
     return merged

@@ -7,13 +7,13 @@ Source: specification page ``embedding_dense_backward``, "key 0, native 16-bit".
 """
 
 import numpy as np
-from numba import prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
-from npu_sim.kernels.embedding_dense_backward_lines import BLOCK_LINES, PASS_ROWS, ZERO, clear_lines, sum_kept_lines
+from npu_sim.kernels.embedding_dense_backward_lines import BLOCK_LINES, ZERO, PassBuffers, clear_lines, pass_buffers, sum_kept_lines
 from npu_sim.kernels.embedding_dense_backward_sums import ONE
 from npu_sim.kernels.lanes import LINE_BYTES, Stored, add, splat, store
 from npu_sim.kernels.lanes_kept import Kept, keep, recall
@@ -38,17 +38,24 @@ def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> N
 
 @kernel
 def _sum_staged(
-    grad: Stored, dim: int, core_starts: NDArray[np.int64], starts: Integers, marked: Integers, rows: NDArray[np.int64], out: Stored
+    share: int,
+    buffers: PassBuffers,
+    grad: Stored,
+    dim: int,
+    core_starts: NDArray[np.int64],
+    starts: Integers,
+    marked: Integers,
+    rows: NDArray[np.int64],
+    out: Stored,
 ) -> None:
     step = LINE_BYTES // out.itemsize
     all_lines = (dim + step - 1) // step
     blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
-    for part in prange(rows.size * blocks):
-        offsets, closes = np.empty(PASS_ROWS, np.int64), np.empty(PASS_ROWS, np.bool_)
-        kept = np.empty((4, BLOCK_LINES * step), np.float32)
-        totals, slots, caches, chunks = kept[0], kept[1], kept[2], kept[3]
-        zero, ones = splat(ZERO, out), splat(ONE, out)
-        row, block = rows[np.int64(part) // blocks], int(np.int64(part) % blocks) * BLOCK_LINES
+    zero, ones = splat(ZERO, out), splat(ONE, out)
+    offsets, closes, kept = buffers.offsets[share], buffers.closes[share], buffers.sums[share]
+    totals, slots, caches, chunks = kept[0], kept[1], kept[2], kept[3]
+    for part in range(share, rows.size * blocks, buffers.offsets.shape[0]):
+        row, block = rows[part // blocks], part % blocks * BLOCK_LINES
         lines = min(BLOCK_LINES, all_lines - block)
         clear_lines(totals, lines, step, zero)
         clear_lines(slots, lines, step, zero)
@@ -78,33 +85,44 @@ def _sum_staged(
 
 @kernel
 def _sum_narrow_staged(
-    grad: Stored, dim: int, core_starts: NDArray[np.int64], starts: Integers, marked: Integers, rows: NDArray[np.int64], out: Stored
+    part: int,
+    grad: Stored,
+    dim: int,
+    core_starts: NDArray[np.int64],
+    starts: Integers,
+    marked: Integers,
+    rows: NDArray[np.int64],
+    out: Stored,
 ) -> None:
     """The same for rows shorter than a cache line, an element at a time."""
-    for part in prange(rows.size * dim):
-        row, column = rows[np.int64(part) // dim], np.int64(part) % dim
-        total, slots, cache, chunk, core, taken = ZERO, ZERO, ZERO, ZERO, 0, 0
-        core_begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-        for slot in range(core_begin, stop):
-            position = np.int64(marked[slot])
-            chunk = chunk + widen(grad[max(position, ~position) * dim + column])
-            if position < 0:
-                cache, chunk = cache + chunk, ZERO
-            while core_starts[core + 1] <= slot:
-                core += 1
-            if slot + 1 == stop or slot + 1 == core_starts[core + 1]:
-                slots, cache = slots + cache, ZERO
-                whole_slice = core_begin == core_starts[core] and slot + 1 == core_starts[core + 1]
-                for _ in range(2 if whole_slice else 1):
-                    taken += 1
-                    if taken == STAGE_CHUNK_SLOTS:
-                        total, slots, taken = total + slots, ZERO, 0
-                core_begin = slot + 1
-        out[np.int64(row) * dim + column] = narrow(total + slots, out)
+    row, column = rows[part // dim], part % dim
+    total, slots, cache, chunk, core, taken = ZERO, ZERO, ZERO, ZERO, 0, 0
+    core_begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+    for slot in range(core_begin, stop):
+        position = np.int64(marked[slot])
+        chunk = chunk + widen(grad[max(position, ~position) * dim + column])
+        if position < 0:
+            cache, chunk = cache + chunk, ZERO
+        while core_starts[core + 1] <= slot:
+            core += 1
+        if slot + 1 == stop or slot + 1 == core_starts[core + 1]:
+            slots, cache = slots + cache, ZERO
+            whole_slice = core_begin == core_starts[core] and slot + 1 == core_starts[core + 1]
+            for _ in range(2 if whole_slice else 1):
+                taken += 1
+                if taken == STAGE_CHUNK_SLOTS:
+                    total, slots, taken = total + slots, ZERO, 0
+            core_begin = slot + 1
+    out[np.int64(row) * dim + column] = narrow(total + slots, out)
 
 
 def sum_staged_rows(grad: Stored, cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], out: Stored) -> None:
     """Write the rows of `staged_rows`; arrays as in `sum_runs`."""
     if rows.size:
-        sum_rows = _sum_staged if out.shape[1] * out.itemsize >= LINE_BYTES else _sum_narrow_staged
-        sum_rows(grad.reshape(-1), grad.shape[1], cut.core_starts(), starts, marked, rows, out.reshape(-1))
+        dim = grad.shape[1]
+        arguments = grad.reshape(-1), dim, cut.core_starts(), starts, marked, rows, out.reshape(-1)
+        if dim * out.itemsize < LINE_BYTES:
+            _sum_narrow_staged.over(rows.size * dim, *arguments)
+        else:
+            threads = get_num_threads()
+            _sum_staged.over(threads, pass_buffers(threads, 4, out), *arguments)

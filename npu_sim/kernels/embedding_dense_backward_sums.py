@@ -5,15 +5,16 @@ last, incomplete cache line of a row, which its owner sums twice to the same bit
 """
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 from npu_sim.kernels.embedding_dense_backward_lines import (
-    BLOCK_LINES,
     PASS_ROWS,
+    PassBuffers,
     look_ahead_in_out,
+    pass_buffers,
     read_slots,
     write_long_run,
     write_narrow_row,
@@ -33,6 +34,7 @@ NO_ROWS = np.empty(0, np.int64)
 
 @kernel
 def _sum_all(
+    thread: int,
     grad: Stored,
     dim: int,
     starts: Integers,
@@ -42,58 +44,58 @@ def _sum_all(
     factors: NDArray[np.float32],
     bounds: NDArray[np.int64],
     special: NDArray[np.int64],
+    buffers: PassBuffers,
     out: Stored,
 ) -> None:
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    for thread in prange(threads):
-        offsets, closes = np.empty(PASS_ROWS, np.int64), np.empty(PASS_ROWS, np.bool_)
-        totals, chunks = np.empty(BLOCK_LINES * step, np.float32), np.empty(BLOCK_LINES * step, np.float32)
-        first, own = bounds[thread], bounds[thread + 1] - bounds[thread]
-        at = bounds[threads + 1 + thread]
-        # First the thread's own rows, then its lines of every row that is too long for one thread.
-        first_line, end_line = 0, (dim + step - 1) // step
-        for turn in range(own + special.size):
-            row = first + turn
-            if turn < own and at < special.size and max(special[at], ~special[at]) == row:
-                at += 1
-                continue
-            if turn >= own:
-                row = special[turn - own]
-                first_line = thread * (dim // step) // threads
-                end_line = (thread + 1) * (dim // step) // threads if thread < threads - 1 else (dim + step - 1) // step
-            if row < 0:
-                continue
-            begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-            if row == silent_row:
-                stop = begin
-            weight = factors[row] if scale == SCALE_ROWS else ONE
-            factor = factors[row] if scale == SCALE_SUM else ONE
-            out_start = np.int64(row) * dim
-            if dim < step:
-                if first_line < end_line:
-                    write_narrow_row(grad, marked, begin, stop, weight, factor, out, out_start, dim)
-            elif stop - begin <= PASS_ROWS and turn < own:
-                look_ahead_in_out(out, out_start + dim, dim)
-                read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
-                write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim)
-            else:
-                write_long_run(
-                    grad,
-                    marked,
-                    begin,
-                    stop,
-                    weight,
-                    factor,
-                    out,
-                    out_start,
-                    dim,
-                    first_line,
-                    end_line,
-                    offsets,
-                    closes,
-                    totals,
-                    chunks,
-                )
+    offsets, closes = buffers.offsets[thread], buffers.closes[thread]
+    totals, chunks = buffers.sums[thread, 0], buffers.sums[thread, 1]
+    first, own = bounds[thread], bounds[thread + 1] - bounds[thread]
+    at = bounds[threads + 1 + thread]
+    # First the thread's own rows, then its lines of every row that is too long for one thread.
+    first_line, end_line = 0, (dim + step - 1) // step
+    for turn in range(own + special.size):
+        row = first + turn
+        if turn < own and at < special.size and max(special[at], ~special[at]) == row:
+            at += 1
+            continue
+        if turn >= own:
+            row = special[turn - own]
+            first_line = thread * (dim // step) // threads
+            end_line = (thread + 1) * (dim // step) // threads if thread < threads - 1 else (dim + step - 1) // step
+        if row < 0:
+            continue
+        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+        if row == silent_row:
+            stop = begin
+        weight = factors[row] if scale == SCALE_ROWS else ONE
+        factor = factors[row] if scale == SCALE_SUM else ONE
+        out_start = np.int64(row) * dim
+        if dim < step:
+            if first_line < end_line:
+                write_narrow_row(grad, marked, begin, stop, weight, factor, out, out_start, dim)
+        elif stop - begin <= PASS_ROWS and turn < own:
+            look_ahead_in_out(out, out_start + dim, dim)
+            read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
+            write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim)
+        else:
+            write_long_run(
+                grad,
+                marked,
+                begin,
+                stop,
+                weight,
+                factor,
+                out,
+                out_start,
+                dim,
+                first_line,
+                end_line,
+                offsets,
+                closes,
+                totals,
+                chunks,
+            )
 
 
 def sum_runs(
@@ -125,6 +127,9 @@ def sum_runs(
     skipped : int64
         Rows of ``out`` that are left alone, ascending.
     """
-    bounds, special = divide(starts, get_num_threads(), skipped)
+    threads = get_num_threads()
+    bounds, special = divide(starts, threads, skipped)
     flat, flat_out = grad.reshape(-1), out.reshape(-1)
-    _sum_all(flat, grad.shape[1], starts, marked, silent_row, scale, factors, bounds, special, flat_out)
+    _sum_all.over(
+        threads, flat, grad.shape[1], starts, marked, silent_row, scale, factors, bounds, special, pass_buffers(threads, 2, out), flat_out
+    )

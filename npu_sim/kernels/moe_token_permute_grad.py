@@ -11,7 +11,7 @@ Source: specification page ``moe_token_permute_grad``, "Kernel and order".
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import device_function, kernel
@@ -91,22 +91,23 @@ def _sum_short_token(grad: Stored, starts: Starts, live: int, lanes: Lanes, out:
 
 
 @kernel
-def _sum_shares(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int, shares: int) -> None:
-    """Sum the tokens in so many shares of equal size, each by one thread."""
+def _sum_share(
+    share: int, grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int, all_starts: NDArray[np.int64], lines: Stored
+) -> None:
+    """Sum a share of the tokens; ``all_starts`` (shares, top_k) and ``lines`` (shares, a cache line) are scratch."""
+    shares = all_starts.shape[0]
     tokens = indices.size // top_k
     grad_rows = grad.size // hidden
     streams = out.size * out.itemsize > STREAM_BYTES
-    for share in prange(shares):
-        starts = np.empty(top_k, np.int64)
-        line = np.zeros(LINE_BYTES // out.itemsize, out.dtype)
-        for token in range(tokens * share // shares, tokens * (share + 1) // shares):
-            live = _find_live_rows(indices, token * top_k, top_k, grad_rows, hidden, starts)
-            begin = splat(NOTHING_YET if indices[token * top_k] < grad_rows else DROPPED, out)
-            if hidden < line.size:
-                _sum_short_token(grad, starts, live, begin, out, token * hidden, hidden, line)
-            else:
-                _sum_token(grad, starts, live, begin, out, token * hidden, hidden, streams)
-        end_streams()
+    starts, line = all_starts[share], lines[share]
+    for token in range(tokens * share // shares, tokens * (share + 1) // shares):
+        live = _find_live_rows(indices, token * top_k, top_k, grad_rows, hidden, starts)
+        begin = splat(NOTHING_YET if indices[token * top_k] < grad_rows else DROPPED, out)
+        if hidden < line.size:
+            _sum_short_token(grad, starts, live, begin, out, token * hidden, hidden, line)
+        else:
+            _sum_token(grad, starts, live, begin, out, token * hidden, hidden, streams)
+    end_streams()
 
 
 def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int) -> None:
@@ -123,5 +124,6 @@ def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
     top_k, hidden
         Experts of a token and columns of a row, both above 0.
     """
-    # Asked here, not in the kernel: compiled code that asks cannot be kept on disk.
-    _sum_shares(grad, indices, out, top_k, hidden, get_num_threads())
+    shares = get_num_threads()
+    starts, lines = np.empty((shares, top_k), np.int64), np.zeros((shares, LINE_BYTES // out.itemsize), out.dtype)
+    _sum_share.over(shares, grad, indices, out, top_k, hidden, starts, lines)

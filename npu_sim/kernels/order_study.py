@@ -11,7 +11,7 @@ next, the smallest, the largest, or a positive one first.
 from typing import Any
 
 import numpy as np
-from numba import prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow, widen
@@ -56,11 +56,16 @@ def _score(code: int, values: Floats, place: int, begin: int, end: int) -> float
 
 
 @device_function
-def arrival(code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int, order: Integers) -> None:
-    """Write the places of a part's contributions in their order of arrival; columns begin..end decide adversarial orders."""
-    first, left = np.empty(cores.size, np.int64), np.empty(cores.size, np.int64)
-    lines = _open_lines(cores, first, left)
-    line = lines - 1 if code == REVERSE else 0
+def arrival(
+    code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int, lines: Integers, order: Integers
+) -> None:
+    """Write the places of a part's contributions in their order of arrival; columns begin..end decide adversarial orders.
+
+    ``lines`` (2, contributions or more) is scratch.
+    """
+    first, left = lines[0], lines[1]
+    count = _open_lines(cores, first, left)
+    line = count - 1 if code == REVERSE else 0
     for step in range(cores.size):
         if code == RANDOM:
             line, drawn = 0, draw_below(cores.size - step, seed, key, step)
@@ -69,16 +74,16 @@ def arrival(code: int, seed: tuple[int, int], key: int, cores: Integers, values:
                 line += 1
         elif code >= SMALLEST_FIRST:
             best = -np.inf
-            for candidate in range(lines):
+            for candidate in range(count):
                 if left[candidate] > 0:
                     score = _score(code, values, first[candidate], begin, end)
                     if score > best or best == -np.inf:
                         best, line = score, candidate
         else:
             if code == ROUND_ROBIN and step > 0:
-                line = (line + 1) % lines
+                line = (line + 1) % count
             while left[line] == 0:
-                line = (line - 1 if code == REVERSE else line + 1) % lines
+                line = (line - 1 if code == REVERSE else line + 1) % count
         order[step] = first[line]
         first[line] += 1
         left[line] -= 1
@@ -96,7 +101,9 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
 
 
 @kernel
-def study_orders(  # type: ignore[no-untyped-def]
+def _study_share(  # type: ignore[no-untyped-def]
+    share: int,
+    shares: int,
     values: Floats,
     starts: Integers,
     cores: Integers,
@@ -106,6 +113,45 @@ def study_orders(  # type: ignore[no-untyped-def]
     seeds: Integers,
     columns_together: int,
     stored,
+    lowest: Floats,
+    highest: Floats,
+    hashes: NDArray[np.uint64],
+    places: Integers,
+    totals: Floats,
+) -> None:
+    """Study every part of a share: every ``shares``-th. ``places`` (shares, 3, contributions) and ``totals`` are scratch."""
+    columns, sums = values.shape[1], totals[share]
+    for part in range(share, keys.size, shares):
+        own, own_cores = values[starts[part] : starts[part + 1]], cores[starts[part] : starts[part + 1]]
+        lines, order = places[share, :2], places[share, 2, : own_cores.size]
+        for which in range(codes.size):
+            adversarial = codes[which] >= SMALLEST_FIRST
+            together = columns_together if adversarial else columns
+            for begin in range(0, columns, together):
+                end = min(columns, begin + together)
+                arrival(codes[which], (seeds[which, 0], seeds[which, 1]), keys[part], own_cores, own, begin, end, lines, order)
+                _add_up(own, order, begin, end, sums)
+            digest = FNV_OFFSET
+            for column in range(columns):
+                result = widen(narrow(sums[column] * factors[part] if factors[part] != ONE else sums[column], stored))
+                digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
+                if which == 0 or result < lowest[part, column]:
+                    lowest[part, column] = result
+                if which == 0 or result > highest[part, column]:
+                    highest[part, column] = result
+            hashes[part, which] = digest
+
+
+def study_orders(
+    values: Floats,
+    starts: Integers,
+    cores: Integers,
+    keys: Integers,
+    factors: Floats,
+    codes: Integers,
+    seeds: Integers,
+    columns_together: int,
+    stored: NDArray[Any],
     lowest: Floats,
     highest: Floats,
     hashes: NDArray[np.uint64],
@@ -134,38 +180,46 @@ def study_orders(  # type: ignore[no-untyped-def]
     hashes : uint64 (parts, orders)
         Receive a hash of every result's bits.
     """
-    columns = values.shape[1]
-    for part in prange(keys.size):
-        own, own_cores = values[starts[part] : starts[part + 1]], cores[starts[part] : starts[part + 1]]
-        order, sums = np.empty(own_cores.size, np.int64), np.empty(columns, np.float32)
-        for which in range(codes.size):
-            adversarial = codes[which] >= SMALLEST_FIRST
-            together = columns_together if adversarial else columns
-            for begin in range(0, columns, together):
-                end = min(columns, begin + together)
-                arrival(codes[which], (seeds[which, 0], seeds[which, 1]), keys[part], own_cores, own, begin, end, order)
-                _add_up(own, order, begin, end, sums)
-            digest = FNV_OFFSET
-            for column in range(columns):
-                result = widen(narrow(sums[column] * factors[part] if factors[part] != ONE else sums[column], stored))
-                digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
-                if which == 0 or result < lowest[part, column]:
-                    lowest[part, column] = result
-                if which == 0 or result > highest[part, column]:
-                    highest[part, column] = result
-            hashes[part, which] = digest
+    threads, most = get_num_threads(), int(np.diff(starts).max(initial=0))
+    places, totals = np.empty((threads, 3, most), np.int64), np.empty((threads, values.shape[1]), np.float32)
+    _study_share.over(
+        threads,
+        threads,
+        values,
+        starts,
+        cores,
+        keys,
+        factors,
+        codes,
+        seeds,
+        columns_together,
+        stored,
+        lowest,
+        highest,
+        hashes,
+        places,
+        totals,
+    )
 
 
 @kernel
 def _one_arrival(
-    code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int, order: Integers
+    share: int,
+    code: int,
+    seed: tuple[int, int],
+    key: int,
+    cores: Integers,
+    values: Floats,
+    begin: int,
+    end: int,
+    lines: Integers,
+    order: Integers,
 ) -> None:
-    for _ in prange(1):
-        arrival(code, seed, key, cores, values, begin, end, order)
+    arrival(code, seed, key, cores, values, begin, end, lines, order)
 
 
 def arrival_of(code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int) -> Integers:
     """Return the order of arrival of one part's contributions; arguments as in :func:`study_orders`."""
     order: Any = np.empty(cores.size, np.int64)
-    _one_arrival(code, seed, key, cores, values, begin, end, order)
+    _one_arrival.over(1, code, seed, key, cores, values, begin, end, np.empty((2, cores.size), np.int64), order)
     return order

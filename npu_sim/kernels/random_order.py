@@ -9,7 +9,6 @@ Source: specification page ``numerics``, "Atomic addition to global memory".
 from typing import Any
 
 import numpy as np
-from numba import prange
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import device_function, kernel
@@ -66,7 +65,8 @@ def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Intege
     ``counts`` has the contributions of every core, ``left`` is scratch of the same size; ``drawn`` receives contributions,
     numbered core by core.
     """
-    left[:] = counts
+    for core in range(counts.size):
+        left[core] = counts[core]
     for step in range(drawn.size):
         # Choosing a core with probability proportional to what it has left makes every merge equally likely.
         remaining, core, first = draw_below(drawn.size - step, seed, row, step), 0, 0
@@ -79,9 +79,8 @@ def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Intege
 
 
 @kernel
-def _draw_all(counts: Integers, seed: tuple[int, int], drawn: Integers) -> None:
-    for row in prange(drawn.shape[0]):
-        draw_arrival(counts, seed, row, np.empty(counts.size, np.int64), drawn[row])
+def _draw_all(row: int, counts: Integers, seed: tuple[int, int], left: Integers, drawn: Integers) -> None:
+    draw_arrival(counts, seed, row, left[row], drawn[row])
 
 
 def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> NDArray[np.int64]:
@@ -104,7 +103,7 @@ def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> ND
     cores = np.repeat(np.arange(counts.size), counts)
     if order == RANDOM and counts.size > 1:
         drawn = np.empty((draws, cores.size), np.int64)
-        _draw_all(counts, seed_words(seed), drawn)
+        _draw_all.over(draws, counts, seed_words(seed), np.empty((draws, counts.size), np.int64), drawn)
         return drawn
     turns = np.arange(cores.size) - np.repeat(np.cumsum(counts) - counts, counts)
     if order == REVERSE:

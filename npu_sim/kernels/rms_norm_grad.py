@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads, prange
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import kernel
@@ -67,12 +67,11 @@ class Split(NamedTuple):
 
 
 @kernel
-def _narrow_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  # type: ignore[no-untyped-def]
+def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
     rows, columns = x.shape
-    for place in prange(cores.size):
-        products = np.empty(columns, np.float32)
-        accumulators = np.empty(LANE_COUNT, np.float32)
+    products, accumulators = scratch[share, LANE_COUNT : LANE_COUNT + columns], scratch[share, :LANE_COUNT]
+    for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
         first = cores[place] * block_factor
@@ -84,11 +83,10 @@ def _narrow_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  
 
 
 @kernel
-def _whole_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  # type: ignore[no-untyped-def]
+def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, columns = x.shape
-    for place in prange(cores.size):
-        products = np.empty(max(columns, LANE_COUNT), np.float32)
+    rows, products = x.shape[0], scratch[share]
+    for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
         first = cores[place] * block_factor
@@ -99,11 +97,11 @@ def _whole_rows(dy, x, rstd, gamma, average, block_factor, cores, dx, parts):  #
 
 
 @kernel
-def _rows_in_pieces(dy, x, rstd, gamma, average, block_factor, cores, starts, dx, parts):  # type: ignore[no-untyped-def]
+def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, starts, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
     rows, columns = x.shape
-    for place in prange(cores.size):
-        products = np.empty(PIECE_COLUMNS, np.float32)
+    products = scratch[share]
+    for place in range(share, cores.size, scratch.shape[0]):
         first = cores[place] * block_factor
         last = min(rows, first + block_factor)
         for group in range(starts[place], starts[place + 1]):
@@ -152,13 +150,16 @@ def compute_rows(
     parts : float32 (contributions, columns)
         Receives the contributions.
     """
-    average = np.float32(1) / np.float32(x.shape[1])
+    average, threads = np.float32(1) / np.float32(x.shape[1]), get_num_threads()
+    # A row of products or a piece of it, and the lanes that sum them.
+    scratch = np.empty((threads, LANE_COUNT + (PIECE_COLUMNS if split.path == PIECES else x.shape[1])), np.float32)
+    arguments = dy, x, rstd, gamma, average, split.block_factor, cores
     if split.path == LANES:
-        _narrow_rows(dy, x, rstd, gamma, average, split.block_factor, cores, dx, parts)
+        _narrow_rows.over(threads, *arguments, dx, parts, scratch)
     elif split.path == HALVING:
-        _whole_rows(dy, x, rstd, gamma, average, split.block_factor, cores, dx, parts)
+        _whole_rows.over(threads, *arguments, dx, parts, scratch)
     else:
-        _rows_in_pieces(dy, x, rstd, gamma, average, split.block_factor, cores, starts, dx, parts)
+        _rows_in_pieces.over(threads, *arguments, starts, dx, parts, scratch)
 
 
 def _fold(parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None) -> None:

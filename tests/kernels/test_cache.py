@@ -18,6 +18,25 @@ print(hashlib.sha256(narrow_array(values, "bfloat16").tobytes()).hexdigest())
 """
 
 
+EVERY_OPERATOR = """
+import sys
+import numpy as np
+from numba.core import event
+import npu_sim
+
+passes = event.RecordingListener()
+event.register("numba:run_pass", passes)
+rng = np.random.default_rng(0)
+rows, ones = rng.standard_normal((8, 32), np.float32), np.ones(32, np.float32)
+npu_sim.embedding_dense_backward(rows, np.arange(8) % 3, 5)
+npu_sim.cross_entropy_loss_grad(np.float32(1), -np.abs(rows), np.arange(8))
+npu_sim.rms_norm_grad(rows, rows, ones[:8], ones)
+npu_sim.moe_token_permute_grad(rows, np.arange(8, dtype=np.int32), 2)
+npu_sim.conv_tbc_backward(rows[:7, None], rows[:, None, :16].copy(), np.ones((2, 16, 32), np.float32), ones)
+print(len(passes.buffer))
+"""
+
+
 def digest_of_a_run(cache, threads=2, expect_warning=False):
     environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(cache), "NUMBA_NUM_THREADS": str(threads)}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
@@ -82,6 +101,16 @@ def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
     blocker = tmp_path / "file"
     blocker.write_text("in the way of the folder")
     assert digest_of_a_run(blocker / "cache", expect_warning=True) == digest
+
+
+def test_a_second_process_compiles_nothing(tmp_path):
+    environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(tmp_path)}
+    compile_passes = [
+        int(subprocess.run([sys.executable, "-c", EVERY_OPERATOR], env=environment, capture_output=True, text=True, check=True).stdout)
+        for _ in range(2)
+    ]
+    assert compile_passes[0] > 0
+    assert compile_passes[1] == 0
 
 
 def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):

@@ -181,10 +181,3 @@ def test_the_same_bits_everywhere(variables, threads):
     command = [sys.executable, "-c", PRINT_DIGESTS.format(threads=threads)]
     printed = subprocess.run(command, env=environment, cwd=DATA.parent.parent, capture_output=True, text=True, check=True).stdout
     assert printed.split() == [digest()] * len(threads)
-
-
-@pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
-def test_the_compiled_kernel_can_be_kept_on_disk():
-    digest()
-    for compiled in kernels._sum_shares.overloads.values():
-        assert not compiled.library.has_dynamic_globals

@@ -1,0 +1,181 @@
+"""What is measured: the shapes with their targets as data, and how a case becomes arrays.
+
+A case is only names and numbers until :func:`build` makes its arrays, so that one is in memory at a time and a case can be handed to
+another process as JSON.
+"""
+
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+import npu_sim
+from npu_sim.generate import generate
+from npu_sim.ops import operator_module
+
+DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
+FASTEST = "fastest"
+DETERMINISTIC_TARGET = 1.3
+"""Deterministic mode may take this many times the time of default mode."""
+
+
+class Target(NamedTuple):
+    """What the speed issue asks for.
+
+    Attributes
+    ----------
+    against
+        PyTorch's time over ours, at least: for the fastest of PyTorch's ways (``FASTEST``), or for the one of that name.
+    share
+        Share of the copy bandwidth, or of the peak of the matrix kernel, at least; None where there is no target.
+    """
+
+    against: dict[str, float] = {}  # noqa: RUF012 never changed
+    share: float | None = None
+
+
+class Case(NamedTuple):
+    """One call: the operator, its sizes, the dtype, how indices are spread, and the targets.
+
+    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and cross_entropy, (tokens, experts, hidden) for moe
+    and (time, batch, in channels, out channels, taps) for conv_tbc.
+    """
+
+    operator: str
+    shape: tuple[int, ...]
+    dtype: str
+    indices: str = ""
+    target: Target = Target()
+
+    @property
+    def name(self) -> str:
+        """The case in words, for instance ``moe 8192x8x2048 fp32``."""
+        shape = "x".join(map(str, self.shape))
+        if self.operator == "embedding":
+            shape = f"{self.shape[0]}x{self.shape[1]} -> {self.shape[2]} {self.indices}"
+        elif self.operator == "conv_tbc":
+            time, batch, in_channels, out_channels, taps = self.shape
+            shape = f"{time}x{batch}x{in_channels} -> {out_channels} K={taps}"
+        return f"{self.operator} {shape} {self.dtype}"
+
+
+class Problem(NamedTuple):
+    """The arrays of a case: ``npu_sim.run(operator, out=outs, **inputs)``, what it must move, and what it must compute."""
+
+    operator: str
+    inputs: dict[str, Any]
+    outs: tuple[np.ndarray, ...]
+    moved_bytes: int
+    operations: int = 0
+
+    def run(self, **options: Any) -> Any:
+        """Run the call; ``out`` and every other option of :func:`npu_sim.run` may be given."""
+        return npu_sim.run(self.operator, **self.inputs, **options)
+
+    @property
+    def array_bytes(self) -> int:
+        """Bytes of all inputs and outputs."""
+        return sum(one.nbytes for one in (*self.inputs.values(), *self.outs) if isinstance(one, np.ndarray))
+
+
+def _row(operator: str, shape: tuple[int, ...], fp32: Target, bf16: Target, fp16: Target, indices: str = "") -> dict[str, Case]:
+    targets = {"fp32": fp32, "bf16": bf16, "fp16": fp16}
+    return {dtype: Case(operator, shape, dtype, indices, target) for dtype, target in targets.items()}
+
+
+def _of_fastest(times: float, share: float | None = None) -> Target:
+    return Target({FASTEST: times}, share)
+
+
+_NARROW, _WIDE = (262144, 128, 50000), (65536, 1024, 32000)
+_RMS = (_of_fastest(5.5, 0.75), _of_fastest(10, 0.60), _of_fastest(10, 0.60))
+_CROSS = (_of_fastest(1.8, 0.90), _of_fastest(2, 0.85), _of_fastest(1.7, 0.60))
+_MOE_HALF = (_of_fastest(4.5, 0.60), _of_fastest(4.5, 0.60))
+_CONV = (Target({"conv_tbc_backward": 2, "conv1d backward": 0.9}, 0.70), Target({"conv_tbc_backward": 0.8}, 0.70), Target({}, 0.70))
+
+_TABLE = (
+    _row("embedding", _NARROW, _of_fastest(4, 0.45), _of_fastest(3.3), _of_fastest(3.3), "uniform"),
+    _row("embedding", _WIDE, _of_fastest(2, 0.60), _of_fastest(3), _of_fastest(3), "uniform"),
+    _row("embedding", _NARROW, _of_fastest(3.2, 0.45), _of_fastest(3), _of_fastest(3), "zipf"),
+    _row("embedding", _WIDE, _of_fastest(2, 0.60), _of_fastest(3), _of_fastest(3), "zipf"),
+    *(_row("rms_norm", shape, *_RMS) for shape in ((8192, 4096), (65536, 512), (512, 16384))),
+    *(_row("cross_entropy", shape, *_CROSS) for shape in ((8192, 32000), (65536, 1000))),
+    _row("moe", (8192, 8, 2048), _of_fastest(2.2, 0.80), *_MOE_HALF),
+    _row("moe", (4096, 2, 7168), _of_fastest(1.6, 0.80), *_MOE_HALF),
+    *(_row("conv_tbc", shape, *_CONV) for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))),
+)
+CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
+"""Every case with the targets of the speed issue."""
+
+
+def select(words: list[str], dtypes: list[str]) -> list[Case]:
+    """Return the cases of these dtypes whose name has all the words."""
+    return [case for case in CASES if case.dtype in dtypes and all(word in case.name for word in words)]
+
+
+def build(case: Case, seed: int = 0) -> Problem:
+    """Make the arrays of a case; outputs are written once, so that their pages are there."""
+    problem = _BUILDERS[case.operator](case, seed)
+    for out in problem.outs:
+        out.fill(0)
+    return problem
+
+
+def _generated(operator: str, call: dict[str, Any], seed: int) -> dict[str, Any]:
+    attributes = {name: value for name, value in call.items() if not isinstance(value, str)}
+    return {**attributes, **generate(operator, operator_module(operator).Arguments.build(call), seed)}
+
+
+def _embedding(case: Case, seed: int) -> Problem:
+    rows, dim, weights = case.shape
+    call = {"grad": f"{rows}x{dim}:{case.dtype}", "indices": f"{rows}:int32", "num_weights": weights}
+    inputs = _generated("embedding_dense_backward", call, seed)
+    if case.indices == "uniform":
+        inputs["indices"] = np.random.default_rng(seed).integers(0, weights, rows, dtype=np.int32)
+    out = np.empty((weights, dim), DTYPES[case.dtype])
+    return Problem("embedding_dense_backward", inputs, (out,), inputs["grad"].nbytes + out.nbytes)
+
+
+def _rms_norm(case: Case, seed: int) -> Problem:
+    rows, columns = case.shape
+    values = f"{rows}x{columns}:{case.dtype}"
+    call = {"dy": values, "x": values, "rstd": f"{rows}:fp32", "gamma": f"{columns}:{case.dtype}"}
+    inputs = _generated("rms_norm_grad", call, seed)
+    outs = (np.empty((rows, columns), DTYPES[case.dtype]), np.empty(columns, np.float32))
+    return Problem("rms_norm_grad", inputs, outs, 3 * inputs["x"].nbytes)
+
+
+def _cross_entropy(case: Case, seed: int) -> Problem:
+    rows, columns = case.shape
+    call = {"grad_loss": f"scalar:{case.dtype}", "log_prob": f"{rows}x{columns}:{case.dtype}", "target": f"{rows}:int64"}
+    out = np.empty((rows, columns), DTYPES[case.dtype])
+    return Problem("cross_entropy_loss_grad", _generated("cross_entropy_loss_grad", call, seed), (out,), 2 * out.nbytes)
+
+
+def _moe(case: Case, seed: int) -> Problem:
+    tokens, experts, hidden = case.shape
+    rows = tokens * experts
+    call = {"permuted_output_grad": f"{rows}x{hidden}:{case.dtype}", "sorted_indices": f"{rows}:int32", "num_topk": experts}
+    inputs = _generated("moe_token_permute_grad", call, seed)
+    out = np.empty((tokens, hidden), DTYPES[case.dtype])
+    return Problem("moe_token_permute_grad", inputs, (out,), inputs["permuted_output_grad"].nbytes + out.nbytes)
+
+
+def _conv_tbc(case: Case, seed: int) -> Problem:
+    time, batch, in_channels, out_channels, taps = case.shape
+    pad = taps // 2
+    shapes = {
+        "grad_output": (time + 2 * pad - taps + 1, batch, out_channels),
+        "input": (time, batch, in_channels),
+        "weight": (taps, in_channels, out_channels),
+        "bias": (out_channels,),
+    }
+    call = {name: f"{'x'.join(map(str, shape))}:{case.dtype}" for name, shape in shapes.items()}
+    inputs = _generated("conv_tbc_backward", {**call, "pad": pad}, seed)
+    outs = tuple(np.empty(shapes[name], DTYPES[case.dtype]) for name in ("input", "weight", "bias"))
+    moved = sum(one.nbytes for one in outs) + sum(inputs[name].nbytes for name in shapes)
+    operations = 4 * shapes["grad_output"][0] * batch * in_channels * out_channels * taps
+    return Problem("conv_tbc_backward", inputs, outs, moved, operations)
+
+
+_BUILDERS = {"embedding": _embedding, "rms_norm": _rms_norm, "cross_entropy": _cross_entropy, "moe": _moe, "conv_tbc": _conv_tbc}

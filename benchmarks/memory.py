@@ -1,0 +1,98 @@
+"""Peak memory of a call beyond its inputs and outputs, measured in a process of its own.
+
+The process gives freed memory back to the system at once, so that its resident size is what is in use; the kernel's high-water mark of
+it, reset before the call, sees whatever any thread touches. It is exact to some hundred KB. Linux only.
+"""
+
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from cases import Case, Problem, build
+from measure import STINGY_MALLOC
+
+STATUS, RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+SMALL = 64
+"""The call that compiles and starts the threads has this many times fewer rows."""
+
+
+def available() -> bool:
+    """Say whether this system can tell."""
+    return RESET.exists() and os.access(RESET, os.W_OK)
+
+
+def resident(field: str) -> int:
+    """Return ``VmRSS``, the resident bytes of this process, or ``VmHWM``, their peak."""
+    lines = dict(line.split(":", 1) for line in STATUS.read_text(encoding="ascii").splitlines() if ":" in line)
+    return int(lines[field].split()[0]) * 1024
+
+
+def trim() -> None:
+    """Give the system back what malloc keeps, so that a call cannot use it unseen; glibc only."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def peak_extra(problem: Problem, **options: Any) -> int:
+    """Return the bytes that a call into arrays made before has in use at its peak, beyond what there was."""
+    gc.collect()
+    trim()
+    RESET.write_text("5", encoding="ascii")  # the peak starts anew from here
+    before = resident("VmRSS")
+    result = problem.run(out=problem.outs, **options)
+    peak = resident("VmHWM")
+    del result
+    return max(peak - before, 0)
+
+
+def small(case: Case) -> Case:
+    """Return a case with fewer rows, which takes the same way."""
+    return case._replace(shape=(max(case.shape[0] // SMALL, 8), *case.shape[1:]))
+
+
+class Prober:
+    """A process that answers how much memory calls take; use it in a ``with``."""
+
+    def __enter__(self) -> "Prober":
+        command = [sys.executable, __file__]
+        environment = {**os.environ, **STINGY_MALLOC}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.stdin.close()
+        self._process.wait()
+
+    def __call__(self, case: Case, threads: int, deterministic: bool = False) -> dict[str, int]:
+        """Return ``extra_bytes`` and ``array_bytes``, which is inputs and outputs."""
+        request = [case.operator, case.shape, case.dtype, case.indices, threads, deterministic]
+        self._process.stdin.write(json.dumps(request) + "\n")
+        return json.loads(self._process.stdout.readline())
+
+
+def _answer() -> None:
+    import numba
+
+    for line in sys.stdin:
+        operator, shape, dtype, indices, threads, deterministic = json.loads(line)
+        case = Case(operator, tuple(shape), dtype, indices)
+        numba.set_num_threads(threads)
+        warm = build(small(case))
+        warm.run(out=warm.outs, deterministic=deterministic)
+        del warm
+        problem = build(case)
+        extra = peak_extra(problem, deterministic=deterministic)
+        print(json.dumps({"extra_bytes": extra, "array_bytes": problem.array_bytes}), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        _answer()
+    except KeyboardInterrupt:
+        sys.exit(130)

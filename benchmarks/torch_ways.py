@@ -1,0 +1,86 @@
+"""How PyTorch computes the same, way by way; nothing where PyTorch is not installed.
+
+Every way returns its results as a tuple in the order of our outputs, so that a test can compare them; conv1d alone has the axes of its
+results in another order.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numba
+import numpy as np
+from cases import Case, Problem
+
+try:
+    import torch
+except ImportError:
+    torch = None  # type: ignore[assignment]
+
+Ways = dict[str, Callable[[], tuple[Any, ...]]]
+
+
+def ways(case: Case, problem: Problem) -> Ways:
+    """Return PyTorch's ways to do what a problem asks for, on as many threads as we use."""
+    if torch is None:
+        return {}
+    torch.set_num_threads(numba.get_num_threads())
+    return _WAYS[case.operator](case, problem)
+
+
+def tensor(array: np.ndarray) -> Any:
+    """Return a NumPy array as a PyTorch tensor that shares its memory."""
+    if array.dtype == ml_dtypes.bfloat16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _embedding(case: Case, problem: Problem) -> Ways:
+    grad, indices = tensor(problem.inputs["grad"]), torch.from_numpy(problem.inputs["indices"].astype(np.int64))
+    return {"aten": lambda: (torch.ops.aten.embedding_dense_backward(grad, indices, case.shape[2], -1, False),)}
+
+
+def _rms_norm(case: Case, problem: Problem) -> Ways:
+    """PyTorch's own forward pass runs here, before anything is timed."""
+    x, gamma, dy = (tensor(problem.inputs[name]) for name in ("x", "gamma", "dy"))
+    x.requires_grad_(), gamma.requires_grad_()
+    forward = torch.nn.functional.rms_norm(x, (case.shape[1],), gamma, 1e-6)
+    return {"rms_norm": lambda: torch.autograd.grad(forward, (x, gamma), dy, retain_graph=True)}
+
+
+def _cross_entropy(case: Case, problem: Problem) -> Ways:
+    log_prob, target = tensor(problem.inputs["log_prob"]), torch.from_numpy(problem.inputs["target"])
+    loss = torch.tensor(float(problem.inputs["grad_loss"]), dtype=log_prob.dtype)
+    total = torch.tensor(float(case.shape[0]), dtype=log_prob.dtype)
+
+    def backward() -> tuple[Any, ...]:
+        nll = torch.ops.aten.nll_loss_backward(loss, log_prob, target, None, 1, -100, total)
+        return (torch.ops.aten._log_softmax_backward_data(nll, log_prob, 1, log_prob.dtype),)
+
+    return {"aten": backward}
+
+
+def _moe(case: Case, problem: Problem) -> Ways:
+    tokens, experts, hidden = case.shape
+    grad = tensor(problem.inputs["permuted_output_grad"])
+    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
+    token = torch.argsort(indices) // experts
+    return {
+        "index_select+sum": lambda: (grad.index_select(0, indices).view(tokens, experts, hidden).sum(1),),
+        "index_add_": lambda: (torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, token, grad),),
+    }
+
+
+def _conv_tbc(case: Case, problem: Problem) -> Ways:
+    grad, x, weight, bias = (tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias"))
+    pad = problem.inputs["pad"]
+    by_channel = [one.permute(1, 2, 0).contiguous() for one in (grad, x)]
+    channel_weight = weight.permute(2, 1, 0).contiguous()
+    rest = ([len(bias)], [1], [pad], [1], False, [0], 1, [True, True, True])
+    return {
+        "conv_tbc_backward": lambda: torch.ops.aten.conv_tbc_backward(grad, x, weight, bias, pad),
+        "conv1d backward": lambda: torch.ops.aten.convolution_backward(*by_channel, channel_weight, *rest),
+    }
+
+
+_WAYS = {"embedding": _embedding, "rms_norm": _rms_norm, "cross_entropy": _cross_entropy, "moe": _moe, "conv_tbc": _conv_tbc}

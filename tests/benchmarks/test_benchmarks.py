@@ -1,0 +1,115 @@
+"""The benchmarks measure what they say: PyTorch's ways compute the same as ours, and numbers turn into tables and plots."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+if not FOLDER.exists():
+    pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
+sys.path.insert(0, str(FOLDER))
+cases, measure, operators, plots, scaling = map(import_module, ("cases", "measure", "operators", "plots", "scaling"))
+sys.path.remove(str(FOLDER))
+
+SHAPES = {
+    "embedding": (300, 32, 40),
+    "rms_norm": (20, 96),
+    "cross_entropy": (24, 50),
+    "moe": (16, 3, 40),
+    "conv_tbc": (9, 4, 16, 24, 3),
+}
+TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
+
+
+def tiny(operator, dtype="fp32"):
+    return cases.Case(operator, SHAPES[operator], dtype, "uniform" if operator == "embedding" else "", cases.Target({"fastest": 2.0}, 0.5))
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("operator", SHAPES)
+def test_every_way_of_pytorch_computes_the_same(operator, dtype):
+    pytest.importorskip("torch")
+    case = tiny(operator, dtype)
+    problem = cases.build(case)
+    problem.run(out=problem.outs)
+    ways = import_module("torch_ways").ways(case, problem)
+    assert ways
+    for name, way in ways.items():
+        for ours, theirs in zip(problem.outs, way(), strict=True):
+            other = theirs.detach().float().numpy()
+            if name == "conv1d backward" and other.ndim == 3:
+                # (batch, channels, time), and (out channels, in channels, taps)
+                other = other.transpose(2, 0, 1) if other.shape[0] == case.shape[1] else other.transpose(2, 1, 0)
+            expected = ours.astype(np.float32)
+            assert np.abs(other - expected).max() <= TOLERANCE[dtype] * max(1.0, np.abs(expected).max()), name
+
+
+@pytest.mark.parametrize("operator", ["moe", "conv_tbc"])
+def test_a_case_becomes_a_row_and_bars(operator):
+    found = operators.measure(tiny(operator), repeats=1)
+    assert found["case"] in operators.row(found)
+    assert operators.row(found).count(" | ") == len(operators.COLUMNS) - 1
+    texts = [one.text for one in ElementTree.fromstring(plots.bars([found])).iter() if one.tag.endswith("text")]
+    assert found["case"] in texts
+
+
+def test_targets_are_judged():
+    found = {
+        "against_torch": {"a way": 3.0, "another": 2.0, "fastest": 2.0},
+        "of_limit": {"copy": 0.5},
+        "target": {"against_torch": {"fastest": 2.5}, "of_limit": 0.5},
+    }
+    assert operators.against_text(found) == "2.00x (MISSED, target 2.5)"
+    assert operators.limit_text(found) == "50 % copy (met, target 50 %)"
+
+
+def test_a_named_way_is_judged_by_itself():
+    found = {"against_torch": {"a way": 3.0, "fastest": 2.0}, "target": {"against_torch": {"a way": 2.5}}}
+    assert operators.against_text(found) == "3.00x a way (met, target 2.5)"
+
+
+def test_every_target_of_the_issue_is_there():
+    names = {case.name for case in cases.CASES}
+    assert len(names) == len(cases.CASES)
+    assert {case.operator for case in cases.CASES} == set(SHAPES)
+    assert {case.dtype for case in cases.CASES} == set(cases.DTYPES)
+    assert all(case.target.against for case in cases.CASES if (case.operator, case.dtype) != ("conv_tbc", "fp16"))
+
+
+@pytest.mark.parametrize("operator", SHAPES)
+def test_scaling_changes_one_thing_at_a_time(operator):
+    family = scaling.FAMILIES[operator]
+    found = list(scaling.points(operator, "fp32", 3))
+    for point in found:
+        places = {"rows": {family.rows_at}, "dim": set(family.dim_at), "threads": set()}[point.variable]
+        changed = {place for place, size in enumerate(point.case.shape) if size != family.shape[place]}
+        assert changed <= places
+        assert point.threads == (point.value if point.variable == "threads" else 3)
+    assert [point.value for point in found if point.variable == "threads"] == [1, 2, 3]
+
+
+def test_slow_work_is_timed_once(monkeypatch):
+    monkeypatch.setattr(measure, "SLOW_SECONDS", -1.0)
+    assert len(measure.alternate({"slow": lambda: None}, repeats=3, pause=0.0)["slow"]) == 1
+
+
+def test_an_interrupt_keeps_what_is_there():
+    seen = []
+    with measure.Stoppable() as work:
+        for item in measure.each("abc", str):
+            seen.append(item)
+            if item == "b":
+                raise KeyboardInterrupt
+    assert work.stopped
+    assert seen == ["a", "b"]
+
+
+def test_curves_are_drawn_for_the_points_there_are():
+    found = {"operator": "moe", "variable": "rows", "value": 64, "milliseconds": 2.0, "extra_bytes": 3_000_000}
+    drawn = scaling.draw([found, {**found, "value": 128, "milliseconds": 5.0, "extra_bytes": 0}])
+    circles = [one for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("circle")]
+    assert len(circles) == 4
