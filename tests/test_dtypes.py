@@ -18,6 +18,7 @@ from numba import config, njit, prange
 
 from npu_sim import dtypes, scalars
 from npu_sim.formats import FORMATS, numpy_dtype
+from npu_sim.kernels._compile import Kernel
 from tests.rounding_reference import EVERY_16_BITS, fp32_sample, round_to, to_fp64
 
 COMPILED = not config.DISABLE_JIT
@@ -351,20 +352,22 @@ def assembly(compiled, argument):
 
 
 @pytest.mark.skipif(not COMPILED or platform.machine() != "x86_64" or not scalars._has_half_conversions(), reason="x86-64 with F16C")
-def test_loops_become_vector_instructions():
+def test_loops_become_vector_instructions(monkeypatch):
     for name in SIXTEEN:
         stored = dtypes.storage_view(np.ones((8, 64), numpy_dtype(name)))
         scaled(stored, np.float32(0.3), stored.copy())
     # Compiled here, not loaded from the cache: cached code cannot be inspected.
-    widen_all = njit(parallel=True, nogil=True, error_model="numpy")(dtypes._widen_all.py_func)
-    widen_all(np.ones(512, np.int16), np.empty(512, np.float32))
+    monkeypatch.setenv("NPU_SIM_CACHE_DIR", "")
+    widen_all = Kernel(dtypes._widen_all.function)
+    widen_all.over(1, np.ones(512, np.int16), np.empty(512, np.float32))
+    (entry,) = widen_all.entries.values()
     half, bfloat = assembly(scaled, np.int16), assembly(scaled, np.uint16)
     assert re.search(r"vcvtph2ps\s.*[yz]mm", half)
     assert re.search(r"vcvtps2ph\s.*[yz]mm", half)
     assert re.search(r"vmulps\s.*[yz]mm", half)
     for instruction in ("vpmovzxwd", "vmulps", "vpaddd", "vpsrld"):
         assert re.search(rf"{instruction}\s.*[yz]mm", bfloat), instruction
-    assert re.search(r"vcvtph2ps\s.*[yz]mm", assembly(widen_all, np.int16))
+    assert re.search(r"vcvtph2ps\s.*[yz]mm", entry._library.get_asm_str())
 
 
 # --- without the compiler, without conversion instructions ---

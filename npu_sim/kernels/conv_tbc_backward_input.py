@@ -27,6 +27,7 @@ from npu_sim.kernels.conv_tbc_backward_tile import (
     multiply_row,
     multiply_rows,
 )
+from npu_sim.kernels.scratch import thread_scratch
 
 ROW_TILES = 16
 """Tiles on top of each other in one block."""
@@ -148,6 +149,8 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
     pack_tiles(by_channel, every_tap, 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
     threads, source_size = get_num_threads(), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
+    sources = thread_scratch(threads, source_size)
+    sources[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
     _grad_input.over(
         threads,
         grad.reshape(rows, out_channels),
@@ -159,6 +162,6 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         rounding,
         result_rounding,
         np.zeros(1, np.int64),
-        np.zeros((threads, source_size), np.float32),
-        np.empty((threads, ROW_TILES * PANELS * TILE_SIZE), np.float32),
+        sources,
+        thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE),
     )

@@ -13,6 +13,7 @@ from npu_sim.dtypes import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_folds import SAMPLE, START, STOP, Integers
 from npu_sim.kernels.conv_tbc_backward_tile import Floats
+from npu_sim.kernels.scratch import thread_scratch
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16."""
@@ -74,8 +75,9 @@ def _pack_share(
     rows: Floats,
     packed: Floats,
 ) -> None:
-    """Pack every n-th piece of time, n being the number of shares; ``rows`` (shares, tiles * width) is scratch."""
-    tiles, row = packed.shape[1], rows[share]
+    """Pack every n-th piece of time, n being the number of shares; ``rows`` (shares, tiles * width or more) is scratch."""
+    tiles = packed.shape[1]
+    row = rows[share, : tiles * width]
     for piece in range(share, (values.shape[0] + PIECE - 1) // PIECE, rows.shape[0]):
         for number in range(contributions.shape[0]):
             first = contributions[number, START] - shift
@@ -95,5 +97,5 @@ def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, w
     Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
     """
     shares = get_num_threads()
-    rows = np.empty((shares, packed.shape[1] * width), np.float32)
+    rows = thread_scratch(shares, packed.shape[1] * width)
     _pack_share.over(shares, values, contributions, halo, shift, width, rounding, rows, packed)

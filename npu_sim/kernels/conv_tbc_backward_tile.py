@@ -19,6 +19,8 @@ from numba.core import config
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
+from npu_sim.kernels.fused import fused_multiply_add
+
 Floats = NDArray[np.float32]
 Multiply = Callable[[Floats, int, Floats, int, Floats, int, int], None]
 
@@ -61,24 +63,6 @@ CHUNK_STRIDE = CHUNK + 16
 """Distance of the rows of a packed chunk; not a power of two, so that rows do not compete for the same cache sets."""
 TILE_STRIDE = -(-TILE_ROWS // 16) * 16
 """Distance of the time steps of a packed tile of input: whole cache lines."""
-
-
-def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
-    """Return a * b + c of float32 arrays with one rounding; the definition of what the compiled tile does.
-
-    The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo and Melquiond,
-    "Emulation of FMA and correctly rounded sums", 2008), after which rounding to fp32 is as if there had been only one.
-    """
-    with np.errstate(all="ignore"):
-        product = np.multiply(a, b, dtype=np.float64)
-        addend = np.broadcast_to(np.asarray(c, np.float64), product.shape)
-        total = product + addend
-        virtual = total - product
-        error = (product - (total - virtual)) + (addend - virtual)
-        even = (total.view(np.int64) & 1) == 0
-        towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-        odd = np.where(np.isfinite(total) & (error != 0) & even, towards, total)
-        return odd.astype(np.float32)
 
 
 def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:

@@ -23,6 +23,7 @@ from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribut
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
 from npu_sim.kernels.random_order import draw_arrival, seed_words
+from npu_sim.kernels.scratch import thread_scratch
 
 Flags = NDArray[np.bool_]
 
@@ -109,7 +110,7 @@ def _multiply_random(
 ) -> None:
     """Keep the contributions to a block, then add them row by row in an order drawn for each row."""
     parts, none = all_parts[thread], sums[:0]
-    left, drawn = all_left[thread], all_drawn[thread]
+    left, drawn = all_left[thread], all_drawn[thread, : contributions.shape[0]]
     number = take(queue)
     while number < blocks.shape[0]:
         block, start = _block(blocks, number), starts[number]
@@ -218,14 +219,14 @@ def grad_weight(
     group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * int(np.prod(x_shape) + np.prod(grad_shape))), 1), len(arrived))
     packed_x, packed_grad = np.empty((group, *x_shape), np.float32), np.empty((group, *grad_shape), np.float32)
     operands = packed_x.reshape(group, -1), x_shape[1], packed_grad.reshape(group, -1), grad_shape[1]
-    parts = np.empty((threads, int(block_sizes(blocks).max()) * (len(arrived) if drawn else 1)), np.float32)
+    parts = thread_scratch(threads, int(block_sizes(blocks).max()) * (len(arrived) if drawn else 1))
     taps = Taps(pad, tap_stride, x.shape[0])
     for first in range(0, len(arrived), group):
         part, queue = arrived[first : first + group], np.zeros(1, np.int64)
         pack_tiles(x, part, halo, pad, TILE_ROWS, rounding, packed_x)
         pack_tiles(grad, part, 0, 0, TILE_COLUMNS, rounding, packed_grad)
         if drawn:
-            left, order = np.empty((threads, counts.size), np.int64), np.empty((threads, len(arrived)), np.int64)
+            left, order = (thread_scratch(threads, size, dtype=np.int64) for size in (counts.size, len(arrived)))
             _multiply_random.over(
                 threads, *operands, part, blocks, starts, counts, taps, out.shape[1], seed_words(seed), sums, queue, left, order, parts
             )

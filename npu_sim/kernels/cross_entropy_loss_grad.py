@@ -6,12 +6,16 @@ Source: specification page ``cross_entropy_loss_grad``, section "Kernel and orde
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
-from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers
+from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams, load, stream, to_next_line
+from npu_sim.kernels.lanes_edges import load_some, store_some
 from npu_sim.kernels.reduce_sum import LANE_COUNT, reduce_sum
 from npu_sim.rounding import BF16_SHIFT
 
@@ -98,13 +102,34 @@ def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyp
     There is at least one block of columns. The last block overlaps the one before; what is written twice is the same.
     """
     step = block_length(out)
-    patterns = patterns_at(log_prob, 0)
-    for index in range(0, out.size - step + 1, step):
+    last = out.size - step
+    patterns = patterns_at(log_prob, last)
+    for index in range(0, last + 1, step):
         patterns = larger(patterns, patterns_at(log_prob, index))
         store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
-    index = out.size - step
-    patterns = larger(patterns, patterns_at(log_prob, index))
-    store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+    store_numbers(out, last, exp_moderate(load_block(log_prob, last)) * factor)
+    return largest(patterns)
+
+
+@device_function
+def _stream_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyped-def]
+    """The same past the cache: blocks, then lines, then the parts of lines at both ends."""
+    step, line = block_length(out), LINE_BYTES // out.itemsize
+    last, first = out.size - step, to_next_line(out, 0)
+    patterns = larger(patterns_at(log_prob, 0), patterns_at(log_prob, last))
+    if first > 0:
+        beginning = exp_moderate(load_some(log_prob, first - line, line - first, line, out)) * factor
+        store_some(out, first - line, beginning, line - first, line)
+    blocks_end = first + (out.size - first) // step * step
+    for index in range(first, blocks_end, step):
+        patterns = larger(patterns, patterns_at(log_prob, index))
+        stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+    lines_end = blocks_end + (out.size - blocks_end) // line * line
+    for index in range(blocks_end, lines_end, line):
+        stream(out, index, exp_moderate(load(log_prob, index)) * factor)
+    if lines_end < out.size:
+        ending = exp_moderate(load_some(log_prob, lines_end, 0, out.size - lines_end, out)) * factor
+        store_some(out, lines_end, ending, 0, out.size - lines_end)
     return largest(patterns)
 
 
@@ -116,11 +141,13 @@ def _scale(log_prob, factor: np.float32, out) -> None:  # type: ignore[no-untype
 
 
 @device_function
-def _write_piece(log_prob, limit, factor: np.float32, label: int, out) -> None:  # type: ignore[no-untyped-def]
+def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:  # type: ignore[no-untyped-def]
     """Write a piece of a row; ``label`` counts from its first column and may lie outside."""
     is_finite = factor - factor == _ZERO
-    takes_blocks = is_finite and out.size >= block_length(out)
-    if not takes_blocks or _scale_moderate(log_prob, factor, out) > limit:
+    found = limit + 1
+    if is_finite and out.size >= block_length(out):
+        found = np.int64(_stream_moderate(log_prob, factor, out) if streams else _scale_moderate(log_prob, factor, out))
+    if found > limit:
         _scale(log_prob, factor, out)
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
@@ -128,20 +155,24 @@ def _write_piece(log_prob, limit, factor: np.float32, label: int, out) -> None: 
 
 
 @kernel
-def _write_rows(item, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
-    """Write every row, piece by piece."""
+def _write_rows(share, shares, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
+    """Write a share of the pieces of all rows."""
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     one_for_a_row = grad_loss.size > 1
-    row = item // pieces
-    begin = (item - row * pieces) * PIECE_COLUMNS
-    end = min(begin + PIECE_COLUMNS, columns)
-    label = target[row]
-    # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
-    factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
-    if weighted:
-        factor = factor * _weight_of(label, weight)
-    _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end])
+    streams = out.size * out.itemsize > STREAM_BYTES and columns * out.itemsize >= STREAM_ROW_BYTES
+    all_pieces = out.shape[0] * pieces
+    for item in range(all_pieces * share // shares, all_pieces * (share + 1) // shares):
+        row = item // pieces
+        begin = (item - row * pieces) * PIECE_COLUMNS
+        end = min(begin + PIECE_COLUMNS, columns)
+        label = target[row]
+        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
+        factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
+        if weighted:
+            factor = factor * _weight_of(label, weight)
+        _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end], streams)
+    end_streams()
 
 
 def survey_labels(
@@ -204,8 +235,8 @@ def write_gradient(
     weight : float32 (C,), or None
     """
     limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
-    pieces = out.shape[0] * (-(-out.shape[1] // PIECE_COLUMNS))
-    _write_rows.over(pieces, grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
+    shares = get_num_threads()
+    _write_rows.over(shares, shares, grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
 
 
 def _or_empty(weight: Floats | None) -> Floats:

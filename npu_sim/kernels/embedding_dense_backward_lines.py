@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
-from npu_sim.kernels.lanes import LINE_BYTES, Stored, add, load, prefetch, splat, store
-from npu_sim.kernels.lanes_kept import Kept, keep, multiply, recall
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import Stored, load, prefetch, splat, store
+from npu_sim.kernels.lanes_kept import Kept, keep, recall
+from npu_sim.kernels.scratch import thread_scratch
 
 Lanes = Any
 Offsets = NDArray[np.int64]
@@ -37,18 +39,19 @@ class PassBuffers(NamedTuple):
     """What threads note and keep between passes: a row of each array for every thread."""
 
     offsets: Any
-    """int64 (threads, PASS_ROWS): where the rows of a pass start in grad."""
+    """int64 (threads, PASS_ROWS or more): where the rows of a pass start in grad."""
     closes: Any
-    """bool (threads, PASS_ROWS): which of them close a chunk."""
+    """bool (threads, PASS_ROWS or more): which of them close a chunk."""
     sums: Any
-    """float32 (threads, sums, lanes of BLOCK_LINES cache lines): accumulators."""
+    """float32 (threads, sums, lanes of BLOCK_LINES cache lines or more): accumulators."""
 
 
 def pass_buffers(threads: int, sums: int, like: Stored) -> PassBuffers:
     """Make the buffers of so many threads with so many accumulators each."""
-    lanes = BLOCK_LINES * (LINE_BYTES // like.itemsize)
     return PassBuffers(
-        np.empty((threads, PASS_ROWS), np.int64), np.empty((threads, PASS_ROWS), np.bool_), np.empty((threads, sums, lanes), np.float32)
+        thread_scratch(threads, PASS_ROWS, dtype=np.int64),
+        thread_scratch(threads, PASS_ROWS, dtype=np.bool_),
+        thread_scratch(threads, sums, BLOCK_LINES * (LINE_BYTES // like.itemsize)),
     )
 
 
@@ -81,9 +84,9 @@ def _sum_line(grad: Stored, offsets: Offsets, closes: Closes, count: int, column
     """Return the sum of one line of the noted rows, the last of which closes a chunk."""
     total, chunk = zero, zero
     for place in range(count):
-        chunk = add(chunk, multiply(load(grad, offsets[place] + column), weight))
+        chunk = chunk + load(grad, offsets[place] + column) * weight
         if closes[place]:
-            total, chunk = add(total, chunk), zero
+            total, chunk = total + chunk, zero
     return total
 
 
@@ -110,18 +113,18 @@ def write_run(
         total, chunk, next_total, next_chunk = zero, zero, zero, zero
         for place in range(count):
             start = offsets[place] + column
-            chunk = add(chunk, multiply(load(grad, start), weights))
-            next_chunk = add(next_chunk, multiply(load(grad, start + step), weights))
+            chunk = chunk + load(grad, start) * weights
+            next_chunk = next_chunk + load(grad, start + step) * weights
             if closes[place]:
-                total, next_total = add(total, chunk), add(next_total, next_chunk)
+                total, next_total = total + chunk, next_total + next_chunk
                 chunk, next_chunk = zero, zero
-        store(out, out_start + column, multiply(total, factors))
-        store(out, out_start + column + step, multiply(next_total, factors))
+        store(out, out_start + column, total * factors)
+        store(out, out_start + column + step, next_total * factors)
         column += 2 * step
     while column < dim:
         column = min(column, dim - step)
         total = _sum_line(grad, offsets, closes, count, column, weights, zero)
-        store(out, out_start + column, multiply(total, factors))
+        store(out, out_start + column, total * factors)
         column += step
 
 
@@ -157,9 +160,9 @@ def sum_kept_lines(
             column = min((first_line + line) * step, dim - step)
             total, chunk = recall(totals, line * step, grad), recall(chunks, line * step, grad)
             for place in range(count):
-                chunk = add(chunk, multiply(load(grad, offsets[place] + column), weights))
+                chunk = chunk + load(grad, offsets[place] + column) * weights
                 if closes[place]:
-                    total, chunk = add(total, chunk), zero
+                    total, chunk = total + chunk, zero
             keep(totals, line * step, total)
             keep(chunks, line * step, chunk)
 
@@ -192,7 +195,7 @@ def write_long_run(
         sum_kept_lines(grad, marked, begin, stop, weights, dim, block, lines, offsets, closes, totals, chunks)
         for line in range(lines):
             column = min((block + line) * step, dim - step)
-            store(out, out_start + column, multiply(recall(totals, line * step, out), factors))
+            store(out, out_start + column, recall(totals, line * step, out) * factors)
 
 
 @device_function

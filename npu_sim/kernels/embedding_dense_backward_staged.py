@@ -15,7 +15,8 @@ from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
 from npu_sim.kernels.embedding_dense_backward_lines import BLOCK_LINES, ZERO, PassBuffers, clear_lines, pass_buffers, sum_kept_lines
 from npu_sim.kernels.embedding_dense_backward_sums import ONE
-from npu_sim.kernels.lanes import LINE_BYTES, Stored, add, splat, store
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import Stored, splat, store
 from npu_sim.kernels.lanes_kept import Kept, keep, recall
 
 STAGE_CHUNK_SLOTS = 11
@@ -33,7 +34,7 @@ def staged_rows(cut: Cut, starts: Integers, padding_idx: int) -> NDArray[np.int6
 @device_function
 def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> None:
     for line in range(lines):
-        keep(sums, line * step, add(recall(sums, line * step, like), recall(more, line * step, like)))
+        keep(sums, line * step, recall(sums, line * step, like) + recall(more, line * step, like))
 
 
 @kernel

@@ -21,7 +21,8 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
     write_run,
 )
 from npu_sim.kernels.embedding_dense_backward_shares import divide
-from npu_sim.kernels.lanes import LINE_BYTES, Stored
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import Stored
 
 SCALE_NOTHING = 0
 SCALE_SUM = 1

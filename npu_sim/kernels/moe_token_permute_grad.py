@@ -15,7 +15,9 @@ from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import device_function, kernel
-from npu_sim.kernels.lanes import LINE_BYTES, add, end_streams, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import STREAM_BYTES, end_streams, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.scratch import thread_scratch
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16; all arrays of a call have the same type."""
@@ -29,10 +31,6 @@ DROPPED = np.float32(0.0)
 LOOKAHEAD_ELEMENTS = 256
 """How far ahead 16-bit rows are asked for, within the row: their conversions keep the processor from running ahead by itself. Asking
 512 bytes ahead gained about 10 % for rows of 4096 bytes; fp32 rows lost a little and go without."""
-
-STREAM_BYTES = 1 << 23
-"""Results larger than this are stored past the cache, which would otherwise read every line before it is overwritten: 10 % faster
-for eight rows a token, 30 % or more for two. Smaller results stay in the cache for whoever reads them next."""
 
 
 @device_function
@@ -51,7 +49,7 @@ def _find_live_rows(indices: NDArray[np.int32], first: int, top_k: int, grad_row
 def _add_rows(lanes: Lanes, grad: Stored, starts: Starts, live: int, column: int) -> Lanes:
     """Add a cache line of columns of every live row, one row after the other."""
     for row in range(live):
-        lanes = add(lanes, load(grad, starts[row] + column))
+        lanes = lanes + load(grad, starts[row] + column)
     return lanes
 
 
@@ -84,7 +82,7 @@ def _sum_short_token(grad: Stored, starts: Starts, live: int, lanes: Lanes, out:
     for row in range(live):
         for column in range(hidden):
             line[column] = grad[starts[row] + column]
-        lanes = add(lanes, load(line, 0))
+        lanes = lanes + load(line, 0)
     store(line, 0, lanes)
     for column in range(hidden):
         out[out_start + column] = line[column]
@@ -94,7 +92,7 @@ def _sum_short_token(grad: Stored, starts: Starts, live: int, lanes: Lanes, out:
 def _sum_share(
     share: int, grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int, all_starts: NDArray[np.int64], lines: Stored
 ) -> None:
-    """Sum a share of the tokens; ``all_starts`` (shares, top_k) and ``lines`` (shares, a cache line) are scratch."""
+    """Sum a share of the tokens; ``all_starts`` (shares, top_k or more) and ``lines`` (shares, a cache line or more) are scratch."""
     shares = all_starts.shape[0]
     tokens = indices.size // top_k
     grad_rows = grad.size // hidden
@@ -103,7 +101,7 @@ def _sum_share(
     for token in range(tokens * share // shares, tokens * (share + 1) // shares):
         live = _find_live_rows(indices, token * top_k, top_k, grad_rows, hidden, starts)
         begin = splat(NOTHING_YET if indices[token * top_k] < grad_rows else DROPPED, out)
-        if hidden < line.size:
+        if hidden < LINE_BYTES // out.itemsize:
             _sum_short_token(grad, starts, live, begin, out, token * hidden, hidden, line)
         else:
             _sum_token(grad, starts, live, begin, out, token * hidden, hidden, streams)
@@ -125,5 +123,6 @@ def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
         Experts of a token and columns of a row, both above 0.
     """
     shares = get_num_threads()
-    starts, lines = np.empty((shares, top_k), np.int64), np.zeros((shares, LINE_BYTES // out.itemsize), out.dtype)
+    starts, lines = thread_scratch(shares, top_k, dtype=np.int64), thread_scratch(shares, LINE_BYTES // out.itemsize, dtype=out.dtype)
+    lines[:] = 0
     _sum_share.over(shares, grad, indices, out, top_k, hidden, starts, lines)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
+from npu_sim.kernels.scratch import thread_scratch
 
 SMALLEST_FIRST = 4
 LARGEST_FIRST = 5
@@ -181,7 +182,7 @@ def study_orders(
         Receive a hash of every result's bits.
     """
     threads, most = get_num_threads(), int(np.diff(starts).max(initial=0))
-    places, totals = np.empty((threads, 3, most), np.int64), np.empty((threads, values.shape[1]), np.float32)
+    places, totals = thread_scratch(threads, 3, most, dtype=np.int64), thread_scratch(threads, values.shape[1])
     _study_share.over(
         threads,
         threads,

@@ -14,7 +14,8 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import kernel
+from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams
 from npu_sim.kernels.random_order import arrivals
 from npu_sim.kernels.rms_norm_grad_rows import (
     add_later_products,
@@ -26,6 +27,7 @@ from npu_sim.kernels.rms_norm_grad_rows import (
     store_later_products,
     store_products,
 )
+from npu_sim.kernels.scratch import thread_scratch
 
 LANES = 0
 """Whole rows, summed in 64 lane accumulators: key 1, narrow rows on A2 and A3."""
@@ -66,26 +68,31 @@ class Split(NamedTuple):
         return (own + GROUP_ROWS - 1) // GROUP_ROWS
 
 
+@device_function
+def _streams(dx) -> bool:  # type: ignore[no-untyped-def]
+    """Whether dx is stored past the cache."""
+    return dx.size * dx.itemsize > STREAM_BYTES and dx.shape[1] * dx.itemsize >= STREAM_ROW_BYTES
+
+
 @kernel
 def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, columns = x.shape
-    products, accumulators = scratch[share, LANE_COUNT : LANE_COUNT + columns], scratch[share, :LANE_COUNT]
+    rows, streams = x.shape[0], _streams(dx)
     for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
         first = cores[place] * block_factor
         for row in range(first, min(rows, first + block_factor)):
             scale = rstd[row]
-            store_products(dy[row], x[row], gamma, scale, dgamma, products)
-            mean = lane_sum(products, accumulators) * average
-            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row])
+            mean = lane_sum(dy[row], x[row], gamma, scale, dgamma, scratch[share, :LANE_COUNT]) * average
+            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
+    end_streams()
 
 
 @kernel
 def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, products = x.shape[0], scratch[share]
+    rows, products, streams = x.shape[0], scratch[share], _streams(dx)
     for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
@@ -93,13 +100,14 @@ def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, par
         for row in range(first, min(rows, first + block_factor)):
             scale = rstd[row]
             mean = halved_sum(store_products, add_products, dy[row], x[row], gamma, scale, dgamma, products) * average
-            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row])
+            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
+    end_streams()
 
 
 @kernel
 def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, starts, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
-    rows, columns = x.shape
+    (rows, columns), streams = x.shape, _streams(dx)
     products = scratch[share]
     for place in range(share, cores.size, scratch.shape[0]):
         first = cores[place] * block_factor
@@ -123,7 +131,8 @@ def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, sta
                         dgamma[begin:end],
                         products,
                     )
-                gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row])
+                gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row], streams)
+    end_streams()
 
 
 def compute_rows(
@@ -151,8 +160,8 @@ def compute_rows(
         Receives the contributions.
     """
     average, threads = np.float32(1) / np.float32(x.shape[1]), get_num_threads()
-    # A row of products or a piece of it, and the lanes that sum them.
-    scratch = np.empty((threads, LANE_COUNT + (PIECE_COLUMNS if split.path == PIECES else x.shape[1])), np.float32)
+    columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[split.path]
+    scratch = thread_scratch(threads, columns)
     arguments = dy, x, rstd, gamma, average, split.block_factor, cores
     if split.path == LANES:
         _narrow_rows.over(threads, *arguments, dx, parts, scratch)

@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import load, splat, store, stream, to_next_line
+from npu_sim.kernels.lanes_edges import load_like, load_some, store_some
+from npu_sim.kernels.lanes_kept import ORDERED_LANES, keep, load_ordered
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
@@ -84,13 +88,36 @@ def tree64(lanes: Floats) -> np.float32:
 
 
 @device_function
-def lane_sum(values: Floats, accumulators: Floats) -> np.float32:
-    """Sum over 64 lane accumulators: 64 values at a time are added lane by lane, then the lanes as a tree."""
-    clear(accumulators)
-    for begin in range(0, values.size, LANE_COUNT):
-        step = values[begin : begin + LANE_COUNT]
-        for lane in range(step.size):
-            accumulators[lane] = accumulators[lane] + step[lane]
+def _add_products(dy, x, gamma, scale: np.float32, dgamma: Floats, column: int) -> Any:  # type: ignore[no-untyped-def]
+    """Add dy*xh of some columns to dgamma and return (dy*gamma)*xh."""
+    xh, gradient = load_ordered(x, column) * scale, load_ordered(dy, column)
+    keep(dgamma, column, load_ordered(dgamma, column) + gradient * xh)
+    return (gradient * load_ordered(gamma, column)) * xh
+
+
+@device_function
+def lane_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, accumulators: Floats) -> np.float32:  # type: ignore[no-untyped-def]
+    """Key 1: add dy*xh to dgamma, and sum (dy*gamma)*xh over 64 lane accumulators.
+
+    64 products at a time are added lane by lane, then the lanes as a tree. ``accumulators`` (64,) is scratch.
+    """
+    first = splat(_ZERO, dgamma)
+    second, third, fourth = first, first, first
+    whole = dgamma.size // LANE_COUNT * LANE_COUNT
+    for column in range(0, whole, LANE_COUNT):
+        first = first + _add_products(dy, x, gamma, scale, dgamma, column)
+        second = second + _add_products(dy, x, gamma, scale, dgamma, column + ORDERED_LANES)
+        third = third + _add_products(dy, x, gamma, scale, dgamma, column + 2 * ORDERED_LANES)
+        fourth = fourth + _add_products(dy, x, gamma, scale, dgamma, column + 3 * ORDERED_LANES)
+    keep(accumulators, 0, first)
+    keep(accumulators, ORDERED_LANES, second)
+    keep(accumulators, 2 * ORDERED_LANES, third)
+    keep(accumulators, 3 * ORDERED_LANES, fourth)
+    for column in range(whole, dgamma.size):
+        xh = widen(x[column]) * scale
+        gradient = widen(dy[column])
+        dgamma[column] = dgamma[column] + gradient * xh
+        accumulators[column - whole] = accumulators[column - whole] + (gradient * widen(gamma[column])) * xh
     return tree64(accumulators)
 
 
@@ -118,8 +145,32 @@ def halved_sum(store: Any, add: Any, dy, x, gamma, scale: np.float32, dgamma: Fl
 
 
 @device_function
-def gradient_row(dy, x, gamma, scale: np.float32, mean: np.float32, dx) -> None:  # type: ignore[no-untyped-def]
-    """Second pass over a row: dx = (dy*gamma - xh*mean)*rstd, rounded once."""
-    for column in range(dx.size):
-        xh = widen(x[column]) * scale
-        dx[column] = narrow((widen(dy[column]) * widen(gamma[column]) - xh * mean) * scale, dx)
+def _gradient(dy: Any, x: Any, gamma: Any, scale: np.float32, mean: np.float32) -> Any:
+    """Return (dy*gamma - xh*mean)*rstd of numbers or of lanes."""
+    return (dy * gamma - (x * scale) * mean) * scale
+
+
+@device_function
+def gradient_row(dy, x, gamma, scale: np.float32, mean: np.float32, dx, streams: bool) -> None:  # type: ignore[no-untyped-def]
+    """Second pass over a row: dx = (dy*gamma - xh*mean)*rstd, rounded once; ``streams`` stores it past the cache."""
+    line = LINE_BYTES // dx.itemsize
+    if dx.size < line:
+        for column in range(dx.size):
+            dx[column] = narrow(_gradient(widen(dy[column]), widen(x[column]), widen(gamma[column]), scale, mean), dx)
+        return
+    if not streams:
+        for begin in range(0, dx.size, line):
+            column = min(begin, dx.size - line)  # the last line may overlap the one before: what is written twice is the same
+            store(dx, column, _gradient(load(dy, column), load(x, column), load_like(gamma, column, x), scale, mean))
+        return
+    first = to_next_line(dx, 0)
+    end = first + (dx.size - first) // line * line
+    for column in range(first, end, line):
+        stream(dx, column, _gradient(load(dy, column), load(x, column), load_like(gamma, column, x), scale, mean))
+    # What remains of the lines at both ends, which belong to the neighbouring rows as well.
+    for side in range(2):
+        column, begin, stop = (first - line, line - first, line) if side == 0 else (end, 0, dx.size - end)
+        if begin < stop:
+            dys, xs = load_some(dy, column, begin, stop, x), load_some(x, column, begin, stop, x)
+            gammas = load_some(gamma, column, begin, stop, x)
+            store_some(dx, column, _gradient(dys, xs, gammas, scale, mean), begin, stop)

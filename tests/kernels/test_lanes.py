@@ -28,8 +28,8 @@ def add_to(value, a, b, target):
     step = lanes.LINE_BYTES // target.itemsize
     for index in range(0, target.size - step + 1, step):
         lanes.prefetch(a, index + 1000)
-        first = lanes.add(lanes.splat(value, target), lanes.load(a, index))
-        lanes.store(target, index, lanes.add(first, lanes.load(b, index)))
+        first = lanes.splat(value, target) + lanes.load(a, index)
+        lanes.store(target, index, first + lanes.load(b, index))
 
 
 @njit

@@ -1,0 +1,112 @@
+"""Numba's type of vectors of fp32 lanes, its arithmetic, and what emits its instructions.
+
+``+``, ``-`` and ``*`` work on vectors of one length, and on a vector and a fp32 number: one fp32 operation for every lane. Lanes never
+mix.
+"""
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core.datamodel import models
+from numba.extending import lower_builtin, register_model, type_callable
+
+LINE_BYTES = 64
+"""Bytes of a cache line, and of the stored elements of one vector."""
+Emitted = tuple[Any, Callable[..., Any]]
+"""What an intrinsic returns: its signature, and the function that emits its instructions."""
+
+FLOAT, I32 = ir.FloatType(), ir.IntType(32)
+
+
+class LanesType(types.Type):  # type: ignore[misc]
+    """Numba's type of a vector of fp32 values.
+
+    Attributes
+    ----------
+    count
+        Number of lanes: 16 for fp32 elements, 32 for 16-bit ones.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        super().__init__(name=f"Lanes({count})")
+
+
+@register_model(LanesType)
+class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, numba_type: LanesType) -> None:
+        super().__init__(manager, numba_type, ir.VectorType(FLOAT, numba_type.count))
+
+
+def lanes_of(array: Any) -> LanesType | None:
+    """Return the type of the lanes of an array type; None when it is no storage array."""
+    fits = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and array.aligned
+    stored = fits and array.dtype in (types.float32, types.int16, types.uint16)
+    return LanesType(LINE_BYTES * 8 // array.dtype.bitwidth) if stored else None
+
+
+def constant_vector(element: ir.Type, count: int, value: int) -> ir.Constant:
+    """Return the vector with one value in all lanes."""
+    return ir.Constant(ir.VectorType(element, count), [value] * count)
+
+
+def undefined_vector(element: ir.Type, count: int) -> ir.Constant:
+    """Return a vector whose lanes do not matter."""
+    return ir.Constant(ir.VectorType(element, count), ir.Undefined)
+
+
+def counting_vector(first: int, count: int) -> ir.Constant:
+    """Return first, first + 1, ..."""
+    return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
+
+
+def element_address(context: Any, builder: ir.IRBuilder, array_type: Any, array: ir.Value, index: ir.Value) -> ir.Value:
+    """Emit the address of an element of a 1-D, C-contiguous array."""
+    return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+def load_vector(builder: ir.IRBuilder, address: ir.Value, element: ir.Type, count: int, alignment: int) -> ir.Value:
+    """Emit the load of a vector; ``alignment`` in bytes."""
+    vector = builder.load(builder.bitcast(address, ir.VectorType(element, count).as_pointer()))
+    vector.align = alignment
+    return vector
+
+
+def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Value:
+    """Emit a vector with one number in all lanes."""
+    first = builder.insert_element(undefined_vector(FLOAT, count), value, I32(0))
+    return builder.shuffle_vector(first, undefined_vector(FLOAT, count), constant_vector(I32, count, 0))
+
+
+def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
+    """Return the type of the blocks among some operands, whose others are fp32 numbers; None when they do not go together."""
+    blocks = {kind for kind in kinds if isinstance(kind, LanesType)}
+    others = {kind for kind in kinds if kind not in blocks}
+    return blocks.pop() if len(blocks) == 1 and others <= {types.float32} else None
+
+
+def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -> list[ir.Value]:
+    """Emit the operands of one operation as vectors."""
+    pairs = zip(kinds, values, strict=True)
+    return [value if kind == lanes else splat_numbers(builder, value, lanes.count) for kind, value in pairs]
+
+
+def _define_operator(function: Callable[..., Any], instruction: str) -> None:
+    """Let an operator work on two blocks, or on one and a fp32 number."""
+
+    @type_callable(function)
+    def choose(context):  # type: ignore[no-untyped-def]
+        return lambda a, b: common_lanes((a, b))
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return getattr(builder, instruction)(*as_lanes(builder, signature.return_type, signature.args, arguments))
+
+    for pair in ((LanesType, LanesType), (LanesType, types.Float), (types.Float, LanesType)):
+        lower_builtin(function, *pair)(generate)
+
+
+for _function, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")):
+    _define_operator(_function, _instruction)
