@@ -5,7 +5,7 @@ with what differs, and the limits that the product documents state. Facts are fr
 configuration files; the usable Unified Buffer and the system workspace follow the vendor's programming documents.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
@@ -265,6 +265,7 @@ def config_directory() -> Path:
     return installed if installed.is_dir() else Path(__file__).parent.parent / "configs"
 
 
+@cache
 def shipped_products() -> tuple[str, ...]:
     """Return the names of the profiles that ship with the package."""
     return tuple(sorted(path.stem for path in config_directory().glob("*.yaml")))

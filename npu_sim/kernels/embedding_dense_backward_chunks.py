@@ -169,21 +169,24 @@ def reached_by_several_cores(cut: Cut, starts: Integers, marked: Integers) -> ND
     mask = np.zeros(starts.size - 1, np.bool_)
     if not cut.is_atomic:
         return mask
-    core_starts = cut.core_starts()
     if cut.splits_slots:
-        inner = core_starts[1:-1]
+        inner = cut.core_starts()[1:-1]
         rows = np.searchsorted(starts, inner, side="right") - 1
         mask[rows[starts[rows] < inner]] = True
         return mask
     for first in range(0, mask.size, _PIECE):
-        begin, stop = starts[first : first + _PIECE + 1][:-1], starts[first : first + _PIECE + 1][1:]
-        rows = np.flatnonzero(stop > begin + 1)
+        bounds = starts[first : first + _PIECE + 1]
+        rows = np.flatnonzero(np.diff(bounds) > 1)
         # Rows of grad ascend within a run: its ends lie on the lowest and the highest core.
-        low, high = marked[begin[rows]], marked[stop[rows] - 1]
-        lowest = np.searchsorted(core_starts, np.maximum(low, ~low), side="right")
-        highest = np.searchsorted(core_starts, np.maximum(high, ~high), side="right")
-        mask[first + rows] = lowest != highest
+        low, high = marked[bounds[rows]], marked[bounds[rows + 1] - 1]
+        mask[first + rows] = _core_of(cut, low) != _core_of(cut, high)
     return mask
+
+
+def _core_of(cut: Cut, slots: Integers) -> Integers:
+    """Return the cores of marked slots where the rows of grad are split; only the last core may have another number of rows."""
+    cores: Integers = np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)
+    return cores
 
 
 _PIECE = 1 << 20

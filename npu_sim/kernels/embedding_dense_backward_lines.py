@@ -44,6 +44,8 @@ class PassBuffers(NamedTuple):
     """bool (threads, PASS_ROWS or more): which of them close a chunk."""
     sums: Any
     """float32 (threads, sums, lanes of BLOCK_LINES cache lines or more): accumulators."""
+    carry: Any
+    """float32 (threads, a cache line of elements or more): what one output row leaves of a line for the next."""
 
 
 def pass_buffers(threads: int, sums: int, like: Stored) -> PassBuffers:
@@ -52,6 +54,7 @@ def pass_buffers(threads: int, sums: int, like: Stored) -> PassBuffers:
         thread_scratch(threads, PASS_ROWS, dtype=np.int64),
         thread_scratch(threads, PASS_ROWS, dtype=np.bool_),
         thread_scratch(threads, sums, BLOCK_LINES * (LINE_BYTES // like.itemsize)),
+        thread_scratch(threads, LINE_BYTES // like.itemsize),
     )
 
 
@@ -80,7 +83,7 @@ def look_ahead_in_out(out: Stored, start: int, dim: int) -> None:
 
 
 @device_function
-def _sum_line(grad: Stored, offsets: Offsets, closes: Closes, count: int, column: int, weight: Lanes, zero: Lanes) -> Lanes:
+def sum_line(grad: Stored, offsets: Offsets, closes: Closes, count: int, column: int, weight: Lanes, zero: Lanes) -> Lanes:
     """Return the sum of one line of the noted rows, the last of which closes a chunk."""
     total, chunk = zero, zero
     for place in range(count):
@@ -123,7 +126,7 @@ def write_run(
         column += 2 * step
     while column < dim:
         column = min(column, dim - step)
-        total = _sum_line(grad, offsets, closes, count, column, weights, zero)
+        total = sum_line(grad, offsets, closes, count, column, weights, zero)
         store(out, out_start + column, total * factors)
         column += step
 

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 
-ROW_COST = 2
-"""Cost of an output row in rows of grad: it is fetched and written back."""
+ROW_COST = 1
+"""Cost of an output row in rows of grad."""
 HOT_SHARE = 8
 """A run above 1/8 of a thread's share of the rows is split by columns over all threads."""
 _PIECE = 1 << 20

@@ -8,7 +8,7 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import kernel
+from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 from npu_sim.kernels.embedding_dense_backward_lines import (
     PASS_ROWS,
@@ -21,8 +21,9 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
     write_run,
 )
 from npu_sim.kernels.embedding_dense_backward_shares import divide
+from npu_sim.kernels.embedding_dense_backward_stream import NO_LINE, flush_line, stream_run
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import Stored
+from npu_sim.kernels.lanes import STREAM_BYTES, Stored, end_streams
 
 SCALE_NOTHING = 0
 SCALE_SUM = 1
@@ -33,8 +34,14 @@ ONE = np.float32(1)
 NO_ROWS = np.empty(0, np.int64)
 
 
+@device_function
+def _is_special(special: NDArray[np.int64], at: int, row: int) -> bool:
+    """Whether a row is the next special one."""
+    return at < special.size and max(special[at], ~special[at]) == row
+
+
 @kernel
-def _sum_all(
+def _sum_wide(
     thread: int,
     grad: Stored,
     dim: int,
@@ -45,22 +52,25 @@ def _sum_all(
     factors: NDArray[np.float32],
     bounds: NDArray[np.int64],
     special: NDArray[np.int64],
+    streams: bool,
     buffers: PassBuffers,
     out: Stored,
 ) -> None:
+    """Write a thread's own rows, then its lines of every row that is too long for one thread; rows have a cache line at least."""
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    offsets, closes = buffers.offsets[thread], buffers.closes[thread]
+    offsets, closes, carry = buffers.offsets[thread], buffers.closes[thread], buffers.carry[thread]
     totals, chunks = buffers.sums[thread, 0], buffers.sums[thread, 1]
     first, own = bounds[thread], bounds[thread + 1] - bounds[thread]
-    at = bounds[threads + 1 + thread]
-    # First the thread's own rows, then its lines of every row that is too long for one thread.
+    at, open_line = bounds[threads + 1 + thread], NO_LINE
     first_line, end_line = 0, (dim + step - 1) // step
     for turn in range(own + special.size):
         row = first + turn
-        if turn < own and at < special.size and max(special[at], ~special[at]) == row:
+        if turn < own and _is_special(special, at, row):
+            open_line = flush_line(out, carry, open_line, row * dim)
             at += 1
             continue
         if turn >= own:
+            open_line = flush_line(out, carry, open_line, (first + own) * dim)
             row = special[turn - own]
             first_line = thread * (dim // step) // threads
             end_line = (thread + 1) * (dim // step) // threads if thread < threads - 1 else (dim + step - 1) // step
@@ -72,14 +82,16 @@ def _sum_all(
         weight = factors[row] if scale == SCALE_ROWS else ONE
         factor = factors[row] if scale == SCALE_SUM else ONE
         out_start = np.int64(row) * dim
-        if dim < step:
-            if first_line < end_line:
-                write_narrow_row(grad, marked, begin, stop, weight, factor, out, out_start, dim)
-        elif stop - begin <= PASS_ROWS and turn < own:
-            look_ahead_in_out(out, out_start + dim, dim)
-            read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
-            write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim)
+        if stop - begin <= PASS_ROWS and turn < own:
+            if streams:
+                read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
+                open_line = stream_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim, carry, open_line)
+            else:
+                look_ahead_in_out(out, out_start + dim, dim)
+                read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
+                write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim)
         else:
+            open_line = flush_line(out, carry, open_line, out_start)
             write_long_run(
                 grad,
                 marked,
@@ -97,6 +109,37 @@ def _sum_all(
                 totals,
                 chunks,
             )
+    flush_line(out, carry, open_line, (first + own) * dim)
+    end_streams()
+
+
+@kernel
+def _sum_narrow(
+    thread: int,
+    grad: Stored,
+    dim: int,
+    starts: Integers,
+    marked: Integers,
+    silent_row: int,
+    scale: int,
+    factors: NDArray[np.float32],
+    bounds: NDArray[np.int64],
+    special: NDArray[np.int64],
+    out: Stored,
+) -> None:
+    """Write a thread's own rows where they are shorter than a cache line, however long their runs are."""
+    at = bounds[bounds.size // 2 + 1 + thread]
+    for row in range(bounds[thread], bounds[thread + 1]):
+        if _is_special(special, at, row):
+            at += 1
+            if special[at - 1] < 0:
+                continue
+        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+        if row == silent_row:
+            stop = begin
+        weight = factors[row] if scale == SCALE_ROWS else ONE
+        factor = factors[row] if scale == SCALE_SUM else ONE
+        write_narrow_row(grad, marked, begin, stop, weight, factor, out, np.int64(row) * dim, dim)
 
 
 def sum_runs(
@@ -128,9 +171,10 @@ def sum_runs(
     skipped : int64
         Rows of ``out`` that are left alone, ascending.
     """
-    threads = get_num_threads()
+    threads, dim = get_num_threads(), grad.shape[1]
     bounds, special = divide(starts, threads, skipped)
-    flat, flat_out = grad.reshape(-1), out.reshape(-1)
-    _sum_all.over(
-        threads, flat, grad.shape[1], starts, marked, silent_row, scale, factors, bounds, special, pass_buffers(threads, 2, out), flat_out
-    )
+    arguments = grad.reshape(-1), dim, starts, marked, silent_row, scale, factors, bounds, special
+    if dim * out.itemsize < LINE_BYTES:
+        _sum_narrow.over(threads, *arguments, out.reshape(-1))
+    else:
+        _sum_wide.over(threads, *arguments, out.nbytes > STREAM_BYTES, pass_buffers(threads, 2, out), out.reshape(-1))

@@ -80,7 +80,11 @@ def to_next_line(array: Stored, index: int) -> int:
 
 
 def prefetch(array: Stored, index: int) -> None:
-    """Ask for the cache line of an element, which need not exist; changes nothing."""
+    """Ask for the cache line of an element of any array, which need not exist; changes nothing."""
+
+
+def prefetch_to_write(array: Stored, index: int) -> None:
+    """Ask for the cache line of an element that will be written."""
 
 
 # --- compiled twins -----------------------------------------------------------------------------------------
@@ -238,17 +242,27 @@ def _to_next_line(typing_context: Any, array: Any, index: Any) -> Emitted | None
     return types.intp(array, types.intp), generate
 
 
-@intrinsic
-def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted | None:
-    if lanes_of(array) is None:
-        return None
+def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> None:
+    address = builder.bitcast(element, _I8.as_pointer())
+    function_type = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
+    keep_in_all_levels, data_cache = I32(3), I32(1)
+    builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])
 
+
+@intrinsic
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = builder.bitcast(element_address(context, builder, array, *arguments), _I8.as_pointer())
-        function_type = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
-        function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
-        read, keep_in_all_levels, data_cache = I32(0), I32(3), I32(1)
-        builder.call(function, [address, read, keep_in_all_levels, data_cache])
+        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=0)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=1)
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
@@ -258,3 +272,4 @@ if not config.DISABLE_JIT:
     # Overloads would do as well, but Numba compiles each of them as a function of its own, which takes longer than the kernel.
     splat, load, store, stream = _splat, _load, _store, _stream
     end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
+    prefetch_to_write = _prefetch_to_write

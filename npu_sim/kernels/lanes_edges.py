@@ -18,6 +18,7 @@ from npu_sim.kernels.lane_type import (
     LINE_BYTES,
     Emitted,
     LanesType,
+    constant_vector,
     counting_vector,
     element_address,
     lanes_of,
@@ -50,6 +51,11 @@ def store_some(array: Stored, index: int, lanes: Values, first: int, stop: int) 
         array[index + lane] = narrow(lanes[lane], array)
 
 
+def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
+    """Return the lanes of the elements below ``place`` of ``before`` and the others of ``after``."""
+    return np.where(np.arange(after.size) < place, before, after)
+
+
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
     """Emit which lanes lie in first..stop."""
     number, unused = counting_vector(0, count), undefined_vector(I32, count)
@@ -69,6 +75,28 @@ def _call_masked(builder: ir.IRBuilder, operation: str, bits: ir.VectorType, res
     return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), arguments)
 
 
+@intrinsic
+def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) -> Emitted | None:
+    if not isinstance(before, LanesType) or not before == after == lanes_of(like):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        elements = ir.Constant(ir.VectorType(I32, before.count), _element_order(like, before.count))
+        bound = builder.shuffle_vector(
+            builder.insert_element(undefined_vector(I32, before.count), builder.trunc(arguments[2], I32), I32(0)),
+            undefined_vector(I32, before.count),
+            constant_vector(I32, before.count, 0),
+        )
+        return builder.select(builder.icmp_signed("<", elements, bound), *arguments[:2])
+
+    return before(before, after, types.intp, like), generate
+
+
+def _element_order(array: Any, count: int) -> list[int]:
+    """Return which element every lane holds: `npu_sim.kernels.lanes` widens all even elements of bf16 before the odd ones."""
+    return [*range(0, count, 2), *range(1, count, 2)] if array.dtype == types.uint16 else list(range(count))
+
+
 def _lanes_as(array: Any, like: Any) -> LanesType | None:
     """Return the type of the lanes of ``like`` when elements of ``array`` can be loaded as such."""
     fits = lanes_of(array) is not None and array.dtype in (getattr(like, "dtype", None), types.float32)
@@ -81,10 +109,7 @@ def _load_as(context: Any, builder: ir.IRBuilder, array: Any, like: Any, address
         return emit_load(context, builder, array, address)
     count = LINE_BYTES * 8 // like.dtype.bitwidth
     numbers = load_vector(builder, address, FLOAT, count, 4)
-    if like.dtype == types.int16:
-        return numbers
-    order = [*range(0, count, 2), *range(1, count, 2)]  # as `npu_sim.kernels.lanes` widens bf16: all even ones come first
-    return builder.shuffle_vector(numbers, numbers, ir.Constant(ir.VectorType(I32, count), order))
+    return builder.shuffle_vector(numbers, numbers, ir.Constant(ir.VectorType(I32, count), _element_order(like, count)))
 
 
 @intrinsic
@@ -135,4 +160,4 @@ def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: 
 
 
 if not config.DISABLE_JIT:
-    load_like, load_some, store_some = _load_like, _load_some, _store_some  # see `npu_sim.kernels.lanes`
+    load_like, load_some, store_some, merge = _load_like, _load_some, _store_some, _merge  # see `npu_sim.kernels.lanes`

@@ -1,0 +1,88 @@
+"""EmbeddingDenseBackward: output rows stored past the cache, one after the other.
+
+The line in which one row ends and the next begins is stored once, when both are known: what one row leaves of it waits in ``carry``.
+"""
+
+import numpy as np
+
+from npu_sim.kernels._compile import device_function
+from npu_sim.kernels.embedding_dense_backward_lines import ZERO, Closes, Lanes, Offsets, sum_line
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import Stored, load, splat, stream, to_next_line
+from npu_sim.kernels.lanes_edges import load_some, merge, store_some
+from npu_sim.kernels.lanes_kept import Kept, keep, recall
+
+NO_LINE = -1
+"""No line waits for its second part."""
+
+
+@device_function
+def _sum_some(
+    grad: Stored, offsets: Offsets, closes: Closes, count: int, column: int, first: int, stop: int, weight: Lanes, zero: Lanes
+) -> Lanes:
+    """Return the sum of a part of a line of the noted rows: of the elements first..stop from ``column`` on."""
+    total, chunk = zero, zero
+    for place in range(count):
+        chunk = chunk + load_some(grad, offsets[place] + column, first, stop, grad) * weight
+        if closes[place]:
+            total, chunk = total + chunk, zero
+    return total
+
+
+@device_function
+def stream_run(
+    grad: Stored,
+    offsets: Offsets,
+    closes: Closes,
+    count: int,
+    weight: np.float32,
+    factor: np.float32,
+    out: Stored,
+    out_start: int,
+    dim: int,
+    carry: Kept,
+    open_line: int,
+) -> int:
+    """Write the output row of a run that takes one pass, as `write_run` does, but past the cache.
+
+    ``open_line`` is the start of the line whose first part is in ``carry``: the one in which this row begins, or `NO_LINE`. Returns that
+    of the line in which this row ends.
+    """
+    step = LINE_BYTES // out.itemsize
+    zero, weights, factors = splat(ZERO, out), splat(weight, out), splat(factor, out)
+    first = to_next_line(out, out_start)
+    end = first + (dim - first) // step * step
+    if first > 0:
+        beginning = _sum_some(grad, offsets, closes, count, first - step, step - first, step, weights, zero) * factors
+        line = out_start + first - step
+        if open_line == line:
+            stream(out, line, merge(recall(carry, 0, out), beginning, step - first, out))
+        else:
+            store_some(out, line, beginning, step - first, step)
+    column = first
+    while column + 2 * step <= end:
+        total, chunk, next_total, next_chunk = zero, zero, zero, zero
+        for place in range(count):
+            start = offsets[place] + column
+            chunk = chunk + load(grad, start) * weights
+            next_chunk = next_chunk + load(grad, start + step) * weights
+            if closes[place]:
+                total, next_total = total + chunk, next_total + next_chunk
+                chunk, next_chunk = zero, zero
+        stream(out, out_start + column, total * factors)
+        stream(out, out_start + column + step, next_total * factors)
+        column += 2 * step
+    if column < end:
+        stream(out, out_start + column, sum_line(grad, offsets, closes, count, column, weights, zero) * factors)
+    if end == dim:
+        return NO_LINE
+    keep(carry, 0, _sum_some(grad, offsets, closes, count, end, 0, dim - end, weights, zero) * factors)
+    return out_start + end
+
+
+@device_function
+def flush_line(out: Stored, carry: Kept, open_line: int, stop: int) -> int:
+    """Store what waits for a row that is not written next, up to element ``stop``; returns `NO_LINE`."""
+    if open_line != NO_LINE:
+        store_some(out, open_line, recall(carry, 0, out), 0, stop - open_line)
+    return NO_LINE
