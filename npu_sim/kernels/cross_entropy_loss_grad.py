@@ -14,13 +14,17 @@ from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams, load, stream, to_next_line
+from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams, load, prefetch_lines, stream, to_next_line
 from npu_sim.kernels.lanes_edges import load_some, store_some
 from npu_sim.kernels.reduce_sum import LANE_COUNT, reduce_sum
 from npu_sim.rounding import BF16_SHIFT
 
 PIECE_COLUMNS = 8192
 """Columns a thread takes at once: one piece and its result stay in the first- or second-level cache."""
+
+LOOKAHEAD_BYTES = 8192
+"""How far ahead log_prob is asked for, across the ends of rows: the processor's own prefetching left it waiting for a quarter of the time
+in fp32 and a third in 16 bits. 4 to 64 KiB made no difference."""
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
@@ -105,6 +109,7 @@ def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyp
     last = out.size - step
     patterns = patterns_at(log_prob, last)
     for index in range(0, last + 1, step):
+        prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
         patterns = larger(patterns, patterns_at(log_prob, index))
         store_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
     store_numbers(out, last, exp_moderate(load_block(log_prob, last)) * factor)
@@ -122,6 +127,7 @@ def _stream_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-unty
         store_some(out, first - line, beginning, line - first, line)
     blocks_end = first + (out.size - first) // step * step
     for index in range(first, blocks_end, step):
+        prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
         patterns = larger(patterns, patterns_at(log_prob, index))
         stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
     lines_end = blocks_end + (out.size - blocks_end) // line * line

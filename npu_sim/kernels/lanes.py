@@ -18,6 +18,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from npu_sim import rounding
+from npu_sim.kernels._device import device_function
 from npu_sim.kernels.lane_type import (
     FLOAT,
     I32,
@@ -273,3 +274,10 @@ if not config.DISABLE_JIT:
     splat, load, store, stream = _splat, _load, _store, _stream
     end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
     prefetch_to_write = _prefetch_to_write
+
+
+@device_function
+def prefetch_lines(array: Stored, index: int, count: int) -> None:
+    """Ask for the cache lines of ``count`` elements from ``index`` on, which need not exist."""
+    for element in range(index, index + count, LINE_BYTES // array.itemsize):
+        prefetch(array, element)
