@@ -14,7 +14,7 @@ from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams, load, prefetch_lines, stream, to_next_line
+from npu_sim.kernels.lanes import end_streams, is_streamed, load, prefetch_lines, stream, to_next_line
 from npu_sim.kernels.lanes_edges import load_some, store_some
 from npu_sim.kernels.reduce_sum import LANE_COUNT, reduce_sum
 from npu_sim.rounding import BF16_SHIFT
@@ -161,12 +161,11 @@ def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: 
 
 
 @kernel
-def _write_rows(share, shares, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
+def _write_rows(share, shares, streams, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
     """Write a share of the pieces of all rows."""
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
     one_for_a_row = grad_loss.size > 1
-    streams = out.size * out.itemsize > STREAM_BYTES and columns * out.itemsize >= STREAM_ROW_BYTES
     all_pieces = out.shape[0] * pieces
     for item in range(all_pieces * share // shares, all_pieces * (share + 1) // shares):
         row = item // pieces
@@ -242,7 +241,9 @@ def write_gradient(
     """
     limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
     shares = get_num_threads()
-    _write_rows.over(shares, shares, grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out)
+    _write_rows.over(
+        shares, shares, is_streamed(out), grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out
+    )
 
 
 def _or_empty(weight: Floats | None) -> Floats:

@@ -12,8 +12,8 @@ from npu_sim.kernels.lanes import Stored, load, splat, stream, to_next_line
 from npu_sim.kernels.lanes_edges import load_some, merge, store_some
 from npu_sim.kernels.lanes_kept import Kept, keep, recall
 
-NO_LINE = -1
-"""No line waits for its second part."""
+NO_LINE = -(1 << 62)
+"""No line waits for its second part. Not -1: the line in which the first row begins may start one element before the array."""
 
 
 @device_function

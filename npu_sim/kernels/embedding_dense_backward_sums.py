@@ -23,7 +23,7 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
 from npu_sim.kernels.embedding_dense_backward_shares import divide
 from npu_sim.kernels.embedding_dense_backward_stream import NO_LINE, flush_line, stream_run
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import STREAM_BYTES, Stored, end_streams
+from npu_sim.kernels.lanes import Stored, end_streams, is_streamed
 
 SCALE_NOTHING = 0
 SCALE_SUM = 1
@@ -177,4 +177,4 @@ def sum_runs(
     if dim * out.itemsize < LINE_BYTES:
         _sum_narrow.over(threads, *arguments, out.reshape(-1))
     else:
-        _sum_wide.over(threads, *arguments, out.nbytes > STREAM_BYTES, pass_buffers(threads, 2, out), out.reshape(-1))
+        _sum_wide.over(threads, *arguments, is_streamed(out, LINE_BYTES), pass_buffers(threads, 2, out), out.reshape(-1))

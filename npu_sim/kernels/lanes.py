@@ -276,6 +276,11 @@ if not config.DISABLE_JIT:
     prefetch_to_write = _prefetch_to_write
 
 
+def is_streamed(out: Stored, least_row_bytes: int = STREAM_ROW_BYTES) -> bool:
+    """Whether a result (rows, columns) is to be stored past the cache."""
+    return out.nbytes > STREAM_BYTES and out.shape[1] * out.itemsize >= least_row_bytes
+
+
 @device_function
 def prefetch_lines(array: Stored, index: int, count: int) -> None:
     """Ask for the cache lines of ``count`` elements from ``index`` on, which need not exist."""

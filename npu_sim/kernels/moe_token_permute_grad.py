@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import STREAM_BYTES, end_streams, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
 from npu_sim.kernels.lanes_edges import load_some, store_some
 from npu_sim.kernels.scratch import thread_scratch
 
@@ -117,13 +117,20 @@ def _sum_short_token(grad: Stored, starts: Starts, live: int, lanes: Lanes, out:
 
 @kernel
 def _sum_share(
-    share: int, grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int, all_starts: NDArray[np.int64], lines: Stored
+    share: int,
+    grad: Stored,
+    indices: NDArray[np.int32],
+    out: Stored,
+    top_k: int,
+    hidden: int,
+    streams: bool,
+    all_starts: NDArray[np.int64],
+    lines: Stored,
 ) -> None:
     """Sum a share of the tokens; ``all_starts`` (shares, 2, top_k or more) and ``lines`` (shares, a cache line or more) are scratch."""
     shares = all_starts.shape[0]
     tokens = indices.size // top_k
     grad_rows = grad.size // hidden
-    streams = out.size * out.itemsize > STREAM_BYTES
     line = lines[share]
     first, stop = tokens * share // shares, tokens * (share + 1) // shares
     following_live = _find_live_rows(indices, first * top_k, top_k, grad_rows, hidden, all_starts[share, first % 2])
@@ -155,4 +162,4 @@ def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
     shares = get_num_threads()
     starts, lines = thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, LINE_BYTES // out.itemsize, dtype=out.dtype)
     lines[:] = 0
-    _sum_share.over(shares, grad, indices, out, top_k, hidden, starts, lines)
+    _sum_share.over(shares, grad, indices, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), starts, lines)

@@ -14,8 +14,8 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, kernel
-from npu_sim.kernels.lanes import STREAM_BYTES, STREAM_ROW_BYTES, end_streams
+from npu_sim.kernels._compile import kernel
+from npu_sim.kernels.lanes import end_streams, is_streamed
 from npu_sim.kernels.random_order import arrivals
 from npu_sim.kernels.rms_norm_grad_rows import (
     add_later_products,
@@ -68,16 +68,10 @@ class Split(NamedTuple):
         return (own + GROUP_ROWS - 1) // GROUP_ROWS
 
 
-@device_function
-def _streams(dx) -> bool:  # type: ignore[no-untyped-def]
-    """Whether dx is stored past the cache."""
-    return dx.size * dx.itemsize > STREAM_BYTES and dx.shape[1] * dx.itemsize >= STREAM_ROW_BYTES
-
-
 @kernel
-def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, streams = x.shape[0], _streams(dx)
+    rows = x.shape[0]
     for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
@@ -90,9 +84,9 @@ def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, pa
 
 
 @kernel
-def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, products, streams = x.shape[0], scratch[share], _streams(dx)
+    rows, products = x.shape[0], scratch[share]
     for place in range(share, cores.size, scratch.shape[0]):
         dgamma = parts[place]
         clear(dgamma)
@@ -105,9 +99,9 @@ def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, dx, par
 
 
 @kernel
-def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, starts, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, streams, starts, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
-    (rows, columns), streams = x.shape, _streams(dx)
+    rows, columns = x.shape
     products = scratch[share]
     for place in range(share, cores.size, scratch.shape[0]):
         first = cores[place] * block_factor
@@ -162,7 +156,7 @@ def compute_rows(
     average, threads = np.float32(1) / np.float32(x.shape[1]), get_num_threads()
     columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[split.path]
     scratch = thread_scratch(threads, columns)
-    arguments = dy, x, rstd, gamma, average, split.block_factor, cores
+    arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
     if split.path == LANES:
         _narrow_rows.over(threads, *arguments, dx, parts, scratch)
     elif split.path == HALVING:

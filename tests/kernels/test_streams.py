@@ -1,0 +1,116 @@
+"""Results stored past the cache have the bits of those stored through it, wherever they begin and end within cache lines."""
+
+import numpy as np
+import pytest
+
+from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, moe_token_permute_grad, rms_norm_grad
+from npu_sim.kernels.embedding_dense_backward import embedding_dense_backward
+from npu_sim.kernels.embedding_dense_backward_chunks import ROW_ATOMIC, share_cut
+
+F = np.float32
+STORAGES = [np.float32, np.int16, np.uint16]
+COLUMNS = [16, 32, 33, 47, 64, 100, 128, 257]
+OFFSETS = [0, 1, 5, 12]
+
+
+def stored(rng, *shape, dtype):
+    """Finite stored numbers below 1 in magnitude, of random bits."""
+    values = rng.uniform(-1, 1, shape).astype(F)
+    return (
+        values
+        if dtype is F
+        else values.astype(np.float16).view(np.int16)
+        if dtype is np.int16
+        else (values.view(np.uint32) >> 16).astype(dtype)
+    )
+
+
+def at_offset(rows, columns, dtype, offset):
+    """An array that begins ``offset`` elements after a cache line begins, in the middle of memory that must not change."""
+    memory = np.full(rows * columns + 256, 7, dtype)
+    first = -(memory.ctypes.data // memory.itemsize) % (64 // memory.itemsize) + 64 + offset
+    return memory, memory[first : first + rows * columns].reshape(rows, columns)
+
+
+def both_ways(monkeypatch, module, rows, columns, dtype, offset, compute):
+    """Return the bits of the result through and past the cache; nothing beside it may change."""
+    results = []
+    for streams in (False, True):
+        monkeypatch.setattr(module, "is_streamed", lambda *_, streams=streams: streams)
+        memory, out = at_offset(rows, columns, dtype, offset)
+        compute(out)
+        results.append(out.copy())
+        out[...] = 7
+        assert (memory == 7).all()
+    return [result.view(np.uint8) for result in results]
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("columns", [*COLUMNS, 300, 515, 9000])
+@pytest.mark.parametrize("dtype", STORAGES)
+def test_cross_entropy(monkeypatch, dtype, columns, offset):
+    rng = np.random.default_rng(columns)
+    values = -rng.uniform(0, 20, (5, columns)).astype(F)
+    log_prob = (
+        values
+        if dtype is F
+        else values.astype(np.float16).view(np.int16)
+        if dtype is np.int16
+        else (values.view(np.uint32) >> 16).astype(dtype)
+    )
+    target, loss = rng.integers(0, columns, 5), np.array([1.7], F)
+
+    def compute(out):
+        cross_entropy_loss_grad.write_gradient(loss, F(1), log_prob, target, None, -100, out)
+
+    through, past = both_ways(monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute)
+    assert np.array_equal(through, past)
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize(("dtype", "gamma_dtype"), [*((one, one) for one in STORAGES), (np.int16, F), (np.uint16, F)])
+@pytest.mark.parametrize("path", [rms_norm_grad.LANES, rms_norm_grad.HALVING, rms_norm_grad.PIECES])
+def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns, offset):
+    rng = np.random.default_rng(columns)
+    dy, x, gamma = stored(rng, 7, columns, dtype=dtype), stored(rng, 7, columns, dtype=dtype), stored(rng, columns, dtype=gamma_dtype)
+    rstd, dgamma = rng.uniform(0.5, 2, 7).astype(F), np.empty(columns, F)
+
+    def compute(out):
+        rms_norm_grad.rms_norm_grad(dy, x, rstd, gamma, rms_norm_grad.Split(path, 3, 3), False, 0, 0, out, dgamma)
+
+    through, past = both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, offset, compute)
+    assert np.array_equal(through, past)
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("dtype", STORAGES)
+def test_moe(monkeypatch, dtype, columns, offset):
+    rng = np.random.default_rng(columns)
+    grad = stored(rng, 14 * columns, dtype=dtype)
+    indices = rng.permutation(18).astype(np.int32)  # four rows were dropped
+
+    def compute(out):
+        moe_token_permute_grad.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
+
+    through, past = both_ways(monkeypatch, moe_token_permute_grad, 6, columns, dtype, offset, compute)
+    assert np.array_equal(through, past)
+
+
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("columns", [one for one in COLUMNS if one >= 32])
+@pytest.mark.parametrize("dtype", STORAGES)
+def test_embedding(monkeypatch, dtype, columns, offset, scale):
+    rng = np.random.default_rng(columns)
+    # Rows that nobody adds to, short runs, a run of several passes, and one that all threads share.
+    indices = np.concatenate([rng.integers(0, 30, 90), np.full(40, 17), np.full(300, 23)])
+    indices = rng.permutation(indices[(indices != 4) & (indices != 29)]).astype(np.int32)
+    grad = stored(rng, indices.size, columns, dtype=dtype)
+
+    def compute(out):
+        embedding_dense_backward(grad, indices, out, share_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale)
+
+    through, past = both_ways(monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, offset, compute)
+    assert np.array_equal(through, past)
