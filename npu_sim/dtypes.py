@@ -86,7 +86,10 @@ def widen_array(array: Any, out: Array | None = None) -> Array:
     """Return a float16, bfloat16 or float32 array as float32, in ``out`` or a new array; exact."""
     stored = kernel_input(array)
     target = _target(out, stored.shape, "float32")
-    _apply(_widen_all, stored, target)
+    if stored.dtype == np.float32:
+        np.copyto(target, stored)
+    else:
+        _apply(_widen_all, stored, target)
     return target
 
 
@@ -110,7 +113,10 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
     """
     values, name = _float32(array), floating(dtype)
     target = _target(out, values.shape, name)
-    _apply(_narrow_all, values, target.view(STORAGE[name]))
+    if name == "float32":
+        np.copyto(target, values)
+    else:
+        _apply(_narrow_all, values, target.view(STORAGE[name]))
     if saturate:
         _saturate(target)
     return target

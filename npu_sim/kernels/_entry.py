@@ -23,7 +23,7 @@ from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from npu_sim.kernels._cache import KernelCache
-from npu_sim.kernels._device import OPTIONS
+from npu_sim.kernels._device import OPTIONS, KernelCompiler
 
 WORD = ir.IntType(64)
 WORD_BYTES = 8
@@ -86,7 +86,7 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: tu
     def entry(words, share):  # type: ignore[no-untyped-def]
         worker(share, *read_words(words))
 
-    compiled: Any = CFunc(entry, ((types.voidptr, types.intp), types.void), locals={}, options=OPTIONS)
+    compiled: Any = CFunc(entry, ((types.voidptr, types.intp), types.void), locals={}, options=OPTIONS, pipeline_class=KernelCompiler)
     compiled._cache = KernelCache(function, argument_types)
     compiled.compile()
     return compiled

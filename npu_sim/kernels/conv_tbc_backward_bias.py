@@ -2,15 +2,14 @@
 
 import numpy as np
 
-from npu_sim.dtypes import narrow, widen
+from npu_sim.dtypes import narrow_array, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear
 from npu_sim.kernels.conv_tbc_backward_tile import Floats
+from npu_sim.storage import FORMAT_OF_STORAGE
 
 ROWS = 256
 """Rows added one after the other; the sums of such groups are then added in their order (evidence: model)."""
-COLUMNS = 256
-"""Columns of one piece of work."""
 
 
 @device_function
@@ -27,20 +26,13 @@ def _add_group(group: int, grad: Stored, groups: Floats) -> None:
         _add_row(grad[row], groups[group])
 
 
-@kernel
-def _add_groups(block: int, groups: Floats, out: Stored) -> None:
-    """Add a block of columns of all groups to that of the first, and round."""
-    start, stop = block * COLUMNS, min((block + 1) * COLUMNS, out.size)
-    sums, target = groups[0, start:stop], out[start:stop]
-    for group in range(1, groups.shape[0]):
-        _add_row(groups[group, start:stop], sums)
-    for column in range(sums.size):
-        target[column] = narrow(sums[column], target)
-
-
 def grad_bias(grad: Stored, out: Stored) -> None:
     """Sum self (To, B, Cout), C-contiguous, over its first two axes: in fp32, in a fixed order, rounded once."""
     rows = grad.reshape(-1, grad.shape[2])
     groups = np.empty((-(-rows.shape[0] // ROWS), rows.shape[1]), np.float32)
     _add_group.over(len(groups), rows, groups)
-    _add_groups.over(-(-out.size // COLUMNS), groups, out)
+    # Few rows are left; NumPy adds them in this order too.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for group in groups[1:]:
+            np.add(groups[0], group, out=groups[0])
+    narrow_array(groups[0], FORMAT_OF_STORAGE[out.dtype], out=out)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow
+from npu_sim.dtypes import narrow_array
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_blocks import block_sizes, blocking, cut_output
 from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, needs_draw, tail_mask
@@ -24,6 +24,7 @@ from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
 from npu_sim.kernels.random_order import draw_arrival, seed_words
 from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.storage import FORMAT_OF_STORAGE
 
 Flags = NDArray[np.bool_]
 
@@ -143,18 +144,23 @@ def _multiply_random(
         number = take(queue)
 
 
-@kernel
-def _store(number: int, blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored) -> None:
-    """Round the sums to the dtype of the output; elements in ``tail`` take what their slots gave."""
-    block, start = _block(blocks, number), starts[number]
-    for tap in range(block.first_tap, block.stop_tap):
-        for in_channel in range(block.first_in, block.stop_in):
-            target = out[tap, in_channel]
-            for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
-                place = start + place_in_block(block, tap, in_channel, first)
-                for column in range(min(TILE_COLUMNS, block.stop_out - first)):
-                    in_slots = tail.size > 0 and tail[in_channel, first + column]
-                    target[first + column] = narrow(slotted[place + column] if in_slots else sums[place + column], target)
+def _store(blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored) -> None:
+    """Round the sums to the dtype of the output, block by block; elements in ``tail`` take what their slots gave."""
+    for line, start, stop in zip(blocks.tolist(), starts[:-1], starts[1:], strict=True):
+        block = Block(*line)
+        in_channels, out_channels = slice(block.first_in, block.stop_in), slice(block.first_out, block.stop_out)
+        values = _in_order(sums[start:stop], block)
+        if tail.size:
+            values = np.where(tail[in_channels, out_channels], _in_order(slotted[start:stop], block), values)
+        narrow_array(values, FORMAT_OF_STORAGE[out.dtype], out=out[block.first_tap : block.stop_tap, in_channels, out_channels])
+
+
+def _in_order(sums: Floats, block: Block) -> Floats:
+    """Return the sums of a block, which lie tile by tile, as (taps, input channels, output channels)."""
+    row_tiles = -(-(block.stop_in - block.first_in) // TILE_ROWS)
+    tiles = sums.reshape(block.stop_tap - block.first_tap, -1, row_tiles, TILE_ROWS, TILE_COLUMNS)
+    rows = tiles.transpose(0, 2, 3, 1, 4).reshape(len(tiles), row_tiles * TILE_ROWS, -1)
+    return rows[:, : block.stop_in - block.first_in, : block.stop_out - block.first_out]
 
 
 def _kinds(blocks: Integers, tail: Flags) -> Integers:
@@ -233,4 +239,4 @@ def grad_weight(
         else:
             ends = slot_ends[first : first + group]
             _multiply.over(threads, *operands, part, blocks, starts, kinds, taps, ends, sums, slots, slotted, queue, parts)
-    _store.over(len(blocks), blocks, starts, sums, slotted, mask, out)
+    _store(blocks, starts, sums, slotted, mask, out)

@@ -92,11 +92,13 @@ def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weigh
 def _survey(share, target, weight, weighted, columns, ignore_index, ignored, ranges, weights, found, sums: Floats, lanes: Floats) -> None:  # type: ignore[no-untyped-def]
     """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
     cores = ranges.shape[0]
-    for core in range(cores):
-        first, last = ranges[core, 0], ranges[core, 1]
-        _survey_rows(target[first:last], weight, weighted, columns, ignore_index, ignored, weights[first:last], found[core])
-        sums[core] = reduce_sum(weights[first:last], lanes)
-    sums[cores] = reduce_sum(sums[:cores], lanes)
+    for core in range(cores + 1):
+        terms = sums[:cores]
+        if core < cores:
+            first, last = ranges[core, 0], ranges[core, 1]
+            terms = weights[first:last]
+            _survey_rows(target[first:last], weight, weighted, columns, ignore_index, ignored, terms, found[core])
+        sums[core] = reduce_sum(terms, lanes)
 
 
 @device_function

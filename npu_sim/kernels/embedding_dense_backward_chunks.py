@@ -152,9 +152,11 @@ def _mark_batches(share: int, last_core: int, core_rows: int, batch_rows: int, s
     per_core, per_batch = 1.0 / core_rows, 1.0 / batch_rows
     for slot in range(marked.size - 1):
         row, following = np.float64(marked[slot]), np.float64(marked[slot + 1])
-        core = min(np.floor((row + 0.5) * per_core), np.float64(last_core))
+        core = np.floor((row + 0.5) * per_core)
+        core = core if core < last_core else np.float64(last_core)
         batch = np.floor((row - core * core_rows + 0.5) * per_batch)
-        following_core = min(np.floor((following + 0.5) * per_core), np.float64(last_core))
+        following_core = np.floor((following + 0.5) * per_core)
+        following_core = following_core if following_core < last_core else np.float64(last_core)
         following_batch = np.floor((following - following_core * core_rows + 0.5) * per_batch)
         if core != following_core or batch != following_batch:
             marked[slot] = ~marked[slot]

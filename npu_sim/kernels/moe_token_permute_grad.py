@@ -14,6 +14,7 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
+from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.lane_type import LINE_BYTES
 from npu_sim.kernels.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
@@ -103,18 +104,6 @@ def _sum_token(
             store(out, out_start + column, lanes)
 
 
-@device_function
-def _sum_short_token(grad: Stored, starts: Starts, live: int, lanes: Lanes, out: Stored, out_start: int, hidden: int, line: Stored) -> None:
-    """Sum rows that are shorter than a cache line; they are copied to ``line``, which is one, for vectors to have room."""
-    for row in range(live):
-        for column in range(hidden):
-            line[column] = grad[starts[row] + column]
-        lanes = lanes + load(line, 0)
-    store(line, 0, lanes)
-    for column in range(hidden):
-        out[out_start + column] = line[column]
-
-
 @kernel
 def _sum_share(
     share: int,
@@ -125,24 +114,32 @@ def _sum_share(
     hidden: int,
     streams: bool,
     all_starts: NDArray[np.int64],
-    lines: Stored,
 ) -> None:
-    """Sum a share of the tokens; ``all_starts`` (shares, 2, top_k or more) and ``lines`` (shares, a cache line or more) are scratch."""
+    """Sum a share of the tokens, whose rows have a cache line at least; ``all_starts`` (shares, 2, top_k or more) is scratch."""
     shares = all_starts.shape[0]
     tokens = indices.size // top_k
     grad_rows = grad.size // hidden
-    line = lines[share]
     first, stop = tokens * share // shares, tokens * (share + 1) // shares
-    following_live = _find_live_rows(indices, first * top_k, top_k, grad_rows, hidden, all_starts[share, first % 2])
+    following_live = _find_live_rows(indices, first * top_k, top_k if first < stop else 0, grad_rows, hidden, all_starts[share, first % 2])
     for token in range(first, stop):
         live, starts, following = following_live, all_starts[share, token % 2], all_starts[share, (token + 1) % 2]
-        following_live = _find_live_rows(indices, (token + 1) * top_k, top_k, grad_rows, hidden, following) if token + 1 < stop else 0
+        following_live = _find_live_rows(indices, (token + 1) * top_k, top_k if token + 1 < stop else 0, grad_rows, hidden, following)
         begin = splat(NOTHING_YET if indices[token * top_k] < grad_rows else DROPPED, out)
-        if hidden < LINE_BYTES // out.itemsize:
-            _sum_short_token(grad, starts, live, begin, out, token * hidden, hidden, line)
-        else:
-            _sum_token(grad, starts, live, following, following_live, begin, out, token * hidden, hidden, streams)
+        _sum_token(grad, starts, live, following, following_live, begin, out, token * hidden, hidden, streams)
     end_streams()
+
+
+@kernel
+def _sum_short(token: int, grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int) -> None:
+    """Sum a token whose rows are shorter than a cache line."""
+    grad_rows, first = grad.size // hidden, token * top_k
+    for column in range(hidden):
+        total = NOTHING_YET if indices[first] < grad_rows else DROPPED
+        for place in range(first, first + top_k):
+            row = np.int64(indices[place])
+            if row < grad_rows:
+                total = total + widen(grad[row * hidden + column])
+        out[token * hidden + column] = narrow(total, out)
 
 
 def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int) -> None:
@@ -159,7 +156,9 @@ def sum_tokens(grad: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
     top_k, hidden
         Experts of a token and columns of a row, both above 0.
     """
+    if hidden * out.itemsize < LINE_BYTES:
+        _sum_short.over(indices.size // top_k, grad, indices, out, top_k, hidden)
+        return
     shares = get_num_threads()
-    starts, lines = thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, LINE_BYTES // out.itemsize, dtype=out.dtype)
-    lines[:] = 0
-    _sum_share.over(shares, grad, indices, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), starts, lines)
+    starts = thread_scratch(shares, 2, top_k, dtype=np.int64)
+    _sum_share.over(shares, grad, indices, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), starts)

@@ -11,6 +11,8 @@ from npu_sim.kernels._compile import device_function
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
 _ZERO = np.float32(0)
+NOTHING_YET = np.float32(-0.0)
+"""What any number can be added to without a change."""
 Floats = NDArray[np.float32]
 
 
@@ -39,7 +41,7 @@ def tree64(values: Floats, lanes: Floats) -> np.float32:
 @device_function
 def reduce_sum(values: Floats, lanes: Floats) -> np.float32:
     """Sum of at least one value: tree64 of every 64, then the sums of these blocks one after the other from the first."""
-    total = tree64(values[:LANE_COUNT], lanes)
-    for begin in range(LANE_COUNT, values.size, LANE_COUNT):
+    total = NOTHING_YET
+    for begin in range(0, values.size, LANE_COUNT):
         total = total + tree64(values[begin : begin + LANE_COUNT], lanes)
     return total

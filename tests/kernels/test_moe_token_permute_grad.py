@@ -11,6 +11,7 @@ import pytest
 
 import npu_sim
 from npu_sim.kernels import moe_token_permute_grad as kernels
+from npu_sim.kernels.lanes import STREAM_BYTES
 from npu_sim.storage import storage_view
 from tests.golden import DATA
 from tests.reference.moe_token_permute_grad import input_grad
@@ -123,7 +124,7 @@ def test_arrays_may_start_anywhere(offset, dtype):
 @pytest.mark.parametrize("offset", [0, 3])
 def test_results_beyond_the_cache_are_streamed_unchanged(offset, dtype):
     hidden = 1031
-    tokens = kernels.STREAM_BYTES // (hidden * dtype.itemsize) + 1
+    tokens = STREAM_BYTES // (hidden * dtype.itemsize) + 1
     grad, indices = case(tokens, 2, hidden, dtype)
     out = np.zeros(offset + tokens * hidden, dtype)[offset:].reshape(tokens, hidden)
     rows = grad.astype(np.float32)
