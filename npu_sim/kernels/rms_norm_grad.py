@@ -17,16 +17,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels._compile import kernel
 from npu_sim.kernels.lanes import end_streams, is_streamed
 from npu_sim.kernels.random_order import arrivals
-from npu_sim.kernels.rms_norm_grad_rows import (
-    add_later_products,
-    add_products,
-    clear,
-    gradient_row,
-    halved_sum,
-    lane_sum,
-    store_later_products,
-    store_products,
-)
+from npu_sim.kernels.rms_norm_grad_rows import clear, gradient_row, halved_sum, lane_sum
 from npu_sim.kernels.scratch import thread_scratch
 
 LANES = 0
@@ -93,7 +84,7 @@ def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams
         first = cores[place] * block_factor
         for row in range(first, min(rows, first + block_factor)):
             scale = rstd[row]
-            mean = halved_sum(store_products, add_products, dy[row], x[row], gamma, scale, dgamma, products) * average
+            mean = halved_sum(dy[row], x[row], gamma, scale, dgamma, products, False) * average
             gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
     end_streams()
 
@@ -116,14 +107,7 @@ def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, str
                 for begin in range(0, columns, PIECE_COLUMNS):
                     end = min(columns, begin + PIECE_COLUMNS)
                     total = total + halved_sum(
-                        store_later_products,
-                        add_later_products,
-                        dy[row, begin:end],
-                        x[row, begin:end],
-                        gamma[begin:end],
-                        scale,
-                        dgamma[begin:end],
-                        products,
+                        dy[row, begin:end], x[row, begin:end], gamma[begin:end], scale, dgamma[begin:end], products, True
                     )
                 gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row], streams)
     end_streams()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from npu_sim.dtypes import narrow, widen
 from npu_sim.kernels._compile import device_function
 from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import load, prefetch_lines, splat, store, stream, to_next_line
+from npu_sim.kernels.lanes import load, prefetch, prefetch_lines, splat, store, stream, to_next_line
 from npu_sim.kernels.lanes_edges import load_like, load_some, store_some
 from npu_sim.kernels.lanes_kept import ORDERED_LANES, keep, load_ordered
 
@@ -24,44 +24,6 @@ LOOKAHEAD_BYTES = 8192
 """How far ahead dy and x are asked for, across the ends of rows: up to a tenth faster."""
 _ZERO = np.float32(0)
 Floats = NDArray[np.float32]
-
-
-@device_function
-def store_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
-    """Key 1: add dy*xh to dgamma and write (dy*gamma)*xh to ``products``, which may be longer."""
-    for column in range(dgamma.size):
-        xh = widen(x[column]) * scale
-        gradient = widen(dy[column])
-        dgamma[column] = dgamma[column] + gradient * xh
-        products[column] = (gradient * widen(gamma[column])) * xh
-
-
-@device_function
-def add_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
-    """Key 1: the same, but add to ``products``."""
-    for column in range(dgamma.size):
-        xh = widen(x[column]) * scale
-        gradient = widen(dy[column])
-        dgamma[column] = dgamma[column] + gradient * xh
-        products[column] = products[column] + (gradient * widen(gamma[column])) * xh
-
-
-@device_function
-def store_later_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
-    """Key 2 multiplies by gamma last: add dy*xh to dgamma and write (dy*xh)*gamma to ``products``."""
-    for column in range(dgamma.size):
-        share = widen(dy[column]) * (widen(x[column]) * scale)
-        dgamma[column] = dgamma[column] + share
-        products[column] = share * widen(gamma[column])
-
-
-@device_function
-def add_later_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> None:  # type: ignore[no-untyped-def]
-    """Key 2: the same, but add to ``products``."""
-    for column in range(dgamma.size):
-        share = widen(dy[column]) * (widen(x[column]) * scale)
-        dgamma[column] = dgamma[column] + share
-        products[column] = products[column] + share * widen(gamma[column])
 
 
 @device_function
@@ -90,11 +52,21 @@ def tree64(lanes: Floats) -> np.float32:
 
 
 @device_function
-def _add_products(dy, x, gamma, scale: np.float32, dgamma: Floats, column: int) -> Any:  # type: ignore[no-untyped-def]
-    """Add dy*xh of some columns to dgamma and return (dy*gamma)*xh."""
-    xh, gradient = load_ordered(x, column) * scale, load_ordered(dy, column)
-    keep(dgamma, column, load_ordered(dgamma, column) + gradient * xh)
-    return (gradient * load_ordered(gamma, column)) * xh
+def _products(dy, x, gamma, scale: np.float32, dgamma: Floats, column: int, later: bool) -> Any:  # type: ignore[no-untyped-def]
+    """Add dy*xh of some columns to dgamma; return (dy*gamma)*xh, or (dy*xh)*gamma where gamma comes ``later``: key 2."""
+    xh, gradient, weight = load_ordered(x, column) * scale, load_ordered(dy, column), load_ordered(gamma, column)
+    share = gradient * xh
+    keep(dgamma, column, load_ordered(dgamma, column) + share)
+    return share * weight if later else (gradient * weight) * xh
+
+
+@device_function
+def _product(dy, x, gamma, scale: np.float32, dgamma: Floats, column: int, later: bool) -> np.float32:  # type: ignore[no-untyped-def]
+    """The same for one column."""
+    xh, gradient, weight = widen(x[column]) * scale, widen(dy[column]), widen(gamma[column])
+    share = gradient * xh
+    dgamma[column] = dgamma[column] + share
+    return share * weight if later else (gradient * weight) * xh
 
 
 @device_function
@@ -109,24 +81,35 @@ def lane_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, accumulators: Floa
     for column in range(0, whole, LANE_COUNT):
         prefetch_lines(dy, column + LOOKAHEAD_BYTES // dy.itemsize, LANE_COUNT)
         prefetch_lines(x, column + LOOKAHEAD_BYTES // x.itemsize, LANE_COUNT)
-        first = first + _add_products(dy, x, gamma, scale, dgamma, column)
-        second = second + _add_products(dy, x, gamma, scale, dgamma, column + ORDERED_LANES)
-        third = third + _add_products(dy, x, gamma, scale, dgamma, column + 2 * ORDERED_LANES)
-        fourth = fourth + _add_products(dy, x, gamma, scale, dgamma, column + 3 * ORDERED_LANES)
+        first = first + _products(dy, x, gamma, scale, dgamma, column, False)
+        second = second + _products(dy, x, gamma, scale, dgamma, column + ORDERED_LANES, False)
+        third = third + _products(dy, x, gamma, scale, dgamma, column + 2 * ORDERED_LANES, False)
+        fourth = fourth + _products(dy, x, gamma, scale, dgamma, column + 3 * ORDERED_LANES, False)
     keep(accumulators, 0, first)
     keep(accumulators, ORDERED_LANES, second)
     keep(accumulators, 2 * ORDERED_LANES, third)
     keep(accumulators, 3 * ORDERED_LANES, fourth)
     for column in range(whole, dgamma.size):
-        xh = widen(x[column]) * scale
-        gradient = widen(dy[column])
-        dgamma[column] = dgamma[column] + gradient * xh
-        accumulators[column - whole] = accumulators[column - whole] + (gradient * widen(gamma[column])) * xh
+        accumulators[column - whole] = accumulators[column - whole] + _product(dy, x, gamma, scale, dgamma, column, False)
     return tree64(accumulators)
 
 
 @device_function
-def halved_sum(store: Any, add: Any, dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats) -> np.float32:  # type: ignore[no-untyped-def]
+def _put_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats, adds: bool, later: bool) -> None:  # type: ignore[no-untyped-def]
+    """Add dy*xh to dgamma, and write the products of a row, or add them to what is there; ``products`` may be longer."""
+    whole = dgamma.size // ORDERED_LANES * ORDERED_LANES
+    for column in range(0, whole, ORDERED_LANES):
+        prefetch(dy, column + LOOKAHEAD_BYTES // dy.itemsize)
+        prefetch(x, column + LOOKAHEAD_BYTES // x.itemsize)
+        lanes = _products(dy, x, gamma, scale, dgamma, column, later)
+        keep(products, column, load_ordered(products, column) + lanes if adds else lanes)
+    for column in range(whole, dgamma.size):
+        product = _product(dy, x, gamma, scale, dgamma, column, later)
+        products[column] = products[column] + product if adds else product
+
+
+@device_function
+def halved_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats, later: bool) -> np.float32:  # type: ignore[no-untyped-def]
     """Sum a row's products by ``halving``: the part beyond a power of two is added to the front, until 64 lanes are left.
 
     The first halving happens while the products are made: those of the front are stored, the others added to them. When the
@@ -137,11 +120,12 @@ def halved_sum(store: Any, add: Any, dy, x, gamma, scale: np.float32, dgamma: Fl
     while 2 * front < columns:
         front *= 2
     if columns <= LANE_COUNT:
-        store(dy, x, gamma, scale, dgamma, products)
+        front = columns
+    _put_products(dy[:front], x[:front], gamma[:front], scale, dgamma[:front], products, False, later)
+    _put_products(dy[front:], x[front:], gamma[front:], scale, dgamma[front:], products, True, later)
+    if columns <= LANE_COUNT:
         clear(products[columns:LANE_COUNT])
-    else:
-        store(dy[:front], x[:front], gamma[:front], scale, dgamma[:front], products)
-        add(dy[front:], x[front:], gamma[front:], scale, dgamma[front:], products)
+        front = LANE_COUNT
     while front > LANE_COUNT:
         front //= 2
         add_to(products[:front], products[front : 2 * front])

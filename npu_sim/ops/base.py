@@ -3,9 +3,10 @@
 import dataclasses
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -116,7 +117,6 @@ class Order:
         return CORE_ORDERS.index(self.core_order)
 
 
-@dataclass(frozen=True)
 class OrderMask:
     """Which parts of an output depend on the order of atomic additions.
 
@@ -125,11 +125,17 @@ class OrderMask:
     axis
         What one flag stands for: ``row``, ``column`` or ``element``.
     mask
-        Boolean flags.
+        Boolean flags; found when they are first asked for where that takes time.
     """
 
-    axis: Literal["row", "column", "element"]
-    mask: np.ndarray
+    def __init__(self, axis: Literal["row", "column", "element"], mask: np.ndarray | Callable[[], np.ndarray]) -> None:
+        self.axis = axis
+        self._mask = mask
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        """Return the flags."""
+        return self._mask() if callable(self._mask) else self._mask
 
     @property
     def count(self) -> int:
@@ -141,7 +147,6 @@ class OrderMask:
         return {"axis": self.axis, "order_dependent": self.count, "of": int(self.mask.size)}
 
 
-@dataclass(frozen=True)
 class Result:
     """What a run gives.
 
@@ -150,20 +155,33 @@ class Result:
     outputs
         Output arrays by name.
     plan
-        The plan that was carried out.
+        The plan that was carried out; put into words when it is first asked for.
     order_dependent
         For every output, which parts can differ between runs.
     seconds
-        Wall time by stage: ``plan``, ``check``, ``prepare``, ``compile and run`` ...
+        Wall time by stage: ``plan`` (checks and tiling), ``check`` (of the data), ``compile``, ``compute`` ...
     caveats
         Warnings that only the data could tell, besides those of the plan.
     """
 
-    outputs: dict[str, np.ndarray]
-    plan: Plan
-    order_dependent: dict[str, OrderMask]
-    seconds: dict[str, float] = field(default_factory=dict)
-    caveats: tuple[Caveat, ...] = ()
+    def __init__(
+        self,
+        outputs: dict[str, np.ndarray],
+        plan: Plan | Callable[[], Plan],
+        order_dependent: dict[str, OrderMask],
+        seconds: dict[str, float] | None = None,
+        caveats: tuple[Caveat, ...] = (),
+    ) -> None:
+        self.outputs = outputs
+        self._plan = plan
+        self.order_dependent = order_dependent
+        self.seconds = {} if seconds is None else seconds
+        self.caveats = caveats
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return self._plan() if callable(self._plan) else self._plan
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything but the arrays as plain data, the form ``--json`` prints."""

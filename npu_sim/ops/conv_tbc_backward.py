@@ -5,6 +5,7 @@ Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_bac
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -185,7 +186,6 @@ def execute(
     watch = Stopwatch()
     with watch.stage("plan"):
         case = resolve(arguments, profile, deterministic, limits)
-        plan = plan_of(case, arguments, limits)
     written, given = {}, {}
     for place, (name, like) in enumerate(zip(Arguments.OUTPUTS, ("input", "weight", "bias"), strict=True)):
         spec = TensorSpec.of(tensors[like])
@@ -211,7 +211,7 @@ def execute(
         fixed = {name: OrderMask("element", np.broadcast_to(np.False_, given[name].shape)) for name in Arguments.OUTPUTS}
         if not case.is_empty:
             fixed["grad_weight"] = OrderMask("element", weight_order_mask(case))
-    return Result(given, plan, fixed, watch.seconds)
+    return Result(given, partial(plan_of, case, arguments, limits), fixed, watch.seconds)
 
 
 def conv_tbc_backward(

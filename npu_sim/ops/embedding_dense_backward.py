@@ -6,6 +6,7 @@ Source: product document aclnnEmbeddingDenseBackward; specification page ``embed
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -232,12 +233,11 @@ def execute(
     watch = Stopwatch()
     with watch.stage("plan"):
         case = resolve(arguments, profile, deterministic, limits)
-        plan = plan_of(case, arguments, limits)
     spec = TensorSpec((case.num_weights, case.dim), case.grad_dtype)
     written, out = output_array("out", outs[0] if outs else None, spec, tensors)
     if is_empty(case):
         out.fill(0)
-        mask = np.zeros(case.num_weights, np.bool_)
+        mask = OrderMask("row", np.zeros(case.num_weights, np.bool_))
     else:
         with watch.stage("load"):
             from npu_sim.dtypes import kernel_input, saturate, storage_view
@@ -258,9 +258,9 @@ def execute(
                 saturate(written)
             if written is not out:
                 np.copyto(out, written)
-        with watch.stage("order mask"):
-            mask = kernels.order_dependent_rows(grouped)
-    return Result({"grad_weight": out}, plan, {"grad_weight": OrderMask("row", mask)}, watch.seconds)
+        find = partial(kernels.order_dependent_rows, grouped)
+        mask = OrderMask("row", find() if areas else find)  # what lies in the workspace may be gone when somebody asks
+    return Result({"grad_weight": out}, partial(plan_of, case, arguments, limits), {"grad_weight": mask}, watch.seconds)
 
 
 def embedding_dense_backward(

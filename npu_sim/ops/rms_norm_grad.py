@@ -5,6 +5,7 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``,
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -130,7 +131,6 @@ def execute(
     watch = Stopwatch()
     with watch.stage("plan"):
         case = resolve(arguments, profile, deterministic, limits)
-        plan = plan_of(case, arguments, limits)
     results = _output_arrays(arguments, tensors, outs)
     with watch.stage("load"):
         from npu_sim.dtypes import kernel_input, saturate, storage_view
@@ -151,25 +151,28 @@ def execute(
             order.seed,
             storage_view(dx).reshape(shape),
             dgamma.reshape(-1),
-            _vectors(plan, areas),
+            _vectors(case, areas),
         )
         for written, out in results.values():
             if profile.saturates:
                 saturate(written)
             if written is not out:
                 np.copyto(out, written)
-    moves = not deterministic and plan.block_dim > 1
+    moves = not deterministic and split_of(case).block_dim > 1
     masks = {"dx": OrderMask("row", np.zeros(case.rows, np.bool_)), "dgamma": OrderMask("column", np.full(case.columns, moves))}
-    return Result({name: out for name, (_, out) in results.items()}, plan, masks, watch.seconds, caveats)
+    return Result(
+        {name: out for name, (_, out) in results.items()}, partial(plan_of, case, arguments, limits), masks, watch.seconds, caveats
+    )
 
 
-def _vectors(plan: Plan, areas: Areas | None) -> np.ndarray | None:
+def _vectors(case: Case, areas: Areas | None) -> np.ndarray | None:
     """Return the part of the workspace where cores keep their dgamma apart; None when they do not."""
     name = "dgamma of every core"
     if areas is None or name not in areas:
         return None
-    bytes_of_core = areas.bytes_of(name) // plan.block_dim
-    return areas.array(name, (plan.block_dim, bytes_of_core // 4), "float32")
+    cores = split_of(case).block_dim
+    bytes_of_core = areas.bytes_of(name) // cores
+    return areas.array(name, (cores, bytes_of_core // 4), "float32")
 
 
 def _output_arrays(
