@@ -83,55 +83,6 @@ def look_ahead_in_out(out: Stored, start: int, dim: int) -> None:
 
 
 @device_function
-def sum_line(grad: Stored, offsets: Offsets, closes: Closes, count: int, column: int, weight: Lanes, zero: Lanes) -> Lanes:
-    """Return the sum of one line of the noted rows, the last of which closes a chunk."""
-    total, chunk = zero, zero
-    for place in range(count):
-        chunk = chunk + load(grad, offsets[place] + column) * weight
-        if closes[place]:
-            total, chunk = total + chunk, zero
-    return total
-
-
-@device_function
-def write_run(
-    grad: Stored,
-    offsets: Offsets,
-    closes: Closes,
-    count: int,
-    weight: np.float32,
-    factor: np.float32,
-    out: Stored,
-    out_start: int,
-    dim: int,
-) -> None:
-    """Write the output row of a run that takes one pass: every row times the weight, their sum times the factor, rounded once.
-
-    Two lines at a time; the last line overlaps the one before when the row does not end with a whole one.
-    """
-    step = LINE_BYTES // out.itemsize
-    zero, weights, factors = splat(ZERO, out), splat(weight, out), splat(factor, out)
-    column = 0
-    while column + 2 * step <= dim:
-        total, chunk, next_total, next_chunk = zero, zero, zero, zero
-        for place in range(count):
-            start = offsets[place] + column
-            chunk = chunk + load(grad, start) * weights
-            next_chunk = next_chunk + load(grad, start + step) * weights
-            if closes[place]:
-                total, next_total = total + chunk, next_total + next_chunk
-                chunk, next_chunk = zero, zero
-        store(out, out_start + column, total * factors)
-        store(out, out_start + column + step, next_total * factors)
-        column += 2 * step
-    while column < dim:
-        column = min(column, dim - step)
-        total = sum_line(grad, offsets, closes, count, column, weights, zero)
-        store(out, out_start + column, total * factors)
-        column += step
-
-
-@device_function
 def clear_lines(kept: Kept, lines: int, step: int, zero: Lanes) -> None:
     """Set kept lines to zero."""
     for line in range(lines):

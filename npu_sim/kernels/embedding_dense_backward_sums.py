@@ -18,10 +18,9 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
     read_slots,
     write_long_run,
     write_narrow_row,
-    write_run,
 )
+from npu_sim.kernels.embedding_dense_backward_rows import NO_LINE, flush_line, write_run
 from npu_sim.kernels.embedding_dense_backward_shares import divide
-from npu_sim.kernels.embedding_dense_backward_stream import NO_LINE, flush_line, stream_run
 from npu_sim.kernels.lane_type import LINE_BYTES
 from npu_sim.kernels.lanes import Stored, end_streams, is_streamed
 
@@ -83,13 +82,10 @@ def _sum_wide(
         factor = factors[row] if scale == SCALE_SUM else ONE
         out_start = np.int64(row) * dim
         if stop - begin <= PASS_ROWS and turn < own:
-            if streams:
-                read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
-                open_line = stream_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim, carry, open_line)
-            else:
+            if not streams:
                 look_ahead_in_out(out, out_start + dim, dim)
-                read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
-                write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim)
+            read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
+            open_line = write_run(grad, offsets, closes, stop - begin, weight, factor, out, out_start, dim, streams, carry, open_line)
         else:
             open_line = flush_line(out, carry, open_line, out_start)
             write_long_run(
