@@ -6,14 +6,12 @@ Operands are rounded where they are packed, so that no rounded copy of a tensor 
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.dtypes import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
 from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_folds import SAMPLE, START, STOP, Integers
 from npu_sim.kernels.conv_tbc_backward_tile import Floats
-from npu_sim.kernels.scratch import thread_scratch
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16."""
@@ -56,38 +54,20 @@ def clear(values: Floats) -> None:
         values[place] = np.float32(0)
 
 
-@device_function
-def pack_row(source: Stored, target: Floats, rounding: int) -> None:
-    """Round a row into a longer one and fill up with zeros."""
-    round_row(source, target[: source.size], rounding)
-    clear(target[source.size :])
-
-
 @kernel
-def _pack_share(
-    share: int,
-    values: Stored,
-    contributions: Integers,
-    halo: int,
-    shift: int,
-    width: int,
-    rounding: int,
-    rows: Floats,
-    packed: Floats,
+def _pack_piece(
+    piece: int, values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats
 ) -> None:
-    """Pack every n-th piece of time, n being the number of shares; ``rows`` (shares, tiles * width or more) is scratch."""
-    tiles = packed.shape[1]
-    row = rows[share, : tiles * width]
-    for piece in range(share, (values.shape[0] + PIECE - 1) // PIECE, rows.shape[0]):
-        for number in range(contributions.shape[0]):
-            first = contributions[number, START] - shift
-            stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, values.shape[0])
-            for time in range(max(first, piece * PIECE), stop):
-                pack_row(values[time, contributions[number, SAMPLE]], row, rounding)
-                for tile in range(tiles):
-                    target, source = packed[number, tile, time - first, :width], row[tile * width : (tile + 1) * width]
-                    for column in range(width):
-                        target[column] = source[column]
+    """Pack a piece of time."""
+    for number in range(contributions.shape[0]):
+        first = contributions[number, START] - shift
+        stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, values.shape[0])
+        for time in range(max(first, piece * PIECE), stop):
+            row = values[time, contributions[number, SAMPLE]]
+            for tile in range(packed.shape[1]):
+                source, target = row[tile * width : (tile + 1) * width], packed[number, tile, time - first, :width]
+                round_row(source, target, rounding)
+                clear(target[source.size :])
 
 
 def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
@@ -96,6 +76,5 @@ def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, w
     ``values`` is (time, B, C); ``packed`` is (contributions, tiles, rows, stride), whose row 0 is time ``start - shift``.
     Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
     """
-    shares = get_num_threads()
-    rows = thread_scratch(shares, packed.shape[1] * width)
-    _pack_share.over(shares, values, contributions, halo, shift, width, rounding, rows, packed)
+    pieces = -(-values.shape[0] // PIECE)
+    _pack_piece.over(pieces, values, contributions, halo, shift, width, rounding, packed)
