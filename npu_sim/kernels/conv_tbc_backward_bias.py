@@ -22,7 +22,7 @@ def _add_row(row: Stored, sums: Floats) -> None:
 def _add_group(group: int, grad: Stored, groups: Floats) -> None:
     """Add the rows of one group."""
     clear(groups[group])
-    for row in range(group * ROWS, min((group + 1) * ROWS, grad.shape[0])):
+    for row in range(group * ROWS, min((group + 1) * ROWS, len(grad))):
         _add_row(grad[row], groups[group])
 
 

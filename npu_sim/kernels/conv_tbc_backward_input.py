@@ -98,13 +98,13 @@ def _grad_input(
     panels = (out.shape[1] + TILE_COLUMNS - 1) // TILE_COLUMNS
     column_blocks = (panels + PANELS - 1) // PANELS
     block_rows = ROW_TILES * TILE_ROWS
-    blocks = (out.shape[0] + block_rows - 1) // block_rows * column_blocks
+    blocks = (len(out) + block_rows - 1) // block_rows * column_blocks
     source, sums = sources[thread, TILE_COLUMNS:], all_sums[thread]
     row = sources[thread, :TILE_COLUMNS]
     block = take(queue)
     while block < blocks:
         begin, first_panel = block // column_blocks * block_rows, block % column_blocks * PANELS
-        stop, block_panels = min(begin + block_rows, out.shape[0]), min(PANELS, panels - first_panel)
+        stop, block_panels = min(begin + block_rows, len(out)), min(PANELS, panels - first_panel)
         clear(sums)
         for start in range(0, channels, CHUNK):
             length = min(CHUNK, channels - start)

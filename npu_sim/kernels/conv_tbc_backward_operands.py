@@ -59,9 +59,9 @@ def _pack_piece(
     piece: int, values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats
 ) -> None:
     """Pack a piece of time."""
-    for number in range(contributions.shape[0]):
+    for number in range(len(contributions)):
         first = contributions[number, START] - shift
-        stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, values.shape[0])
+        stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, len(values))
         for time in range(max(first, piece * PIECE), stop):
             row = values[time, contributions[number, SAMPLE]]
             for tile in range(packed.shape[1]):

@@ -63,11 +63,11 @@ def _multiply(
     """Add the contributions, in the order given, to the sums of every block; tiles with slots also to their slot."""
     parts, none = all_parts[thread], sums[:0]
     number = take(queue)
-    while number < blocks.shape[0]:
+    while number < len(blocks):
         block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
         plain = none if kinds[number] == SLOTS else sums[start:stop]
         slot = none if kinds[number] == PLAIN else slots[start:stop]
-        for at in range(contributions.shape[0]):
+        for at in range(len(contributions)):
             add_contribution(
                 x[at],
                 x_rows,
@@ -111,12 +111,12 @@ def _multiply_random(
 ) -> None:
     """Keep the contributions to a block, then add them row by row in an order drawn for each row."""
     parts, none = all_parts[thread], sums[:0]
-    left, drawn = all_left[thread], all_drawn[thread, : contributions.shape[0]]
+    left, drawn = all_left[thread], all_drawn[thread, : len(contributions)]
     number = take(queue)
-    while number < blocks.shape[0]:
+    while number < len(blocks):
         block, start = _block(blocks, number), starts[number]
         size = starts[number + 1] - start
-        for at in range(contributions.shape[0]):
+        for at in range(len(contributions)):
             add_contribution(
                 x[at],
                 x_rows,

@@ -91,7 +91,7 @@ def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weigh
 @kernel
 def _survey(share, target, weight, weighted, columns, ignore_index, ignored, ranges, weights, found, sums: Floats, lanes: Floats) -> None:  # type: ignore[no-untyped-def]
     """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
-    cores = ranges.shape[0]
+    cores = len(ranges)
     for core in range(cores + 1):
         terms = sums[:cores]
         if core < cores:

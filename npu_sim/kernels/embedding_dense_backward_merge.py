@@ -103,7 +103,7 @@ def _merge_all(
     merged: Integers,
     lines: NDArray[np.int64],
 ) -> None:
-    threads = lines.shape[0]
+    threads = len(lines)
     for place in range(thread, rows.size, threads):
         row = rows[place]
         begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])

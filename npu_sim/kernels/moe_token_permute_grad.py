@@ -116,7 +116,7 @@ def _sum_share(
     all_starts: NDArray[np.int64],
 ) -> None:
     """Sum a share of the tokens, whose rows have a cache line at least; ``all_starts`` (shares, 2, top_k or more) is scratch."""
-    shares = all_starts.shape[0]
+    shares = len(all_starts)
     tokens = indices.size // top_k
     grad_rows = grad.size // hidden
     first, stop = tokens * share // shares, tokens * (share + 1) // shares

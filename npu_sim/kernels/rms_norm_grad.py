@@ -62,8 +62,8 @@ class Split(NamedTuple):
 @kernel
 def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows = x.shape[0]
-    for place in range(share, cores.size, scratch.shape[0]):
+    rows = len(x)
+    for place in range(share, cores.size, len(scratch)):
         dgamma = parts[place]
         clear(dgamma)
         first = cores[place] * block_factor
@@ -77,8 +77,8 @@ def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, stream
 @kernel
 def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
     """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, products = x.shape[0], scratch[share]
-    for place in range(share, cores.size, scratch.shape[0]):
+    rows, products = len(x), scratch[share]
+    for place in range(share, cores.size, len(scratch)):
         dgamma = parts[place]
         clear(dgamma)
         first = cores[place] * block_factor
@@ -94,7 +94,7 @@ def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, str
     """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
     rows, columns = x.shape
     products = scratch[share]
-    for place in range(share, cores.size, scratch.shape[0]):
+    for place in range(share, cores.size, len(scratch)):
         first = cores[place] * block_factor
         last = min(rows, first + block_factor)
         for group in range(starts[place], starts[place + 1]):
