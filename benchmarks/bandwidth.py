@@ -1,0 +1,82 @@
+"""What the memory allows: ``python benchmarks/bandwidth.py [--mebibytes 512]``.
+
+Reads, and copies through and past the cache, on one thread and on all, with the loads and stores the kernels use; GB/s of bytes read plus
+bytes written, median of 7 rounds. An operator that mostly reads cannot be faster than reading.
+"""
+
+import argparse
+import statistics
+import time
+
+import numba
+import numpy as np
+
+from npu_sim.kernels._compile import kernel
+from npu_sim.kernels.lane_type import LINE_BYTES
+from npu_sim.kernels.lanes import end_streams, load, splat, store, stream
+from npu_sim.kernels.lanes_kept import keep
+
+ROUNDS = 7
+LINE = LINE_BYTES // 4
+
+
+@kernel
+def read(share, shares, source, sums):
+    size = source.size // shares
+    first = splat(np.float32(0), source)
+    second, third, fourth = first, first, first
+    for index in range(share * size, (share + 1) * size, 4 * LINE):
+        first, second = first + load(source, index), second + load(source, index + LINE)
+        third, fourth = third + load(source, index + 2 * LINE), fourth + load(source, index + 3 * LINE)
+    keep(sums[share], 0, first + second + third + fourth)
+
+
+@kernel
+def copy(share, shares, source, target, streams):
+    size = source.size // shares
+    for index in range(share * size, (share + 1) * size, LINE):
+        if streams:
+            stream(target, index, load(source, index))
+        else:
+            store(target, index, load(source, index))
+    end_streams()
+
+
+def aligned(size):
+    """An array whose first element starts a cache line."""
+    memory = np.ones(size + LINE, np.float32)
+    first = -(memory.ctypes.data // 4) % LINE
+    return memory[first : first + size]
+
+
+def median_seconds(work):
+    work()
+    times = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mebibytes", type=int, default=512, help="size of an array; larger than any cache")
+    size = parser.parse_args().mebibytes * 2**18
+    source, target = aligned(size), aligned(size)
+    threads = numba.get_num_threads()
+    sums = np.empty((threads, 4 * LINE), np.float32)
+    print("| threads | read | copy through the cache | copy past the cache |")
+    print("| --- | --- | --- | --- |")
+    for shares in sorted({1, threads}):
+        works = {
+            1: lambda shares=shares: read.over(shares, shares, source, sums),
+            2: lambda shares=shares: copy.over(shares, shares, source, target, False),
+            3: lambda shares=shares: copy.over(shares, shares, source, target, True),
+        }
+        rates = [source.nbytes * min(moves, 2) / median_seconds(work) / 1e9 for moves, work in works.items()]
+        print(f"| {shares} | {' | '.join(f'{rate:.0f} GB/s' for rate in rates)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
