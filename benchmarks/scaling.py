@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cases import DTYPES, Case, build
-from measure import INTERRUPTED, PAUSE_SECONDS, Others, Stoppable, alternate, each, machine, spread, with_warm_malloc
+from measure import INTERRUPTED, Others, Stoppable, alternate, each, machine, spread, with_warm_malloc
 from memory import Prober, available
 from plots import Panel, panels
 
@@ -85,7 +85,7 @@ def timed(point: Point, repeats: int) -> tuple[list[float], int]:
     numba.set_num_threads(point.threads)
     problem = build(point.case)
     with Others():
-        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats, PAUSE_SECONDS)["call"]
+        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats, pause=0.0)["call"]
     return times, problem.array_bytes
 
 

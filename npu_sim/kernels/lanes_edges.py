@@ -56,16 +56,17 @@ def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
     return np.where(np.arange(after.size) < place, before, after)
 
 
+def _in_all_lanes(builder: ir.IRBuilder, number: ir.Value, count: int) -> ir.Value:
+    """Emit a vector with one integer in all lanes."""
+    unused = undefined_vector(I32, count)
+    first = builder.insert_element(unused, builder.trunc(number, I32), I32(0))
+    return builder.shuffle_vector(first, unused, constant_vector(I32, count, 0))
+
+
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
-    """Emit which lanes lie in first..stop."""
-    number, unused = counting_vector(0, count), undefined_vector(I32, count)
-    first, stop = (
-        builder.shuffle_vector(
-            builder.insert_element(unused, builder.trunc(bound, I32), I32(0)), unused, ir.Constant(unused.type, [0] * count)
-        )
-        for bound in bounds
-    )
-    return builder.and_(builder.icmp_signed(">=", number, first), builder.icmp_signed("<", number, stop))
+    """Emit which elements of a line lie in first..stop."""
+    element, (first, stop) = counting_vector(0, count), (_in_all_lanes(builder, bound, count) for bound in bounds)
+    return builder.and_(builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop))
 
 
 def _call_masked(builder: ir.IRBuilder, operation: str, bits: ir.VectorType, result: Any, arguments: list[ir.Value]) -> ir.Value:
@@ -82,11 +83,7 @@ def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) 
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         elements = ir.Constant(ir.VectorType(I32, before.count), _element_order(like, before.count))
-        bound = builder.shuffle_vector(
-            builder.insert_element(undefined_vector(I32, before.count), builder.trunc(arguments[2], I32), I32(0)),
-            undefined_vector(I32, before.count),
-            constant_vector(I32, before.count, 0),
-        )
+        bound = _in_all_lanes(builder, arguments[2], before.count)
         return builder.select(builder.icmp_signed("<", elements, bound), *arguments[:2])
 
     return before(before, after, types.intp, like), generate
