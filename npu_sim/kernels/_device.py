@@ -74,9 +74,7 @@ class _DeviceCompiler(Compiler):  # type: ignore[misc]
 
 def device_function(function: Callable[..., Any]) -> Any:
     """Compile a helper that kernels call. Called from Python, as tests do, it is compiled once more, by itself."""
-    compiled = njit(
-        **OPTIONS, forceinline=True, no_rewrites=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=_DeviceCompiler
-    )(function)
+    compiled = njit(**OPTIONS, **DEVICE_OPTIONS, pipeline_class=_DeviceCompiler)(function)
     if not config.DISABLE_JIT:
         compiled._insert = _not_for_python
         compiled._compile_for_args = lambda *_arguments, **_keywords: _for_python(function)

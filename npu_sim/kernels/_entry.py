@@ -26,7 +26,6 @@ from npu_sim.kernels._cache import KernelCache
 from npu_sim.kernels._device import OPTIONS, KernelCompiler
 
 WORD = ir.IntType(64)
-WORD_BYTES = 8
 
 
 def type_of(value: Any) -> Any:

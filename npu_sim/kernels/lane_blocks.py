@@ -25,12 +25,11 @@ from npu_sim.kernels.lane_type import (
     Emitted,
     LanesType,
     constant_vector,
-    counting_vector,
     element_address,
     load_vector,
     undefined_vector,
 )
-from npu_sim.kernels.lanes import widen_bfloat
+from npu_sim.kernels.lanes import mark_streamed, narrow_to_bfloat, widen_bfloat
 from npu_sim.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.scalars import narrow, widen
 
@@ -54,7 +53,6 @@ BLOCK_BYTES = LINE_BYTES * (4 if "+avx512f" in _features() else 1)
 """Bytes of the stored elements of a block: as many as the registers hold on the way through a polynomial."""
 
 _HALF = ir.HalfType()
-_UPPER_HALF = 0xFFFF_0000
 
 
 # --- what the functions mean --------------------------------------------------------------------------------
@@ -134,14 +132,6 @@ def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> i
     return builder.add(bits, builder.select(is_odd, constant_vector(I32, count, half), constant_vector(I32, count, half - 1)))
 
 
-def _narrowed_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.Value:
-    """Round, and undo the order of lanes that widening made."""
-    half, unused = count // 2, undefined_vector(FLOAT, count)
-    even, odd = (_rounded_to_bfloat(builder, builder.shuffle_vector(values, unused, counting_vector(at, half)), half) for at in (0, half))
-    lower = builder.lshr(even, constant_vector(I32, half, BF16_SHIFT))
-    return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
-
-
 @intrinsic
 def _block_length(typing_context: Any, array: Any) -> Emitted | None:
     length = _lane_count(array) if _CONVERTS_HALF or array.dtype != types.int16 else NO_BLOCK
@@ -168,7 +158,7 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
 def _emit_numbers(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
     array, index, bits = arguments
     if array_type.dtype == types.uint16:
-        bits = _narrowed_bfloat(builder, bits, bits.type.count)
+        bits = narrow_to_bfloat(builder, bits, bits.type.count, _rounded_to_bfloat)
     elif array_type.dtype == types.int16 and _CONVERTS_HALF:
         bits = builder.fptrunc(bits, ir.VectorType(_HALF, bits.type.count))
     address = element_address(context, builder, array_type, array, index)
@@ -187,9 +177,7 @@ def _store_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> 
 @intrinsic
 def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> Emitted | None:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        stored = _emit_numbers(context, builder, array, arguments)
-        stored.align = LINE_BYTES
-        stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        mark_streamed(builder, _emit_numbers(context, builder, array, arguments))
         return context.get_dummy_value()
 
     return (types.void(array, types.intp, values), generate) if values == LanesType(_lane_count(array)) else None

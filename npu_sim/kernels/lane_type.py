@@ -77,8 +77,8 @@ def load_vector(builder: ir.IRBuilder, address: ir.Value, element: ir.Type, coun
 
 def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Value:
     """Emit a vector with one number in all lanes."""
-    first = builder.insert_element(undefined_vector(FLOAT, count), value, I32(0))
-    return builder.shuffle_vector(first, undefined_vector(FLOAT, count), constant_vector(I32, count, 0))
+    unused = undefined_vector(value.type, count)
+    return builder.shuffle_vector(builder.insert_element(unused, value, I32(0)), unused, constant_vector(I32, count, 0))
 
 
 def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:

@@ -1,14 +1,15 @@
 """Vectors of fp32 values for kernels that sum rows element by element: a cache line of stored elements at a time.
 
 Numba vectorises plain loops well as long as it can prove that arrays do not overlap; a sum of many rows is beyond that, and it has
-no way to ask for stores past the cache. So the few operations such kernels need are given here as vector instructions. Lanes never
-mix: ``add`` is one fp32 addition for every lane, and a lane holds the same bits as a scalar would.
+no way to ask for stores past the cache. So the few operations such kernels need are given here as vector instructions; arithmetic on
+lanes is in `npu_sim.kernels.lane_type`. A lane holds the same bits as a scalar would.
 
 ``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D, C-contiguous and aligned. Indices count elements;
 nothing checks them. While NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small fp32 arrays and give
 the same bits; otherwise they are intrinsics, to be called by kernels only.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -92,6 +93,8 @@ def prefetch_to_write(array: Stored, index: int) -> None:
 
 _HALF, _I8, _I16, _I64 = ir.HalfType(), ir.IntType(8), ir.IntType(16), ir.IntType(64)
 _UPPER_HALF = 0xFFFF_0000
+Rounding = Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
+"""Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16 elements."""
 
 
 def _lane_by_lane(context: Any, builder: ir.IRBuilder, function: Any, signature: Any, vector: ir.Value, result: ir.Type) -> ir.Value:
@@ -129,14 +132,6 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
     return builder.shuffle_vector(builder.bitcast(even, floats), builder.bitcast(odd, floats), counting_vector(0, count))
 
 
-def narrow_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
-    """Undo the order of `widen_bfloat`."""
-    half, unused = count // 2, undefined_vector(FLOAT, count)
-    even, odd = (_round_to_bfloat(builder, builder.shuffle_vector(lanes, unused, counting_vector(at, half)), half) for at in (0, half))
-    lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
-    return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
-
-
 def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
     """Round to nearest even; the upper halves of the result are the bf16 elements. See `npu_sim.rounding` for nan."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
@@ -146,6 +141,14 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
     sign = builder.and_(bits, constant_vector(I32, count, rounding.FP32_SIGN))
     nan = builder.or_(sign, constant_vector(I32, count, rounding.BF16_NAN << rounding.BF16_SHIFT))
     return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
+
+
+def narrow_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat) -> ir.Value:
+    """Round, and undo the order of `widen_bfloat`."""
+    half, unused = count // 2, undefined_vector(FLOAT, count)
+    even, odd = (round_to_bfloat(builder, builder.shuffle_vector(lanes, unused, counting_vector(at, half)), half) for at in (0, half))
+    lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
+    return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
 
 def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value) -> ir.Value:
@@ -158,15 +161,24 @@ def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.
     return load_vector(builder, address, FLOAT, count, 4)
 
 
+def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir.Value) -> ir.Value:
+    """Emit the rounding of lanes to the elements of an array: numbers, halves, or words of two bf16 elements."""
+    if array_type.dtype == types.float32:
+        return lanes
+    if array_type.dtype == types.int16:
+        return narrow_to_half(context, builder, lanes, lanes.type.count)
+    return narrow_to_bfloat(builder, lanes, lanes.type.count)
+
+
+def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
+    """Let a store to the start of a cache line go past the cache."""
+    stored.align = LINE_BYTES
+    stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+
+
 def _emit_store(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
     array, index, lanes = arguments
-    count = lanes.type.count
-    if array_type.dtype == types.float32:
-        bits = lanes
-    elif array_type.dtype == types.int16:
-        bits = narrow_to_half(context, builder, lanes, count)
-    else:
-        bits = narrow_to_bfloat(builder, lanes, count)
+    bits = narrow_lanes(context, builder, array_type, lanes)
     address = element_address(context, builder, array_type, array, index)
     return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
 
@@ -213,9 +225,7 @@ def _stream(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted 
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        stored = _emit_store(context, builder, array, arguments)
-        stored.align = LINE_BYTES
-        stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+        mark_streamed(builder, _emit_store(context, builder, array, arguments))
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes), generate

@@ -18,14 +18,13 @@ from npu_sim.kernels.lane_type import (
     LINE_BYTES,
     Emitted,
     LanesType,
-    constant_vector,
     counting_vector,
     element_address,
     lanes_of,
     load_vector,
-    undefined_vector,
+    splat_numbers,
 )
-from npu_sim.kernels.lanes import Stored, Values, emit_load, narrow_to_bfloat, narrow_to_half
+from npu_sim.kernels.lanes import Stored, Values, emit_load, narrow_lanes
 from npu_sim.scalars import narrow, widen
 
 
@@ -56,22 +55,14 @@ def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
     return np.where(np.arange(after.size) < place, before, after)
 
 
-def _in_all_lanes(builder: ir.IRBuilder, number: ir.Value, count: int) -> ir.Value:
-    """Emit a vector with one integer in all lanes."""
-    unused = undefined_vector(I32, count)
-    first = builder.insert_element(unused, builder.trunc(number, I32), I32(0))
-    return builder.shuffle_vector(first, unused, constant_vector(I32, count, 0))
-
-
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
     """Emit which elements of a line lie in first..stop."""
-    element, (first, stop) = counting_vector(0, count), (_in_all_lanes(builder, bound, count) for bound in bounds)
+    element, (first, stop) = counting_vector(0, count), (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds)
     return builder.and_(builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop))
 
 
 def _call_masked(builder: ir.IRBuilder, operation: str, bits: ir.VectorType, result: Any, arguments: list[ir.Value]) -> ir.Value:
-    element = {"float": "f32", "half": "f16"}.get(str(bits.element), str(bits.element))
-    name = f"llvm.masked.{operation}.v{bits.count}{element}.p0"
+    name = f"llvm.masked.{operation}.v{bits.count}{bits.element}.p0"
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), arguments)
 
@@ -83,7 +74,7 @@ def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) 
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         elements = ir.Constant(ir.VectorType(I32, before.count), _element_order(like, before.count))
-        bound = _in_all_lanes(builder, arguments[2], before.count)
+        bound = splat_numbers(builder, builder.trunc(arguments[2], I32), before.count)
         return builder.select(builder.icmp_signed("<", elements, bound), *arguments[:2])
 
     return before(before, after, types.intp, like), generate
@@ -143,13 +134,10 @@ def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: 
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        bits, count = arguments[2], lanes.count
-        if array.dtype == types.int16:
-            bits = narrow_to_half(context, builder, bits, count)
-        elif array.dtype == types.uint16:
-            bits = builder.bitcast(narrow_to_bfloat(builder, bits, count), ir.VectorType(ir.IntType(16), count))
+        count, width = lanes.count, array.dtype.bitwidth
+        bits = builder.bitcast(narrow_lanes(context, builder, array, arguments[2]), ir.VectorType(ir.IntType(width), count))
         address = builder.bitcast(element_address(context, builder, array, *arguments[:2]), bits.type.as_pointer())
-        operands = [bits, address, I32(array.dtype.bitwidth // 8), _mask(builder, count, arguments[3:])]
+        operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
         _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
         return context.get_dummy_value()
 

@@ -1,7 +1,6 @@
 """RmsNormGrad: the arithmetic of one row, in the order of the product's instructions.
 
-Loops run over whole slices, not over blocks of them: that is what the compiler turns into vector instructions, and a row stays in
-the second-level cache between its two passes.
+A row is read twice, once for its sum and once for dx; between the two it stays in the second-level cache.
 
 Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
 """
