@@ -11,10 +11,10 @@ import time
 import numba
 import numpy as np
 
-from npu_sim.kernels._compile import kernel
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import end_streams, load, splat, store, stream
-from npu_sim.kernels.lanes_kept import keep
+from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import end_streams, load, splat, store, stream
+from npu_sim.kernels.vectors.lanes_kept import keep
 
 ROUNDS = 7
 LINE = LINE_BYTES // 4

@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 
 import npu_sim
-from npu_sim.generate import generate
-from npu_sim.ops import operator_module
+from npu_sim.operators.generate import generate
+from npu_sim.registry import load_operator
 
 DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
 FASTEST = "fastest"
@@ -123,7 +123,7 @@ def build(case: Case, seed: int = 0) -> Problem:
 
 def _generated(operator: str, call: dict[str, Any], seed: int) -> dict[str, Any]:
     attributes = {name: value for name, value in call.items() if not isinstance(value, str)}
-    return {**attributes, **generate(operator, operator_module(operator).Arguments.build(call), seed)}
+    return {**attributes, **generate(operator, load_operator(operator).build(call), seed)}
 
 
 def _embedding(case: Case, seed: int) -> Problem:

@@ -15,7 +15,7 @@ from urllib.parse import urlencode
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer
-from npu_sim.reports import Bound, Curve, curve_figure, plan_report, render, table_report
+from npu_sim.show.reports import Bound, Curve, curve_figure, plan_report, render, table_report
 
 GALLERY = Path(__file__).parent / "gallery"
 LARGEST_GALLERY_BYTES = 600_000

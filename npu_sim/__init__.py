@@ -8,17 +8,18 @@ used, so that importing the package costs nothing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.registry import all_operators, find_operator
 
 if TYPE_CHECKING:
-    from npu_sim.comparison import compare
     from npu_sim.cores import Profile, load_profile
-    from npu_sim.explanation import explain
-    from npu_sim.formats import TensorSpec
-    from npu_sim.limit_search import limits
-    from npu_sim.ops import plan, run
-    from npu_sim.ops.base import OrderMask, Result
-    from npu_sim.plan_model import Plan
+    from npu_sim.numbers.formats import TensorSpec
+    from npu_sim.operators import plan, run
+    from npu_sim.operators.contract.registration import register, register_file
+    from npu_sim.operators.contract.results import OrderMask, Result
+    from npu_sim.plans.model import Plan
+    from npu_sim.questions.compare import compare
+    from npu_sim.questions.explain import explain
+    from npu_sim.questions.limits import limits
     from npu_sim.status import AclnnError, Status
     from npu_sim.sweeps.runner import sweep, sweep_to
 
@@ -37,6 +38,8 @@ __all__ = [
     "limits",
     "load_profile",
     "plan",
+    "register",
+    "register_file",
     "run",
     "sweep",
     "sweep_to",
@@ -44,21 +47,22 @@ __all__ = [
 
 _HOMES = {
     "AclnnError": "npu_sim.status",
-    "OrderMask": "npu_sim.ops.base",
-    "Plan": "npu_sim.plan_model",
+    "OrderMask": "npu_sim.operators.contract.results",
+    "Plan": "npu_sim.plans.model",
     "Profile": "npu_sim.cores",
-    "Result": "npu_sim.ops.base",
+    "Result": "npu_sim.operators.contract.results",
     "Status": "npu_sim.status",
-    "TensorSpec": "npu_sim.formats",
+    "TensorSpec": "npu_sim.numbers.formats",
     "load_profile": "npu_sim.cores",
-    "plan": "npu_sim.ops",
-    "run": "npu_sim.ops",
-    "compare": "npu_sim.comparison",
-    "explain": "npu_sim.explanation",
-    "limits": "npu_sim.limit_search",
+    "plan": "npu_sim.operators",
+    "register": "npu_sim.operators.contract.registration",
+    "register_file": "npu_sim.operators.contract.registration",
+    "run": "npu_sim.operators",
+    "compare": "npu_sim.questions.compare",
+    "explain": "npu_sim.questions.explain",
+    "limits": "npu_sim.questions.limits",
     "sweep": "npu_sim.sweeps.runner",
     "sweep_to": "npu_sim.sweeps.runner",
-    **{name: f"npu_sim.ops.{name}" for name in OPERATOR_NAMES},
 }
 
 
@@ -71,10 +75,14 @@ def __getattr__(name: str) -> Any:
     if name in _FACES:
         return import_module(f"npu_sim.{name}")
     if name not in _HOMES:
+        if not name.startswith("_") and name == name.lower() and find_operator(name) is not None:
+            from npu_sim.operators import public_function
+
+            return public_function(name)
         raise AttributeError(f"module 'npu_sim' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
     """List the public names, operators included."""
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, *(entry.name for entry in all_operators())})

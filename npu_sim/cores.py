@@ -1,26 +1,27 @@
 """Hardware profiles: what a product is.
 
 A profile file (``configs/*.yaml``, or your own of the same form) describes one product: the facts its SoCs share, the SoCs
-with what differs, and the limits that the product documents state. Facts are from the vendor's public platform
-configuration files; the usable Unified Buffer and the system workspace follow the vendor's programming documents.
+with what differs, and the limits that the product documents state; what it may say is in :mod:`npu_sim.product`. Facts are from the
+vendor's public platform configuration files; the usable Unified Buffer and the system workspace follow the vendor's programming
+documents.
 """
 
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from npu_sim.profile_file import YamlDocument, closest, read_yaml
-from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.files.yaml_document import YamlDocument, read_yaml
+from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product
+from npu_sim.status import INVALID, AclnnError, closest
 
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
-NPU_ARCH_ATLAS_A2 = 2201
+NPU_ARCH_A2_A3 = 2201
 
-Bytes = Annotated[int, Field(gt=0)]
-Count = Annotated[int, Field(gt=0, le=65535)]
+SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93 = range(len(SOC_VERSIONS))
+"""Codes of the SoCs' short versions, which tell A2 from A3."""
 
 
 class Device(NamedTuple):
@@ -40,6 +41,8 @@ class Device(NamedTuple):
         On-chip buffers of one cube core.
     system_workspace_bytes
         Workspace the runtime keeps for itself in every Ascend C kernel.
+    soc_version
+        Code of the short version of the SoC, ``SOC_...``: tells Atlas A2 from A3, which have one architecture.
     """
 
     npu_arch: int
@@ -51,133 +54,7 @@ class Device(NamedTuple):
     l0b_bytes: int
     l0c_bytes: int
     system_workspace_bytes: int
-
-
-class Chip(BaseModel):
-    """Facts of one SoC; names carry their units."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    npu_arch: Literal[1001, 2002, 2201]
-    short_soc_version: str
-    core_layout: Literal["fused", "split"]
-    ai_core_count: Count
-    cube_core_count: Count | None
-    vector_core_count: Annotated[int, Field(ge=0, le=65535)]
-    memory_bytes: Bytes | None
-    l2_bytes: Bytes
-    cube_clock_mhz: Annotated[float, Field(gt=0)]
-    vector_clock_mhz: Annotated[float, Field(gt=0)] | None
-    cube_mkn: tuple[Count, Count, Count]
-    vector_lanes_fp16: Count
-    ub_bytes: Annotated[int, Field(ge=1024)]
-    ub_block_bytes: Count
-    ub_bank_bytes: Bytes
-    ub_bank_count: Count
-    l1_bytes: Bytes
-    l0a_bytes: Bytes
-    l0b_bytes: Bytes
-    l0c_bytes: Bytes
-    ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l2_read_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l2_write_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    ub_to_ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l1_to_l0a_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l1_to_l0b_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l0c_to_ub_bytes_per_cycle: Annotated[float, Field(gt=0)]
-
-    @model_validator(mode="after")
-    def _split_cores_are_counted(self) -> "Chip":
-        if self.core_layout == "split" and (self.cube_core_count is None or self.vector_core_count == 0):
-            raise ValueError("core_layout: a split chip needs cube_core_count and vector_core_count above 0")
-        return self
-
-    @property
-    def vector_cores(self) -> int:
-        """Cores a vector operator is spread over."""
-        return self.vector_core_count if self.core_layout == "split" else self.ai_core_count
-
-    @property
-    def cube_cores(self) -> int:
-        """Cores a cube operator is spread over."""
-        return self.cube_core_count if self.cube_core_count is not None else self.ai_core_count
-
-
-class CubeRate(BaseModel):
-    """Multiplications of one dtype: ``m x n x k`` in one cycle, and the k of the smallest block."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    m: Count
-    n: Count
-    k: Count
-    block_k: Count
-
-
-Rate = Annotated[float, Field(gt=0)]
-
-
-class Throughput(BaseModel):
-    """Published theoretical rates of one core; a timeline counts what is null or absent as 0 and names it.
-
-    Attributes
-    ----------
-    vector_elements_per_cycle
-        By class of instruction: one rate, or one by dtype.
-    cube_macs_per_cycle
-        By dtype of the operands.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vector_elements_per_cycle: dict[str, Rate | dict[str, Rate] | None] = {}
-    cube_macs_per_cycle: dict[str, CubeRate | None] = {}
-
-
-class DocumentedLimits(BaseModel):
-    """Limits of the product documents; None where the product's document states none."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    embedding_scale_bound_bytes: Bytes | None = None
-    rms_norm_last_axis_bytes_at_least: Bytes | None = None
-    cross_entropy_rows_below: Annotated[int, Field(gt=0)] | None = None
-    moe_num_topk_at_most: Annotated[int, Field(gt=0)] | None = None
-    conv_kernel_width_at_most: Annotated[int, Field(gt=0)] | None = None
-    conv_pad_at_most: Annotated[int, Field(gt=0)] | None = None
-    conv_dim_at_most: Annotated[int, Field(gt=0)] | None = None
-
-
-class Product(BaseModel):
-    """One profile file: a product with all its SoCs."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
-    title: str
-    title_zh: str = ""
-    default_soc: str
-    overflow_mode: Literal["inf_nan", "saturation"]
-    dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
-    cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
-    operators: tuple[str, ...]
-    ub_reserved_bytes: Annotated[int, Field(ge=0)]
-    system_workspace_bytes: Annotated[int, Field(ge=0)]
-    documented_limits: DocumentedLimits = DocumentedLimits()
-    throughput: Throughput | None = None
-    socs: Annotated[dict[str, Chip], Field(min_length=1)]
-
-    @model_validator(mode="after")
-    def _consistent(self) -> "Product":
-        if self.default_soc not in self.socs:
-            raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}")
-        for position, operator in enumerate(self.operators):
-            if operator not in OPERATOR_NAMES:
-                raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(OPERATOR_NAMES)}")
-        for soc, chip in self.socs.items():
-            if chip.ub_bytes <= self.ub_reserved_bytes:
-                raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}")
-        return self
+    soc_version: int
 
 
 class Profile(BaseModel):
@@ -203,10 +80,9 @@ class Profile(BaseModel):
         """Facts of the chosen SoC."""
         return self.product.socs[self.soc]
 
-    @property
-    def limits(self) -> DocumentedLimits:
-        """Documented limits of the product."""
-        return self.product.documented_limits
+    def documented_limits(self, operator: str) -> DocumentedLimits:
+        """Return the limits that the product's document states for an operator; nothing for one it does not state."""
+        return self.product.documented_limits.get(operator, {})
 
     @property
     def npu_arch(self) -> int:
@@ -242,6 +118,7 @@ class Profile(BaseModel):
             l0b_bytes=chip.l0b_bytes,
             l0c_bytes=chip.l0c_bytes,
             system_workspace_bytes=self.product.system_workspace_bytes,
+            soc_version=chip.soc_version,
         )
 
     def with_soc(self, soc: str | None) -> "Profile":
@@ -289,16 +166,12 @@ def load_profile(profile: "str | Path | Profile", soc: str | None = None) -> Pro
     if isinstance(profile, Profile):
         return profile if soc is None else profile.with_soc(soc)
     name = str(profile)
+    if name in shipped_products():
+        return _shipped_profile(name, soc)
     if name.endswith((".yaml", ".yml")) or "/" in name:
-        product = _load_product(Path(name))
-    elif name in shipped_products():
-        product = _shipped_product(name)
-    else:
-        hint = (
-            f"products: {', '.join(shipped_products())}{closest(name, shipped_products())}; or the path of a profile file ending in .yaml"
-        )
-        raise AclnnError(INVALID, "profile", f"profile = {name!r}: no such product", hint)
-    return Profile(product=product, soc=product.default_soc).with_soc(soc)
+        return _default_profile(_load_product(Path(name))).with_soc(soc)
+    hint = f"products: {', '.join(shipped_products())}{closest(name, shipped_products())}; or the path of a profile file ending in .yaml"
+    raise AclnnError(INVALID, "profile", f"profile = {name!r}: no such product", hint)
 
 
 def profile_of_soc(soc: str) -> Profile:
@@ -316,6 +189,16 @@ def profile_of_soc(soc: str) -> Profile:
             return Profile(product=product, soc=soc)
         names.extend(product.socs)
     raise AclnnError(INVALID, "soc", f"soc = {soc!r}: no shipped product has such a SoC", f"SoCs: {', '.join(names)}{closest(soc, names)}")
+
+
+def _default_profile(product: Product) -> Profile:
+    return Profile(product=product, soc=product.default_soc)
+
+
+@lru_cache(maxsize=256)
+def _shipped_profile(name: str, soc: str | None) -> Profile:
+    """Keep profiles: making one validates its product again, which takes longer than planning a call."""
+    return _default_profile(_shipped_product(name)).with_soc(soc)
 
 
 @lru_cache(maxsize=32)

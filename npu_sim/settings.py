@@ -10,7 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_sim.cores import Profile, load_profile, profile_of_soc
-from npu_sim.ops.base import CoreOrder, Limits, Order, require_bool, require_limits
+from npu_sim.operators import require_limits
+from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.results import CoreOrder, Order
 
 DEFAULT_PRODUCT = "atlas_a2"
 

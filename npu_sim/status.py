@@ -3,6 +3,8 @@
 Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn return codes.
 """
 
+import difflib
+from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
 
@@ -67,3 +69,9 @@ def refusal_text(error: AclnnError) -> str:
     """Return a refusal as people read it: the outcome, what is wrong, and what would be right."""
     hint = f"\n{error.hint}" if error.hint else ""
     return f"refused, {int(error.status)} {error.status.name}\n\n{error.message}{hint}"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from npu_sim.formats import FORMATS
+from npu_sim.numbers.formats import FORMATS
 
 EVERY_16_BITS = np.arange(1 << 16, dtype=np.uint16)
 

@@ -1,6 +1,7 @@
 import pytest
 
-from npu_sim.cores import config_directory, load_profile, profile_of_soc, shipped_products
+from npu_sim.cores import SOC_ASCEND_910B, config_directory, load_profile, profile_of_soc, shipped_products
+from npu_sim.product import SOC_OTHER, SOC_VERSIONS
 from npu_sim.status import AclnnError, Status
 
 SOCS = {
@@ -59,6 +60,15 @@ def test_what_a_planner_sees(soc, vector, cube, ub_bytes, system):
     assert (device.vector_cores, device.cube_cores, device.ub_bytes, device.system_workspace_bytes) == (vector, cube, ub_bytes, system)
 
 
+def test_a_planner_tells_a2_from_a3_by_the_version_of_the_soc(a2_text, written):
+    devices = [load_profile(product).device for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3")]
+    assert [device.soc_version for device in devices] == list(range(len(SOC_VERSIONS)))
+    assert [device.npu_arch for device in devices[2:]] == [2201, 2201]
+    assert devices[2].soc_version == SOC_ASCEND_910B
+    other = a2_text.replace("name: atlas_a2", "name: my_chip").replace("short_soc_version: Ascend910B", "short_soc_version: MyChip")
+    assert load_profile(written(other)).device.soc_version == SOC_OTHER
+
+
 def test_a_copied_profile_with_a_change_is_a_product_of_its_own(a2_text, written):
     text = a2_text.replace("name: atlas_a2", "name: my_chip").replace("vector_core_count: 48", "vector_core_count: 7", 1)
     profile = load_profile(written(text.replace("ub_bytes: 196608", "ub_bytes: 65536")))
@@ -74,7 +84,7 @@ def test_a_copied_profile_with_a_change_is_a_product_of_its_own(a2_text, written
         ("  l1_bytes: 524288", "  l1_bites: 524288", "did you mean l1_bytes"),
         ("default_soc: Ascend910B1", "default_soc: Ascend910B9", "'Ascend910B9' is not among socs"),
         ("overflow_mode: inf_nan", "overflow_mode: wrap", "'wrap' is not allowed"),
-        ("  - rms_norm_grad", "  - rms_norm", "'rms_norm' is not one of"),
+        ("  - rms_norm_grad", "  - rms_norm_gradient", "'rms_norm_gradient' is not one of"),
         ("title: Atlas A2", "title: Atlas A2\ntitle: twice", "repeats the key of line 5"),
         ("name: atlas_a2", "name: a: b", "not valid YAML"),
         ("    ai_core_count: 24", "    ai_core_count: many", "'many' is not allowed"),

@@ -10,7 +10,6 @@ switch belong to the current context::
         status = aclnnRmsNormGrad(workspace, size, executor, None)
 """
 
-from importlib import import_module
 from typing import Any
 
 from npu_sim.aclnn.context import aclrtCtxGetSysParamOpt, aclrtCtxSetSysParamOpt
@@ -30,7 +29,7 @@ from npu_sim.aclnn.enums import (
 )
 from npu_sim.aclnn.errors import aclGetRecentErrMsg
 from npu_sim.aclnn.executor import AclOpExecutor, aclDestroyAclOpExecutor, aclSetAclOpExecutorRepeatable
-from npu_sim.aclnn.prototype import FirstStage
+from npu_sim.aclnn.prototype import FirstStage, functions_of
 from npu_sim.aclnn.runtime import (
     Stream,
     aclFinalize,
@@ -45,7 +44,7 @@ from npu_sim.aclnn.runtime import (
     aclrtSynchronizeStream,
 )
 from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
-from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import Settings, current_device, device, set_device
 
 globals().update(AclDataType.__members__ | AclFormat.__members__)  # ACL_FLOAT ..., ACL_FORMAT_ND ... as in C
@@ -94,14 +93,14 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the functions of an operator from its module, when they are first used."""
+    """Make the functions of an operator when they are first used."""
     entry = find_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
     if entry is None or name.removesuffix(_FIRST_STAGE) != f"aclnn{entry.title}":
         raise AttributeError(f"module 'npu_sim.aclnn' has no attribute {name!r}")
-    return getattr(import_module(f"npu_sim.aclnn.{entry.name}"), name)
+    return functions_of(entry.name)[name]
 
 
 def __dir__() -> list[str]:
     """List the functions of every operator too."""
-    functions = (f"aclnn{entry.title}{stage}" for entry in OPERATORS for stage in ("", _FIRST_STAGE))
+    functions = (f"aclnn{entry.title}{stage}" for entry in all_operators() for stage in ("", _FIRST_STAGE))
     return sorted({*globals(), *functions})

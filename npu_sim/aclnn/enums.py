@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.formats import canonical_dtype, numpy_dtype
+from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 
 
 class AclDataType(IntEnum):
@@ -63,7 +63,7 @@ class AclFormat(IntEnum):
 
     @property
     def layout(self) -> str:
-        """The name without its prefix, as a :class:`~npu_sim.formats.TensorSpec` takes it."""
+        """The name without its prefix, as a :class:`~npu_sim.numbers.formats.TensorSpec` takes it."""
         return self.name.removeprefix("ACL_").removeprefix("FORMAT_")
 
 
@@ -92,7 +92,7 @@ _DATA_TYPES = MappingProxyType({name: kind for kind, name in NUMPY_NAMES.items()
 
 
 def data_type_of(dtype: Any) -> AclDataType:
-    """Return the data type of a NumPy dtype, or of anything :func:`npu_sim.formats.canonical_dtype` accepts.
+    """Return the data type of a NumPy dtype, or of anything :func:`npu_sim.numbers.formats.canonical_dtype` accepts.
 
     Raises
     ------

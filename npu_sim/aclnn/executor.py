@@ -7,15 +7,18 @@ or too small) runs nothing and leaves the executor as it was.
 
 import threading
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS
-from npu_sim.areas import Areas
-from npu_sim.ops.base import Arguments, Result
-from npu_sim.plan_model import Plan, Workspace
+from npu_sim.operators.contract.arguments import Arguments
+from npu_sim.operators.contract.execution import execute
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.results import Result
+from npu_sim.plans.areas import Areas
+from npu_sim.plans.model import Plan
+from npu_sim.plans.workspace_model import Workspace
 from npu_sim.settings import Settings
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
@@ -32,8 +35,8 @@ class AclOpExecutor:
 
     Attributes
     ----------
-    module
-        Contract of the operator.
+    operator
+        What is called.
     arguments
         The call.
     inputs, outputs
@@ -48,7 +51,7 @@ class AclOpExecutor:
         What the last run gave: order-dependent parts, warnings about the data, times; None before the first.
     """
 
-    module: ModuleType
+    operator: Operator
     arguments: Arguments
     inputs: dict[str, Array | None]
     outputs: tuple[Array | None, ...]
@@ -79,11 +82,11 @@ class AclOpExecutor:
         """
         memory = self._workspace_memory(workspace, workspace_size)
         inputs = {name: self._memory_of(name, array) for name, array in self.inputs.items()}
-        names = type(self.arguments).OUTPUTS
-        outputs = tuple(self._memory_of(name, array) for name, array in zip(names, self.outputs, strict=True))
+        outputs = tuple(self._memory_of(one.output, array) for one, array in zip(self.operator.outputs, self.outputs, strict=True))
         self._take()
         with _computing:
-            self.result = self.module.execute(
+            self.result = execute(
+                self.operator,
                 self.arguments,
                 inputs,
                 self.settings.profile,
@@ -125,7 +128,7 @@ class AclOpExecutor:
         return memory[:needed]
 
     def _tensors(self) -> list[tuple[str, Array]]:
-        named = [*self.inputs.items(), *zip(type(self.arguments).OUTPUTS, self.outputs, strict=True)]
+        named = [*self.inputs.items(), *zip((one.output for one in self.operator.outputs), self.outputs, strict=True)]
         return [(name, array) for name, array in named if array is not None]
 
     def _memory_of(self, name: str, array: Array | None) -> Array:

@@ -1,11 +1,9 @@
-"""The two stages of a call, for every operator: from the parameters of the C prototype to arguments, and back to a status.
+"""The two stages of a call, for every operator: from the parameters of the C prototype to arguments, and back to a status."""
 
-An operator's own module (``npu_sim.aclnn.<operator>``) says how the parameters are called in its product document.
-"""
-
-import dataclasses
+import inspect
 import operator as number
-from collections.abc import Mapping
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,14 +11,12 @@ import numpy as np
 from npu_sim.aclnn.errors import report
 from npu_sim.aclnn.executor import AclOpExecutor
 from npu_sim.aclnn.tensor import AclTensor
-from npu_sim.ops import operator_module
-from npu_sim.ops.base import Arguments
-from npu_sim.registry import find_operator
+from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import INVALID, MISSING, SUCCESS, AclnnError, Status
-
-Tensor = Any
-"""An AclTensor; an array or a CPU tensor of another library is described as one. None is the null pointer."""
 
 
 class FirstStage(NamedTuple):
@@ -32,22 +28,19 @@ class FirstStage(NamedTuple):
 
 
 class Prototype:
-    """Names of one operator's parameters.
+    """The parameters of one operator's C function.
 
     Parameters
     ----------
     operator
-        Name of the operator.
-    parameters
-        Parameters of the first stage in the order of the C prototype, each with the name of its argument here.
+        Its declaration: every argument says how it is called in the product document.
     """
 
-    def __init__(self, operator: str, parameters: Mapping[str, str]) -> None:
-        entry = find_operator(operator)
-        assert entry is not None, operator
-        self.operator = entry.name
-        self.name = f"aclnn{entry.title}"
-        self.parameters = dict(parameters)
+    def __init__(self, operator: Operator) -> None:
+        self.operator = operator
+        self.name = f"aclnn{operator.title}"
+        self.parameters = {one.parameter: one for one in operator.prototype}
+        """The arguments by the name of the parameter, in the order of the C prototype."""
 
     def first_stage(self, *values: Any) -> FirstStage:
         """Check and plan a call; ``values`` are in the order of the parameters."""
@@ -62,7 +55,7 @@ class Prototype:
         try:
             if executor is None:
                 raise AclnnError(MISSING, "executor", "executor is missing", f"{self.name}GetWorkspaceSize returns it")
-            if executor.plan.operator != self.operator:
+            if executor.operator is not self.operator:
                 message = f"executor belongs to aclnn{executor.plan.title}"
                 raise AclnnError(INVALID, "executor", message, f"{self.name}GetWorkspaceSize returns the right one")
             executor.run(workspace, workspaceSize)
@@ -70,26 +63,43 @@ class Prototype:
             return report(self.name, error, self._documented(error.argument))
         return SUCCESS
 
+    def functions(self) -> dict[str, Callable[..., Any]]:
+        """Return the two functions by name, with the signatures of the product document."""
+        first = inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.parameters])
+
+        def get_workspace_size(*args: Any, **kwargs: Any) -> FirstStage:
+            return self.first_stage(*first.bind(*args, **kwargs).arguments.values())
+
+        def run(workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any) -> Status:
+            return self.second_stage(workspace, workspaceSize, executor, stream)
+
+        get_workspace_size.__signature__ = first  # type: ignore[attr-defined]
+        get_workspace_size.__doc__ = f"Check and plan a call of {self.name}; return (status, workspaceSize, executor)."
+        run.__doc__ = "Run a call of the first stage in its workspace; return the status."
+        named: dict[str, Callable[..., Any]] = {f"{self.name}GetWorkspaceSize": get_workspace_size, self.name: run}
+        for name, function in named.items():
+            function.__name__ = function.__qualname__ = name
+            function.__module__ = "npu_sim.aclnn"
+        return named
+
     def _documented(self, argument: str) -> str:
-        return next((name for name, own in self.parameters.items() if own == argument), argument)
+        return next((name for name, one in self.parameters.items() if one.name == argument), argument)
 
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
-        module = operator_module(self.operator)
-        fields = {one.name: one for one in dataclasses.fields(module.Arguments)}
-        named = [(name, fields[own], values[name]) for name, own in self.parameters.items()]
-        for name, one, value in named:
-            if value is None and not (one.metadata.get("optional") and not one.metadata.get("output")):
-                raise AclnnError(MISSING, one.name, f"{name} is missing", f"{name}: {one.metadata['help']}")
-        tensors = {one.name: _tensor(name, value) for name, one, value in named if one.metadata["kind"] == "tensor" and value is not None}
-        attributes = {one.name: _converted(name, one, value) for name, one, value in named if one.metadata["kind"] == "attribute"}
+        for name, one in self.parameters.items():
+            if values[name] is None and not (isinstance(one, Tensor) and one.optional):
+                raise AclnnError(MISSING, one.name, f"{name} is missing", f"{name}: {one.help}")
+        given = {one.name: (name, values[name]) for name, one in self.parameters.items()}
+        tensors = {one.name: _tensor(*given[one.name]) for one in self.operator.tensors if given[one.name][1] is not None}
+        attributes = {one.name: _converted(one, *given[one.name]) for one in self.operator.attributes}
         specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
-        arguments: Arguments = module.Arguments.build({**specs, **attributes})
+        arguments = self.operator.build({**specs, **attributes})
         settings = current_device()
-        plan = module.make_plan(arguments, settings.profile, settings.deterministic, settings.limits)
-        inputs = {name: tensors[name].array for name in arguments.tensors(inputs_only=True) if name in tensors}
-        outputs = {one.name: tensors[one.name].array for _, one, _ in named if one.metadata.get("output")}
+        plan = plan_of(self.operator.check(arguments, settings.profile, settings.deterministic, settings.limits))
+        inputs = {name: tensors[name].array for name in self.operator.input_names if name in tensors}
+        outputs = {one.name: tensors[one.name].array for one in self.operator.outputs}
         self._check_memory(inputs, outputs)
-        return AclOpExecutor(module, arguments, inputs, tuple(outputs.values()), settings, plan)
+        return AclOpExecutor(self.operator, arguments, inputs, tuple(outputs.values()), settings, plan)
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Refuse an output that cannot be written, or whose memory another tensor uses too."""
@@ -113,17 +123,22 @@ def _tensor(name: str, value: Any) -> AclTensor:
     raise TypeError(f"{name} is a {type(value).__name__}, not an AclTensor or an array")
 
 
-def _converted(name: str, one: dataclasses.Field[Any], value: Any) -> Any:
+def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     """Convert an attribute as C does for a parameter of its type; what C would not compile raises TypeError."""
-    kind = one.type if isinstance(one.type, str) else one.type.__name__
-    if kind == "bool":
+    if attribute.kind is bool:
         return bool(number.index(value))
-    if kind == "int":
+    if attribute.kind is int:
         return number.index(value)
-    if kind == "float":
+    if attribute.kind is float:
         return float(np.float32(value))
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if not isinstance(value, str):
         raise TypeError(f"{name} is a {type(value).__name__}, not a str")
     return value
+
+
+@cache
+def functions_of(operator: str) -> dict[str, Callable[..., Any]]:
+    """Return both functions of an operator by their names in C."""
+    return Prototype(load_operator(operator)).functions()

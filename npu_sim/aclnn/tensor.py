@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS, AclDataType, AclFormat, data_type_of
-from npu_sim.formats import TensorSpec, as_array
+from npu_sim.numbers.formats import TensorSpec, as_array
 from npu_sim.status import INVALID, AclnnError
 
 Array = np.ndarray[Any, Any]

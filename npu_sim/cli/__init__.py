@@ -14,10 +14,25 @@ INTERRUPTED = 130
 def main() -> None:
     """Run the command line; exit 2 when a call is refused."""
     try:
-        app()
+        app(_operators_first(sys.argv[1:]))
     except AclnnError as error:
         report_error(error, as_json="--json" in sys.argv)
         sys.exit(REFUSED)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
+
+
+def _operators_first(typed: list[str]) -> list[str]:
+    """Move ``--operators FILE`` to the front, so that it may stand anywhere."""
+    files: list[str] = []
+    others: list[str] = []
+    words = iter(typed)
+    for word in words:
+        if word == "--operators":
+            files += [word, next(words, "")]
+        elif word.startswith("--operators="):
+            files.append(word)
+        else:
+            others.append(word)
+    return files + others

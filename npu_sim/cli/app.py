@@ -1,5 +1,8 @@
 """The command tree. Handlers import what they need when they run, so that help is quick."""
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 from npu_sim.cli.caveats import caveats_command
@@ -26,6 +29,22 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def common(
+    operators: Annotated[
+        list[Path] | None, typer.Option("--operators", help="Python file that declares operators of your own; they join the others.")
+    ] = None,
+) -> None:
+    """Register operators of one's own before any command asks for them."""
+    if operators:
+        from npu_sim.operators.contract.registration import register_file
+
+        for path in operators:
+            register_file(path)
+
+
 add_action(app, "plan", plan_command)
 add_action(app, "run", run_command)
 add_action(app, "timeline", timeline_command)

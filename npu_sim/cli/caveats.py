@@ -22,7 +22,7 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
             return
         from rich.console import Console
 
-        from npu_sim.text import lines_table
+        from npu_sim.show.text import lines_table
 
         Console(highlight=False).print(lines_table((one.name, one.title, one.source) for one in CAVEATS))
         return

@@ -2,9 +2,9 @@
 
 from rich.console import Console
 
-from npu_sim.ops.base import Result
-from npu_sim.plan_model import Plan
-from npu_sim.text import decision_lines, lines_table, plan_headline, plan_lines, result_lines
+from npu_sim.operators.contract.results import Result
+from npu_sim.plans.model import Plan
+from npu_sim.show.text import decision_lines, lines_table, plan_headline, plan_lines, result_lines
 
 
 def print_plan(plan: Plan) -> None:

@@ -20,14 +20,15 @@ def demo_command(
     """Plan, compute and check an embedding gradient of a Zipf-distributed batch."""
     import time
 
-    from npu_sim.generate import generate
-    from npu_sim.ops import operator_module, run
-    from npu_sim.threads import limit_threads
+    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.operators import run
+    from npu_sim.operators.generate import generate
+    from npu_sim.registry import load_operator
 
     limit_threads(threads)
     operator = "embedding_dense_backward"
     call: dict[str, Any] = {"grad": f"{ROWS}x{DIM}:fp32", "indices": f"{ROWS}:int32", "num_weights": NUM_WEIGHTS}
-    data = generate(operator, operator_module(operator).Arguments.build(call), seed)
+    data = generate(operator, load_operator(operator).build(call), seed)
     inputs = {**call, **data}
     options: dict[str, Any] = {"profile": product, "soc": soc, "deterministic": deterministic}
     start = time.perf_counter()
@@ -42,7 +43,7 @@ def demo_command(
     from rich.console import Console
 
     from npu_sim.cli.console import print_plan
-    from npu_sim.text import lines_table
+    from npu_sim.show.text import lines_table
 
     console = Console(highlight=False)
     console.print(f"A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call['grad']}\n")

@@ -23,14 +23,14 @@ def diff_command(
 ) -> None:
     """Compare one call across products and SoCs: outcome, path, cores, buffer, workspace and order."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.comparison import compare
+    from npu_sim.questions.compare import compare
 
     specs = typed_specs(operator, arguments)
     comparison = compare(operator, products=products, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if report is not None:
-        from npu_sim.files import write_text
-        from npu_sim.reports import render
-        from npu_sim.reports.comparisons import diff_report
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.reports import render
+        from npu_sim.show.reports.comparisons import diff_report
 
         write_text(report, render(diff_report(comparison)))
     if json_output:
@@ -38,6 +38,6 @@ def diff_command(
         return
     from rich.console import Console
 
-    from npu_sim.comparison_text import comparison_view
+    from npu_sim.show.compare import comparison_view
 
     Console(highlight=False).print(comparison_view(comparison))

@@ -20,7 +20,7 @@ def explain_command(
 ) -> None:
     """Explain a plan: every condition with its numbers, the nearest change, buffers, limits, workspace and order."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.explanation import explain
+    from npu_sim.questions.explain import explain
 
     specs = typed_specs(operator, arguments)
     explanation = explain(operator, profile=product, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def explain_command(
     else:
         from rich.console import Console
 
-        from npu_sim.explanation_text import explanation_view
+        from npu_sim.show.explain import explanation_view
 
         Console(highlight=False).print(explanation_view(explanation))
     if explanation.refusal is not None:

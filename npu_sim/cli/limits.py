@@ -32,16 +32,16 @@ def limits_command(
 ) -> None:
     """Find the smallest and largest legal value of an argument, documented and by the hardware, on every product."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.limit_search import limits
+    from npu_sim.questions.limits import limits
 
     natural = named_values(set_ or [])
     table = limits(
         operator, vary, product=products, soc=soc, deterministic=deterministic, **{**typed_specs(operator, arguments), **natural}
     )
     if report is not None:
-        from npu_sim.files import write_text
-        from npu_sim.reports import render
-        from npu_sim.reports.comparisons import limits_report
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.reports import render
+        from npu_sim.show.reports.comparisons import limits_report
 
         write_text(report, render(limits_report(table)))
     if json_output:
@@ -49,7 +49,7 @@ def limits_command(
         return
     from rich.console import Console
 
-    from npu_sim.limit_text import limits_view
+    from npu_sim.show.limits import limits_view
 
     Console(highlight=False).print(limits_view(table))
 

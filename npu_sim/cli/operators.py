@@ -3,7 +3,6 @@
 The command of an operator is made when it is asked for, so that ``npu-sim --help`` does not load the contracts.
 """
 
-import dataclasses
 import inspect
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from npu_sim.registry import OPERATOR_NAMES, OPERATORS, find_operator
+from npu_sim.registry import all_operators, find_operator, load_operator
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
@@ -25,10 +24,19 @@ def add_action(
     Without ``takes_arguments`` the commands have only the options of the handler, which then takes the operator's name and them.
     ``epilog`` gives the last lines of an operator's help.
     """
+    summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
 
     class OperatorGroup(TyperGroup):
+        @property
+        def help(self) -> str:  # only when it is shown: those of installed packages have to be looked for
+            return f"{summary} Operators: {', '.join(entry.name for entry in all_operators())}."
+
+        @help.setter
+        def help(self, text: str | None) -> None:
+            """Click sets it; the text above is made when it is asked for."""
+
         def list_commands(self, ctx: Any) -> list[str]:
-            return list(OPERATOR_NAMES)
+            return [entry.name for entry in all_operators()]
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             entry = find_operator(cmd_name)
@@ -37,8 +45,7 @@ def add_action(
             return operator_command(entry.name, handler, takes_arguments, epilog(entry.name) if epilog is not None else None)
 
     group = typer.Typer(cls=OperatorGroup, no_args_is_help=True)
-    help_text = inspect.getdoc(handler) or ""
-    group.callback(help=f"{help_text.splitlines()[0]} Operators: {', '.join(entry.name for entry in OPERATORS)}.")(_nothing)
+    group.callback()(_nothing)
     app.add_typer(group, name=name)
 
 
@@ -48,12 +55,10 @@ def _nothing() -> None:
 
 def operator_command(operator: str, handler: Handler, takes_arguments: bool = True, epilog: str | None = None) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
-    from npu_sim.ops import operator_module
-
     own = list(inspect.signature(handler, eval_str=True).parameters.values())[2 if takes_arguments else 1 :]
     taken = {one.name for one in own}
     # An action that writes files has its own --out: there the output's spec is what the inputs imply.
-    fields = [one for one in dataclasses.fields(operator_module(operator).Arguments) if takes_arguments and one.name not in taken]
+    fields = [one for one in load_operator(operator).arguments if takes_arguments and one.name not in taken]
     names = [one.name for one in fields]
 
     def command(**options: Any) -> None:
@@ -72,15 +77,14 @@ def operator_command(operator: str, handler: Handler, takes_arguments: bool = Tr
     return typer.main.get_command(single)
 
 
-def _parameter(one: dataclasses.Field[Any]) -> inspect.Parameter:
+def _parameter(one: Any) -> inspect.Parameter:
     """Make the command-line option of one argument."""
-    flag = "--" + one.name.replace("_", "-")
-    default: Any = None if one.default is dataclasses.MISSING else one.default
-    if one.metadata["kind"] == "tensor":
-        annotation: Any = Annotated[str | None, typer.Option(flag, help=f"{one.metadata['help']}; e.g. 4096x512:bf16, or a .npy file")]
-    elif one.type is bool or one.type == "bool":
-        annotation = Annotated[bool, typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=one.metadata["help"])]
+    flag, default = "--" + one.name.replace("_", "-"), None
+    if hasattr(one, "shape"):
+        annotation: Any = Annotated[str | None, typer.Option(flag, help=f"{one.help}; e.g. 4096x512:bf16, or a .npy file")]
+    elif one.kind is bool:
+        default, annotation = one.default, Annotated[bool, typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=one.help)]
     else:
-        python_type: Any = {"int": int, "float": float, "str": str}.get(str(one.type), one.type)
-        annotation = Annotated[python_type | None, typer.Option(flag, help=one.metadata["help"])]
+        default = None if one.required else one.default
+        annotation = Annotated[one.kind | None, typer.Option(flag, help=one.help)]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.ops.base import Result
-    from npu_sim.plan_model import Plan
+    from npu_sim.operators.contract.results import Result
+    from npu_sim.plans.model import Plan
 
 
 def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, report: Path | None, trace: Path | None) -> dict[str, Any]:
     """Write the report and the trace of a plan or a run, whichever is asked for; return what they show besides the outcome."""
-    from npu_sim.plan_model import Plan
+    from npu_sim.plans.model import Plan
 
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
     shown: dict[str, Any] = {}
     if report is not None:
-        from npu_sim.files import write_text
-        from npu_sim.reports import order_strips, plan_report, render, result_report
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.reports import order_strips, plan_report, render, result_report
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)

@@ -21,7 +21,7 @@ def plan_command(
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.cli.pictures import write_pictures
     from npu_sim.cores import load_profile
-    from npu_sim.ops import plan
+    from npu_sim.operators import plan
 
     loaded = load_profile(product, soc)
     specs = typed_specs(operator, arguments)

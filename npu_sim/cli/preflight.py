@@ -26,8 +26,8 @@ def preflight_command(
     calls: Calls, product: Default = DEFAULT_PRODUCT, out: OutFile = None, junit: JUnit = None, json_output: Json = False
 ) -> None:
     """Check a file of calls: statuses, plans and peak workspace, without data."""
-    from npu_sim.preflight import Checked, Summary, check_lines
-    from npu_sim.preflight_report import SHOWN_PROBLEMS, JUnitFile, result_lines, summary_view
+    from npu_sim.questions.preflight import Checked, Summary, check_lines
+    from npu_sim.show.preflight_report import SHOWN_PROBLEMS, JUnitFile, result_lines, summary_view
 
     summary, problems, report = Summary(), list[Checked](), JUnitFile(calls.name)
     shown = []

@@ -39,9 +39,9 @@ def run_command(
     from npu_sim.cli.console import print_result
     from npu_sim.cli.pictures import write_pictures
     from npu_sim.cores import load_profile
-    from npu_sim.files import write_tensors
-    from npu_sim.ops import run
-    from npu_sim.threads import limit_threads
+    from npu_sim.files.tensors import write_tensors
+    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.operators import run
 
     loaded = load_profile(product, soc)
     arrays = typed_arrays(operator, arguments, seed)

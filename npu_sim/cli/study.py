@@ -27,8 +27,8 @@ def determinism_command(
     json_output: Json = False,
 ) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
+    from npu_sim.show.studies import determinism_lines
     from npu_sim.studies.determinism import study_determinism
-    from npu_sim.studies.text import determinism_lines
 
     call = _call(operator, arguments, product, soc, seed, threads)
     study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
@@ -47,8 +47,8 @@ def precision_command(
     json_output: Json = False,
 ) -> None:
     """Measure the error of every dtype and math type against float64, with verdicts and causes."""
+    from npu_sim.show.studies import precision_lines
     from npu_sim.studies.precision import study_precision
-    from npu_sim.studies.text import precision_lines
 
     call = _call(operator, arguments, product, soc, seed, threads)
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
@@ -66,8 +66,8 @@ def invariance_command(
     json_output: Json = False,
 ) -> None:
     """Say whether the bits of a result change with batch, position, padding, cores, product, mode or dtype path."""
+    from npu_sim.show.studies import invariance_lines
     from npu_sim.studies.invariance import study_invariance
-    from npu_sim.studies.text import invariance_lines
 
     call = _call(operator, arguments, product, soc, seed, threads)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
@@ -88,8 +88,8 @@ def certificate_command(
     json_output: Json = False,
 ) -> None:
     """Print the exact summation tree of every class of output elements, recovered from the kernel as well."""
+    from npu_sim.show.studies import certificate_lines
     from npu_sim.studies.certificate import certify
-    from npu_sim.studies.text import certificate_lines
 
     call = _call(operator, arguments, product, soc, seed, threads)
     found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
@@ -110,7 +110,7 @@ def _call(operator: str, arguments: dict[str, Any], product: str, soc: str | Non
     """Turn what was typed into a call: files are read, shapes get generated data."""
     from npu_sim.cli.arguments import typed_arrays
     from npu_sim.cores import load_profile
-    from npu_sim.threads import limit_threads
+    from npu_sim.kernels.engine.threads import limit_threads
 
     profile = load_profile(product, soc)
     limit_threads(threads)
@@ -129,7 +129,7 @@ def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
 
 def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]], report: Any, json_output: bool) -> None:
     if report is not None:
-        from npu_sim.reports.studies import write_study_report
+        from npu_sim.show.reports.studies import write_study_report
 
         write_study_report(report, headline, lines, data)
     if json_output:
@@ -137,7 +137,7 @@ def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]]
         return
     from rich.console import Console
 
-    from npu_sim.text import lines_table
+    from npu_sim.show.text import lines_table
 
     console = Console(highlight=False)
     console.print(headline, style="bold green")

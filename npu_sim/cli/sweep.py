@@ -42,14 +42,15 @@ Check = Annotated[int, typer.Option("--check", help="Plan so many random rows ag
 
 def sweep_epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
-    from npu_sim.sweeps.declaration import Number, Word, find_declaration
+    from npu_sim.operators.contract.axes import Number, Word
+    from npu_sim.registry import load_operator
 
-    declaration = find_declaration(operator)
+    declared = load_operator(operator)
     names = []
-    for axis in declaration.all_axes:
+    for axis in declared.all_axes:
         values = f" ({', '.join(axis.words)})" if isinstance(axis, Word) else "" if isinstance(axis, Number) else " (true, false)"
         names.append(f"{axis.name}{values}: {axis.help}")
-    numbers = [axis.name for axis in declaration.axes if isinstance(axis, Number) and axis.unit]
+    numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = f"npu-sim sweep {operator} --grid {numbers[-1]}=1..100000 --grid {numbers[-2]}=128,512,1024 --grid product=all --out plans"
     return f"Names: product, soc (all, or names), {'; '.join(names)}. Example: {example}"
 
@@ -124,10 +125,10 @@ def sweep_command(
 
 def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the curves in it."""
-    from npu_sim.files import write_text
-    from npu_sim.reports import render
-    from npu_sim.reports.comparisons import sweep_report
-    from npu_sim.reports.sweep_curves import sweep_curves
+    from npu_sim.files.tensors import write_text
+    from npu_sim.show.reports import render
+    from npu_sim.show.reports.comparisons import sweep_report
+    from npu_sim.show.reports.sweep_curves import sweep_curves
 
     curves = sweep_curves(summary.space)
     write_text(path, render(sweep_report(summary, curves)))
@@ -171,8 +172,8 @@ class _Progress:
 def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
     from rich.console import Console
 
+    from npu_sim.show.text import lines_table
     from npu_sim.sweeps.summary import SHOWN_VALUES
-    from npu_sim.text import lines_table
 
     data = summary.as_dict()
     rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6

@@ -11,7 +11,7 @@ from npu_sim.status import INVALID, AclnnError
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.plan_model import Plan
+    from npu_sim.plans.model import Plan
     from npu_sim.timelines.model import Timeline
 
 Socs = Annotated[str | None, typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas.")]
@@ -63,8 +63,8 @@ def timeline_command(
 
         write_trace(trace, [(row.plan, row.profile) for row in rows if row.plan])
     if report is not None:
-        from npu_sim.files import write_text
-        from npu_sim.reports import render, timeline_report
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.reports import render, timeline_report
 
         write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
     if json_output:
@@ -78,16 +78,16 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.sweeps.declaration import find_declaration
-    from npu_sim.varied_calls import fixed_call
+    from npu_sim.questions.varied_calls import fixed_call
+    from npu_sim.registry import load_operator
 
     name, _, listed = vary.partition("=")
-    declaration = find_declaration(operator)
-    axis = declaration.axis(name.strip())
-    if axis not in declaration.axes or not listed:
-        hint = f"write AXIS=VALUE,VALUE with one of: {', '.join(one.name for one in declaration.axes)}"
+    declared = load_operator(operator)
+    axis = declared.axis(name.strip())
+    if axis not in declared.axes or not listed:
+        hint = f"write AXIS=VALUE,VALUE with one of: {', '.join(one.name for one in declared.axes)}"
         raise AclnnError(INVALID, "vary", f"vary = {vary!r} does not say what takes which values", hint)
-    call = fixed_call(declaration, specs)
+    call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
@@ -106,7 +106,7 @@ def _profiles(product: str, soc: str | None, socs: str | None) -> "list[Profile]
 
 
 def _row(operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any]) -> Row:
-    from npu_sim.ops import plan
+    from npu_sim.operators import plan
     from npu_sim.timelines import timeline
 
     try:
@@ -120,8 +120,8 @@ def _print(rows: list[Row]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from npu_sim.text import lines_table
-    from npu_sim.timelines.text import HEADINGS, NOT_MEASURED, caution_lines, short_us, table_row, timeline_lines
+    from npu_sim.show.text import lines_table
+    from npu_sim.show.timelines import HEADINGS, NOT_MEASURED, caution_lines, short_us, table_row, timeline_lines
 
     console = Console(highlight=False)
     shown = [row.timeline for row in rows if row.timeline]

@@ -18,7 +18,7 @@ def workspace_command(
     """Show the workspace of a call: kernels, lifetimes, buckets and offsets."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.cores import load_profile
-    from npu_sim.ops import plan
+    from npu_sim.operators import plan
 
     specs = typed_specs(operator, arguments)
     result = plan(operator, profile=load_profile(product, soc), deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
@@ -29,7 +29,7 @@ def workspace_command(
         return
     from rich.console import Console
 
-    from npu_sim.workspace_text import workspace_headline, workspace_tables
+    from npu_sim.show.workspace import workspace_headline, workspace_tables
 
     console = Console(highlight=False)
     console.print(f"{result.title} on {result.product_title}, {result.soc}: {workspace_headline(result.workspace)}", style="bold green")

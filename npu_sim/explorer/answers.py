@@ -6,19 +6,19 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, call_of, flip_key
-from npu_sim.ops import plan
-from npu_sim.ops.base import Result
-from npu_sim.plan_model import Decision, Plan
-from npu_sim.reports.commands import command_line, python_call
-from npu_sim.reports.document import Lines
-from npu_sim.reports.html import block_html, lines_html
-from npu_sim.reports.order import order_strips
-from npu_sim.reports.plans import plan_sections
-from npu_sim.reports.svg import order_strip
+from npu_sim.operators import plan
+from npu_sim.operators.contract.results import Result
+from npu_sim.plans.model import Decision, Plan
+from npu_sim.show.reports.commands import command_line, python_call
+from npu_sim.show.reports.document import Lines
+from npu_sim.show.reports.html import block_html, lines_html
+from npu_sim.show.reports.order import order_strips
+from npu_sim.show.reports.plans import plan_sections
+from npu_sim.show.reports.svg import order_strip
+from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, refusal_text
-from npu_sim.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.timelines import timeline
-from npu_sim.timelines.text import timeline_lines
 
 SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Decisions", "Tiling")
 

@@ -10,7 +10,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import refusal, result_answer
 from npu_sim.explorer.state import State, call_of
-from npu_sim.formats import TensorSpec
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.registry import load_operator
 from npu_sim.status import INVALID, AclnnError
 
 MOST_BYTES = 1 << 31
@@ -71,26 +72,27 @@ class Jobs:
 
 def compute(state: State, products: Mapping[str, Profile], enter: Callable[[str], None]) -> dict[str, Any]:
     """Generate data for the call of a state and run it, announcing every stage."""
-    from npu_sim.ops import operator_module, plan, run
+    from npu_sim.operators import plan, run
 
     enter("planning")
     call = call_of(state, products)
     plan(call.operator, **call.options)
-    arguments = operator_module(call.operator).Arguments.build(call.arguments)
+    declared = load_operator(call.operator)
+    arguments = declared.build(call.arguments)
     require_runnable(arguments)
     enter("generating data")
-    from npu_sim.generate import generate  # only now: data and kernels cost time to load
+    from npu_sim.operators.generate import generate  # only now: data and kernels cost time to load
 
     data = generate(call.operator, arguments, seed=0)
     enter("computing")
     return result_answer(run(call.operator, **{**call.options, **data}))
 
 
-def require_runnable(arguments: Any) -> None:
+def require_runnable(arguments: Mapping[str, Any]) -> None:
     """Refuse tensors that a page should not try to fill."""
-    specs = [(name, getattr(arguments, name)) for name in arguments.tensors()]
-    total = sum(spec.nbytes for _, spec in specs if isinstance(spec, TensorSpec))
+    specs = {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec)}
+    total = sum(spec.nbytes for spec in specs.values())
     if total > MOST_BYTES:
-        largest = max((name for name, spec in specs if spec is not None), key=lambda name: getattr(arguments, name).nbytes)
+        largest = max(specs, key=lambda name: specs[name].nbytes)
         message = f"the tensors have {total} bytes, more than the {MOST_BYTES} that this page generates data for"
         raise AclnnError(INVALID, largest, message, "make them smaller, or use npu-sim run with files")

@@ -24,7 +24,7 @@ FILES = {
     "/": ("npu_sim.explorer", "page/index.html", "text/html"),
     "/explore.js": ("npu_sim.explorer", "page/explore.js", "text/javascript"),
     "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
-    "/report.css": ("npu_sim.reports", "assets/report.css", "text/css"),
+    "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
 }
 
 

@@ -5,17 +5,17 @@ or tensor of the operator its value under its name. Axes (:mod:`npu_sim.sweeps`)
 replaces the one that the axes imply.
 """
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.formats import TensorSpec
-from npu_sim.ops import operator_module
-from npu_sim.profile_file import closest
-from npu_sim.status import INVALID, AclnnError
-from npu_sim.sweeps.declaration import Declaration, Number, Switch, Values, Word, find_declaration
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.axes import Number, Switch, Values, Word
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.registry import all_operators, load_operator
+from npu_sim.status import INVALID, AclnnError, closest
 
 State = Mapping[str, str]
 TRUE_WORDS = ("true", "1", "yes", "on")
@@ -51,34 +51,33 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
         161002 for a value that is none, with the message the command line gives.
     """
     operator = state.get("operator", "")
-    declaration = find_declaration(operator)
+    declared: Operator = load_operator(operator)
     product = state.get("product", "")
     if product not in products:
         message = f"profile = {product!r}: no such product"
         raise AclnnError(INVALID, "profile", message, f"products: {', '.join(products)}{closest(product, products)}")
     profile = products[product].with_soc(state.get("soc") or None)
     return Call(
-        operator=declaration.operator,
+        operator=declared.name,
         profile=profile,
         product=product,
         deterministic=_switch("deterministic", state.get("deterministic", "false")),
         limits=state.get("limits") or "documented",
-        arguments=_arguments(declaration, state),
+        arguments=_arguments(declared, state),
     )
 
 
-def _arguments(declaration: Declaration, state: State) -> dict[str, Any]:
-    module = operator_module(declaration.operator)
-    values: Values = declaration.defaults()
-    for axis in declaration.axes:
+def _arguments(operator: Operator, state: State) -> dict[str, Any]:
+    values: Values = operator.defaults()
+    for axis in operator.axes:
         if axis.name in state:
             values[axis.name] = axis.value(axis.code(state[axis.name]))
-    arguments = {name: str(value) if isinstance(value, TensorSpec) else value for name, value in declaration.call(values).items()}
-    axes = {axis.name for axis in declaration.axes}
-    for one in dataclasses.fields(module.Arguments):
+    arguments = {name: str(value) if isinstance(value, TensorSpec) else value for name, value in operator.call(values).items()}
+    axes = {axis.name for axis in operator.axes}
+    for one in operator.arguments:
         if one.name in state and one.name not in axes and state[one.name] != "":
             text = state[one.name]
-            arguments[one.name] = text if one.metadata["kind"] == "tensor" else _attribute(one.name, one.type, text)
+            arguments[one.name] = text if isinstance(one, Tensor) else _attribute(one, text)
     return arguments
 
 
@@ -89,53 +88,41 @@ def _switch(name: str, text: str) -> bool:
     return lowered in TRUE_WORDS
 
 
-def _attribute(name: str, kind: Any, text: str) -> Any:
-    type_name = getattr(kind, "__name__", str(kind))
-    if type_name.startswith("bool"):
-        return _switch(name, text)
-    converters: dict[str, type[int] | type[float]] = {"int": int, "float": float}
-    convert = next((converters[word] for word in converters if type_name.startswith(word)), str)
+def _attribute(attribute: Attribute, text: str) -> Any:
+    if attribute.kind is bool:
+        return _switch(attribute.name, text)
     try:
-        return convert(text)
+        return attribute.kind(text)
     except ValueError:
-        raise AclnnError(INVALID, name, f"{name} = {text!r} is not a number", "a whole number" if convert is int else "a number") from None
+        wanted = "a whole number" if attribute.kind is int else "a number"
+        raise AclnnError(INVALID, attribute.name, f"{attribute.name} = {text!r} is not a number", wanted) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
     """Return what can be chosen: products with their SoCs, operators with their axes, attributes and tensors."""
-    from npu_sim.registry import OPERATORS
-
     return {
         "products": [
             {"name": name, "title": profile.product.title, "socs": list(profile.product.socs), "default_soc": profile.product.default_soc}
             for name, profile in products.items()
         ],
-        "operators": [_operator(entry.name, entry.title) for entry in OPERATORS if _is_declared(entry.name)],
+        "operators": [_operator(load_operator(entry.name)) for entry in all_operators()],
     }
 
 
-def _is_declared(operator: str) -> bool:
-    try:
-        find_declaration(operator)
-    except ModuleNotFoundError as error:  # an operator that is registered but cannot be varied has no page
-        if error.name is None or not error.name.startswith("npu_sim."):
-            raise
-        return False
-    return True
-
-
-def _operator(name: str, title: str) -> dict[str, Any]:
-    declaration, arguments = find_declaration(name), operator_module(name).Arguments
-    axes = {axis.name for axis in declaration.axes}
-    tensors, attributes = [], []
-    for one in dataclasses.fields(arguments):
-        entry = {"name": one.name, "help": one.metadata["help"]}
-        if one.metadata["kind"] == "tensor":
-            tensors.append(entry)
-        elif one.name not in axes:
-            default = "" if one.default is dataclasses.MISSING else str(one.default)
-            attributes.append({**entry, "default": default.lower() if one.default in (True, False) else default})
-    return {"name": name, "title": title, "axes": [_axis(axis) for axis in declaration.axes], "tensors": tensors, "attributes": attributes}
+def _operator(operator: Operator) -> dict[str, Any]:
+    axes = {axis.name for axis in operator.axes}
+    attributes = []
+    for one in operator.attributes:
+        if one.name not in axes:
+            default = "" if one.required else str(one.default)
+            attributes.append({"name": one.name, "help": one.help, "default": default.lower() if one.kind is bool else default})
+    return {
+        "name": operator.name,
+        "title": operator.title,
+        "axes": [_axis(axis) for axis in operator.axes],
+        "tensors": [{"name": one.name, "help": one.help} for one in operator.tensors],
+        "attributes": attributes,
+    }
 
 
 def _axis(axis: Number | Word | Switch) -> dict[str, Any]:
@@ -150,8 +137,8 @@ def _axis(axis: Number | Word | Switch) -> dict[str, Any]:
 
 def flip_key(operator: str, argument: str) -> str | None:
     """Return the state's name of what a flip changes; None when the page has no field for it."""
-    declaration = find_declaration(operator)
+    declared: Operator = load_operator(operator)
     try:
-        return declaration.axis(argument).name
+        return declared.axis(argument).name
     except AclnnError:
-        return argument if argument in operator_module(operator).Arguments.attributes() else None
+        return argument if argument in {one.name for one in declared.attributes} else None

@@ -2,11 +2,12 @@
 
 import numpy as np
 
-from npu_sim.dtypes import narrow_array, widen
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear
 from npu_sim.kernels.conv_tbc_backward_tile import Floats
-from npu_sim.storage import FORMAT_OF_STORAGE
+from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.numbers.scalars import widen
+from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 ROWS = 256
 """Rows added one after the other; the sums of such groups are then added in their order (evidence: model)."""

@@ -11,8 +11,6 @@ in L1, a run of them at a time. One accumulator, never split. Terms outside self
 import numpy as np
 from numba import get_num_threads
 
-from npu_sim.dtypes import narrow
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_folds import Integers
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles, round_row
 from npu_sim.kernels.conv_tbc_backward_queue import take
@@ -27,7 +25,9 @@ from npu_sim.kernels.conv_tbc_backward_tile import (
     multiply_row,
     multiply_rows,
 )
-from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16
 """Tiles on top of each other in one block."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_folds import SAMPLE, START, STOP, Integers
 from npu_sim.kernels.conv_tbc_backward_tile import Floats
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, fp32_to_hf32, widen
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16."""

@@ -2,9 +2,9 @@
 
 from typing import NamedTuple
 
-from npu_sim.kernels._compile import device_function
 from npu_sim.kernels.conv_tbc_backward_operands import clear
 from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_ROWS, TILE_SIZE, TILE_STRIDE, Floats, multiply_channels
+from npu_sim.kernels.engine.compile import device_function
 
 
 class Block(NamedTuple):

@@ -19,7 +19,7 @@ from numba.core import config
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from npu_sim.kernels.fused import fused_multiply_add
+from npu_sim.kernels.vectors.fused import fused_multiply_add
 
 Floats = NDArray[np.float32]
 Multiply = Callable[[Floats, int, Floats, int, Floats, int, int], None]

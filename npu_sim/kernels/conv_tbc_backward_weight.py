@@ -14,17 +14,17 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow_array
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.conv_tbc_backward_blocks import block_sizes, blocking, cut_output
 from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, needs_draw, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
 from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribution, add_tile, place_in_block
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
+from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.random_order import draw_arrival, seed_words
-from npu_sim.kernels.scratch import thread_scratch
-from npu_sim.storage import FORMAT_OF_STORAGE
+from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 Flags = NDArray[np.bool_]
 

@@ -9,15 +9,15 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function, kernel
-from npu_sim.kernels.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
-from npu_sim.kernels.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import end_streams, is_streamed, load, prefetch_lines, stream, to_next_line
-from npu_sim.kernels.lanes_edges import load_some, store_some
-from npu_sim.kernels.reduce_sum import LANE_COUNT, reduce_sum
-from npu_sim.rounding import BF16_SHIFT
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
+from npu_sim.kernels.vectors.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch_lines, stream, to_next_line
+from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
+from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, reduce_sum
+from npu_sim.numbers.rounding import BF16_SHIFT
+from npu_sim.numbers.scalars import narrow, widen
 
 PIECE_COLUMNS = 8192
 """Columns a thread takes at once: one piece and its result stay in the first- or second-level cache."""

@@ -19,8 +19,8 @@ from npu_sim.kernels.embedding_dense_backward_grouping import group_rows
 from npu_sim.kernels.embedding_dense_backward_merge import merge_rows
 from npu_sim.kernels.embedding_dense_backward_staged import staged_rows, sum_staged_rows
 from npu_sim.kernels.embedding_dense_backward_sums import NO_ROWS, SCALE_NOTHING, SCALE_ROWS, SCALE_SUM, sum_runs
-from npu_sim.kernels.lanes import Stored
 from npu_sim.kernels.random_order import SEQUENTIAL
+from npu_sim.kernels.vectors.lanes import Stored
 
 EXACT_COUNT = 1 << 24
 """fp32 counts every integer up to here; beyond, a counter depends on how it was added up."""

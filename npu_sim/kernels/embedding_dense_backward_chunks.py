@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, kernel
 
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""

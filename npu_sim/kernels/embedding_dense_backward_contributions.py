@@ -6,10 +6,10 @@ For studies of the order in which chunks arrive; the operator itself adds them u
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import widen
-from npu_sim.kernels._compile import kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
-from npu_sim.kernels.lanes import Stored
+from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.vectors.lanes import Stored
+from npu_sim.numbers.scalars import widen
 
 
 @kernel

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
-from npu_sim.kernels.lanes import prefetch_to_write
+from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.vectors.lanes import prefetch_to_write
 
 INT32_MAX = 2147483647
 NO_INDEX = -1

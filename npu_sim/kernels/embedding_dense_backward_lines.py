@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import Stored, load, prefetch, splat, store
-from npu_sim.kernels.lanes_kept import Kept, keep, recall
-from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.kernels.engine.compile import device_function
+from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import Stored, load, prefetch, splat, store
+from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
+from npu_sim.numbers.scalars import narrow, widen
 
 Lanes = Any
 Offsets = NDArray[np.int64]

@@ -9,8 +9,8 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
+from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below, seed_words
 
 Lines = NDArray[np.int64]

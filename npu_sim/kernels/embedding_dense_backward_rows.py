@@ -6,12 +6,12 @@ So every line can be stored past the cache.
 
 import numpy as np
 
-from npu_sim.kernels._compile import device_function
 from npu_sim.kernels.embedding_dense_backward_lines import ZERO, Closes, Lanes, Offsets
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import Stored, load, splat, store, stream, to_next_line
-from npu_sim.kernels.lanes_edges import load_some, merge, store_some
-from npu_sim.kernels.lanes_kept import Kept, keep, recall
+from npu_sim.kernels.engine.compile import device_function
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import Stored, load, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
+from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
 
 NO_LINE = -(1 << 62)
 """No line waits for its second part. Not -1: the line in which the first row begins may start one element before the array."""

@@ -10,14 +10,14 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
 from npu_sim.kernels.embedding_dense_backward_lines import BLOCK_LINES, ZERO, PassBuffers, clear_lines, pass_buffers, sum_kept_lines
 from npu_sim.kernels.embedding_dense_backward_sums import ONE
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import Stored, splat, store
-from npu_sim.kernels.lanes_kept import Kept, keep, recall
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import Stored, splat, store
+from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
+from npu_sim.numbers.scalars import narrow, widen
 
 STAGE_CHUNK_SLOTS = 11
 """Stage slots summed before they are added to the second accumulator."""

@@ -8,7 +8,6 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, kernel
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 from npu_sim.kernels.embedding_dense_backward_lines import (
     PASS_ROWS,
@@ -21,8 +20,9 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
 )
 from npu_sim.kernels.embedding_dense_backward_rows import NO_LINE, flush_line, write_run
 from npu_sim.kernels.embedding_dense_backward_shares import divide
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import Stored, end_streams, is_streamed
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import Stored, end_streams, is_streamed
 
 SCALE_NOTHING = 0
 SCALE_SUM = 1

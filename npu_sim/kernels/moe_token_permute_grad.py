@@ -14,12 +14,12 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function, kernel
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
-from npu_sim.kernels.lanes_edges import load_some, store_some
-from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
+from npu_sim.numbers.scalars import narrow, widen
 
 Stored = NDArray[Any]
 """fp32 as float32, fp16 as int16, bf16 as uint16; all arrays of a call have the same type."""

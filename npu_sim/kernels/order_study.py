@@ -14,10 +14,10 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
-from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.numbers.scalars import narrow, widen
 
 SMALLEST_FIRST = 4
 LARGEST_FIRST = 5

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, kernel
 
 SEQUENTIAL = 0
 REVERSE = 1

@@ -14,11 +14,13 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels._compile import kernel
-from npu_sim.kernels.lanes import end_streams, is_streamed
+from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.random_order import arrivals
-from npu_sim.kernels.rms_norm_grad_rows import clear, gradient_row, halved_sum, lane_sum
-from npu_sim.kernels.scratch import thread_scratch
+from npu_sim.kernels.rms_norm_grad_rows import gradient_row, halved_sum, lane_sum
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
+from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
+from npu_sim.kernels.vectors.row_sums import clear
 
 LANES = 0
 """Whole rows, summed in 64 lane accumulators: key 1, narrow rows on A2 and A3."""
@@ -29,7 +31,6 @@ PIECES = 2
 
 PIECE_COLUMNS = 4096
 GROUP_ROWS = 32
-LANE_COUNT = 64
 FOLD_COLUMNS = 16384
 """Columns of dgamma that are added up at a time: 64 KiB."""
 

@@ -10,44 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.dtypes import narrow, widen
-from npu_sim.kernels._compile import device_function
-from npu_sim.kernels.lane_type import LINE_BYTES
-from npu_sim.kernels.lanes import load, prefetch, prefetch_lines, splat, store, stream, to_next_line
-from npu_sim.kernels.lanes_edges import load_like, load_some, store_some
-from npu_sim.kernels.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.engine.compile import device_function
+from npu_sim.kernels.vectors.lane_type import LINE_BYTES
+from npu_sim.kernels.vectors.lanes import load, prefetch, prefetch_lines, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
+from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
+from npu_sim.kernels.vectors.row_sums import clear, front_of, halve, keep_lanes
+from npu_sim.numbers.scalars import narrow, widen
 
-LANE_COUNT = 64
-"""fp32 lanes of one vector instruction."""
 LOOKAHEAD_BYTES = 8192
 """How far ahead dy and x are asked for, across the ends of rows: up to a tenth faster."""
 _ZERO = np.float32(0)
 Floats = NDArray[np.float32]
-
-
-@device_function
-def clear(values: Floats) -> None:
-    """Set values to 0."""
-    for place in range(values.size):
-        values[place] = _ZERO
-
-
-@device_function
-def add_to(target: Floats, values: Floats) -> None:
-    """Add values to a slice of the same size."""
-    for place in range(target.size):
-        target[place] = target[place] + values[place]
-
-
-@device_function
-def tree64(lanes: Floats) -> np.float32:
-    """Sum of 64 lanes as a binary tree of neighbours (page ``numerics``, "tree64"); overwrites them."""
-    left = LANE_COUNT // 2
-    while left > 0:
-        for place in range(left):
-            lanes[place] = lanes[2 * place] + lanes[2 * place + 1]
-        left //= 2
-    return lanes[0]
 
 
 @device_function
@@ -84,13 +59,10 @@ def lane_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, accumulators: Floa
         second = second + _products(dy, x, gamma, scale, dgamma, column + ORDERED_LANES, False)
         third = third + _products(dy, x, gamma, scale, dgamma, column + 2 * ORDERED_LANES, False)
         fourth = fourth + _products(dy, x, gamma, scale, dgamma, column + 3 * ORDERED_LANES, False)
-    keep(accumulators, 0, first)
-    keep(accumulators, ORDERED_LANES, second)
-    keep(accumulators, 2 * ORDERED_LANES, third)
-    keep(accumulators, 3 * ORDERED_LANES, fourth)
+    keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, dgamma.size):
         accumulators[column - whole] = accumulators[column - whole] + _product(dy, x, gamma, scale, dgamma, column, False)
-    return tree64(accumulators)
+    return add_lanes(accumulators)
 
 
 @device_function
@@ -111,24 +83,14 @@ def _put_products(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Flo
 def halved_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats, later: bool) -> np.float32:  # type: ignore[no-untyped-def]
     """Sum a row's products by ``halving``: the part beyond a power of two is added to the front, until 64 lanes are left.
 
-    The first halving happens while the products are made: those of the front are stored, the others added to them. When the
-    number of columns is a power of two itself, its first halving adds nothing, so the next one comes first.
+    The first halving happens while the products are made: those of the front are stored, the others added to them.
     """
-    columns = dgamma.size
-    front = LANE_COUNT
-    while 2 * front < columns:
-        front *= 2
-    if columns <= LANE_COUNT:
-        front = columns
+    front = front_of(dgamma.size)
     _put_products(dy[:front], x[:front], gamma[:front], scale, dgamma[:front], products, False, later)
     _put_products(dy[front:], x[front:], gamma[front:], scale, dgamma[front:], products, True, later)
-    if columns <= LANE_COUNT:
-        clear(products[columns:LANE_COUNT])
-        front = LANE_COUNT
-    while front > LANE_COUNT:
-        front //= 2
-        add_to(products[:front], products[front : 2 * front])
-    return tree64(products)
+    if front < LANE_COUNT:
+        clear(products[front:LANE_COUNT])
+    return halve(products, max(front, LANE_COUNT))
 
 
 @device_function

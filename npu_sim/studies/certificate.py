@@ -5,14 +5,15 @@ the two meet is absorbed, so the result counts the terms outside the smallest pa
 follows (numerical tree probing). The kernel is run as it is; nothing in it knows of the probe.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from npu_sim.studies import trees
-from npu_sim.studies.calls import room, study_call
+from npu_sim.operators.contract.study import study_call
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim, Outside
 
 MOST_RECOVERED_TERMS = 512
 """Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are compared with the declared tree."""
@@ -20,40 +21,13 @@ MOST_SAMPLED_TERMS = 16384
 """Above this many terms the tree is declared only."""
 SAMPLED_PAIRS = 4096
 
-Outside = Callable[[np.ndarray], np.ndarray]
-"""Takes masks (probes, terms) of 1, +1e30-like and its negative as -1, 0, 1 codes; returns how many ones survive in each."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """What a room declares about one class of elements.
-
-    Attributes
-    ----------
-    output, element, elements
-        Name of the output, the index of one element, and how many elements are added alike.
-    terms
-        What is added, in words.
-    tree
-        The declared tree over the terms' numbers.
-    outside
-        Runs the kernel on probes; see :data:`Outside`.
-    """
-
-    output: str
-    element: tuple[int, ...]
-    elements: int
-    terms: tuple[str, ...]
-    tree: trees.Tree
-    outside: Outside
-
 
 @dataclass(frozen=True)
 class Certificate:
     """A claim and what the probe says of it.
 
-    ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs) or ``none``; ``agrees`` is None
-    without a probe.
+    ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs), ``evaluated`` (the kernel's bits on
+    numbers are those of the declared tree) or ``none``; ``agrees`` is None without a probe.
     """
 
     output: str
@@ -148,6 +122,8 @@ def certify(operator: str, *, probe: bool = True, deterministic: bool = False, *
 
 
 def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
+    if claim.outside is None:
+        return ("evaluated", claim.evaluates()) if claim.evaluates is not None else ("none", None)
     terms = len(claim.terms)
     if terms <= MOST_RECOVERED_TERMS:
         try:
@@ -160,7 +136,7 @@ def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
 
 
 def claims(operator: str, **call: Any) -> Iterator[Claim]:
-    """Ask an operator's room for the classes of elements of a call."""
+    """Ask an operator for the classes of elements of a call."""
     described = study_call(operator, call)
-    found: Iterator[Claim] = room(described.operator).claims(described.arguments, described.tensors, described.profile, described.options)
+    found: Iterator[Claim] = described.operator.hook("claims")(described)
     return found

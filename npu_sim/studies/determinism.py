@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.dtypes import storage_view, ulp_distance
-from npu_sim.formats import canonical_dtype
 from npu_sim.kernels import order_study
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
-from npu_sim.ops import operator_module, run
-from npu_sim.ops.base import Result
-from npu_sim.studies.calls import StudyCall, room, study_call
-from npu_sim.studies.parts import Parts
+from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.numbers.storage import storage_view
+from npu_sim.operators import run
+from npu_sim.operators.contract.results import Result
+from npu_sim.operators.contract.study import StudyCall, study_call
+from npu_sim.orders.parts import Parts
 
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
@@ -129,16 +130,15 @@ def study_determinism(
     AclnnError
         As the run itself.
     """
-    module = operator_module(operator)
     first = run(operator, **call)
     fixed = run(operator, deterministic=True, **call)
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = []
-    for name in module.Arguments.OUTPUTS:
+    for name in first.outputs:
         mask = first.order_dependent.get(name)
         parts: Iterator[Parts] = iter(()) if mask is None or mask.count == 0 else _parts(described, first, name)
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
-    return DeterminismStudy(module.NAME, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs))
+    return DeterminismStudy(described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs))
 
 
 def _orders(random_orders: int, seed: int, adversarial: bool) -> dict[str, tuple[int, tuple[int, int]]]:
@@ -151,8 +151,7 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> dict[str, tuple
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Ask the operator for the contributions of an output's order-dependent parts."""
-    limits = call.options.get("limits", "documented")
-    parts: Iterator[Parts] = room(call.operator).order_dependent_parts(call.arguments, call.tensors, call.profile, limits, first, output)
+    parts: Iterator[Parts] = call.operator.hook("parts")(call, first, output)
     return parts
 
 

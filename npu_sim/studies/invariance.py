@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.formats import canonical_dtype
+from npu_sim.operators.contract.study import Changes, Restore, StudyCall, study_call
 from npu_sim.status import AclnnError
-from npu_sim.studies.calls import StudyCall, floating_tensors, room, study_call
 
 Bits = dict[str, np.ndarray]
 
@@ -65,16 +64,14 @@ def study_invariance(operator: str, *, progress: Callable[[str, float], None] | 
         if progress is not None:
             progress(name, place / len(changes))
         rows += _compare(name, reference, changed, restore)
-    return InvarianceStudy(base.operator, base.profile.name, base.profile.soc, tuple(rows))
+    return InvarianceStudy(base.operator.name, base.profile.name, base.profile.soc, tuple(rows))
 
 
-Change = tuple[str, StudyCall, Callable[[str, np.ndarray], np.ndarray | None]]
-"""Name, the changed call, and how to find the original samples in an output of it (None: not comparable)."""
+Change = tuple[str, StudyCall, Restore]
+"""Name, the changed call, and how to find the given samples in an output of it."""
 
 
-def _compare(
-    name: str, reference: Bits, changed: StudyCall, restore: Callable[[str, np.ndarray], np.ndarray | None]
-) -> list[InvarianceRow]:
+def _compare(name: str, reference: Bits, changed: StudyCall, restore: Restore) -> list[InvarianceRow]:
     try:
         outputs = changed.run().outputs
     except AclnnError as error:
@@ -102,94 +99,62 @@ def _bits(values: np.ndarray) -> np.ndarray:
     return bits
 
 
-def sample_axes(base: StudyCall) -> dict[str, int]:
-    """Return the axis along which samples lie, for inputs and outputs that have one."""
-    axes: dict[str, int] = room(base.operator).SAMPLE_AXES
-    return axes
-
-
 def _batch_changes(base: StudyCall) -> Iterator[Change]:
-    """Yield larger batches, another position in the batch, and padding rows."""
-    axes = sample_axes(base)
-    first_input = next(name for name in base.tensors if name in axes)
-    samples = base.tensors[first_input].shape[axes[first_input]]
-    if base.operator == "moe_token_permute_grad":
-        samples //= base.attributes["num_topk"]
+    """Yield larger batches, padding rows, and another position in the batch."""
+    own, axes = _changes_of(base), _sample_axes(base)
+    sampled = {name: axis for name, axis in axes.items() if name in base.tensors and base.tensors[name].ndim > axis}
+    if not sampled:
+        return
+    places = own.places(base) if own.places is not None else 1
+    first, axis = next(iter(sampled.items()))
+    samples = base.tensors[first].shape[axis] // places
+
+    def found(output: str, values: np.ndarray) -> np.ndarray | None:
+        if own.found is not None:
+            return own.found(base, output, values)
+        return None if output not in axes else np.take(values, np.arange(samples), axis=axes[output])
+
     for name, extra, fill in (("batch twice as large", samples, "copy"), ("8 padding rows", 8, "zero")):
-        grown = _grown(base, extra, fill)
+        grown = own.grown(base, extra, fill) if own.grown is not None else _grown(base, sampled, extra, fill)
         if grown is not None:
-            yield name, grown, lambda output, values: _first_samples(base, output, values, samples)
+            yield name, grown, found
     shift = max(1, samples // 3)
-    rolled = _rolled(base, shift)
-    yield "another position in the batch", rolled, lambda output, values: _unrolled(base, output, values, shift)
+
+    def unrolled(output: str, values: np.ndarray) -> np.ndarray:
+        return values if output not in axes else np.roll(values, -shift, axis=axes[output])
+
+    rolled = {name: np.roll(base.tensors[name], shift * places, axis=axis) for name, axis in sampled.items()}
+    yield "another position in the batch", base.with_tensors(**rolled), unrolled
 
 
-def _grown(base: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Return the call with samples appended that must not touch the given ones; None where that is impossible."""
-    axes, changed = sample_axes(base), {}
-    if base.operator == "moe_token_permute_grad":
-        grad, indices, top_k = base.tensors["permuted_output_grad"], base.tensors["sorted_indices"], base.attributes["num_topk"]
-        more = np.resize(grad, (extra * top_k, grad.shape[1])) if fill == "copy" else np.zeros((extra * top_k, grad.shape[1]), grad.dtype)
-        # Rows that were dropped stay dropped: new rows follow the whole range of old indices.
-        end = max(int(indices.max(initial=-1)) + 1, grad.shape[0])
-        if end != grad.shape[0]:
-            return None
-        added = np.arange(end, end + extra * top_k, dtype=indices.dtype)
-        return base.with_tensors(permuted_output_grad=np.concatenate([grad, more]), sorted_indices=np.concatenate([indices, added]))
-    for name, axis in axes.items():
-        if name not in base.tensors:
-            continue
+def _changes_of(base: StudyCall) -> Changes:
+    """Return what the operator says of changes of a batch."""
+    own: Any = base.operator.hook("changes") if base.operator.changes is not None else Changes()
+    changes: Changes = own
+    return changes
+
+
+def _sample_axes(base: StudyCall) -> dict[str, int]:
+    """Return the axis along which samples lie, for inputs and results that have one."""
+    inputs = {one.name: one.samples for one in base.operator.inputs}
+    results = {one.output: one.samples for one in base.operator.outputs}
+    return {name: axis for name, axis in (inputs | results).items() if axis is not None}
+
+
+def _grown(base: StudyCall, sampled: dict[str, int], extra: int, fill: str) -> StudyCall:
+    """Return the call with samples appended: copies of the given ones, or zeros."""
+    changed = {}
+    for name, axis in sampled.items():
         values = base.tensors[name]
         picked = np.take(values, np.arange(extra) % values.shape[axis], axis=axis)
-        if fill == "zero" and name in floating_tensors(base.operator):
+        if fill == "zero" and name in base.operator.floating:
             picked = np.zeros_like(picked)
-        if base.operator == "embedding_dense_backward" and name == "indices":
-            unused = np.setdiff1d(np.arange(base.attributes["num_weights"]), values.astype(np.int64))
-            if unused.size == 0:
-                return None
-            picked = np.full_like(picked, unused[0])
         changed[name] = np.concatenate([values, picked], axis=axis)
-    return base.with_tensors(**changed, **_per_row_loss(base, extra))
-
-
-def _per_row_loss(base: StudyCall, extra: int) -> dict[str, np.ndarray]:
-    loss = base.tensors.get("grad_loss")
-    if loss is None or loss.ndim == 0:
-        return {}
-    return {"grad_loss": np.concatenate([loss, np.resize(loss, extra)])}
-
-
-def _first_samples(base: StudyCall, output: str, values: np.ndarray, samples: int) -> np.ndarray | None:
-    if base.operator == "embedding_dense_backward":
-        touched = np.unique(base.tensors["indices"].astype(np.int64))
-        kept = np.zeros_like(values)
-        kept[touched] = values[touched]
-        return kept
-    axis = sample_axes(base).get(output)
-    return None if axis is None else np.take(values, np.arange(samples), axis=axis)
-
-
-def _rolled(base: StudyCall, shift: int) -> StudyCall:
-    axes, changed = sample_axes(base), {}
-    for name, axis in axes.items():
-        if name in base.tensors:
-            step = shift * base.attributes["num_topk"] if base.operator == "moe_token_permute_grad" else shift
-            changed[name] = np.roll(base.tensors[name], step, axis=axis)
-    loss = base.tensors.get("grad_loss")
-    if loss is not None and loss.ndim == 1:
-        changed["grad_loss"] = np.roll(loss, shift)
     return base.with_tensors(**changed)
 
 
-def _unrolled(base: StudyCall, output: str, values: np.ndarray, shift: int) -> np.ndarray | None:
-    if base.operator == "embedding_dense_backward":
-        return values
-    axis = sample_axes(base).get(output)
-    return values if axis is None else np.roll(values, -shift, axis=axis)
-
-
 def _machine_changes(base: StudyCall) -> Iterator[Change]:
-    """Yield another core count, other products, the determinism switch, and the other dtype path."""
+    """Yield another core count, other products, the determinism switch, and what only the operator has."""
 
     def same(output: str, values: np.ndarray) -> np.ndarray:
         return values
@@ -205,9 +170,6 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             yield f"product {product}", replace(base, profile=load_profile(product)), same
     other = not base.options.get("deterministic", False)
     yield f"deterministic computation {'on' if other else 'off'}", base.with_options(deterministic=other), same
-    if base.operator == "embedding_dense_backward" and canonical_dtype(base.tensors["grad"].dtype) != "float32":
-        wide = replace(base, tensors={**base.tensors, "grad": base.tensors["grad"].astype(np.float32)})
-        yield "fp32 gradients instead of 16-bit ones", wide, lambda output, values: values.astype(base.tensors["grad"].dtype)
-        weights = -(-104857600 // (2 * base.tensors["grad"].shape[-1]))
-        larger = replace(base, attributes={**base.attributes, "num_weights": max(weights, base.attributes["num_weights"])})
-        yield "native 16-bit path (more weights)", larger, lambda output, values: values[: base.attributes["num_weights"]]
+    others = _changes_of(base).others
+    if others is not None:
+        yield from others(base)

@@ -5,21 +5,21 @@ The golden value is the operator's formula in float64 on inputs that are already
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from npu_sim.dtypes import narrow_array, ulp_distance, ulp_error
-from npu_sim.formats import canonical_dtype, numpy_dtype
-from npu_sim.plain import plain
+from npu_sim.kernels.elementwise import narrow_array
+from npu_sim.kernels.ulp import ulp_distance, ulp_error
+from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
+from npu_sim.operators.contract.study import StudyCall, study_call
+from npu_sim.operators.formulas import plain
 from npu_sim.studies import verdicts
-from npu_sim.studies.calls import StudyCall, floating_tensors, study_call
 from npu_sim.studies.terms import Term, terms_of
 
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first counts exact results."""
-CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
 WORST_TERMS = 8
 """Terms of the worst element that are listed, largest first."""
 
@@ -108,6 +108,7 @@ def study_precision(operator: str, *, progress: Callable[[str, float], None] | N
     from npu_sim.status import AclnnError
 
     base = study_call(operator, call)
+    base.operator.hook("formula")  # without it there is nothing to measure against, in any variant
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
     found = list(variants(base))
@@ -118,27 +119,19 @@ def study_precision(operator: str, *, progress: Callable[[str, float], None] | N
             outputs += measure(variant, base)
         except AclnnError as error:
             refused[variant.label] = error.message
-    return PrecisionStudy(base.operator, base.profile.name, base.profile.soc, tuple(outputs), refused)
+    return PrecisionStudy(base.operator.name, base.profile.name, base.profile.soc, tuple(outputs), refused)
 
 
 def variants(base: StudyCall) -> Iterator[Variant]:
-    """Yield a variant for every dtype of the product, and for fp32 every cubeMathType of ConvTbcBackward."""
+    """Yield a variant for every dtype of the product, and for every math type that the operator has with it."""
+    floating = [name for name in base.operator.floating if name in base.tensors]
     for dtype in base.profile.product.dtypes:
-        tensors = {name: _rounded(base.tensors[name], dtype) for name in floating_tensors(base.operator) if name in base.tensors}
-        call = base.with_tensors(**tensors)
-        if base.operator != "conv_tbc_backward":
+        call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
+        if base.operator.variants is None:
             yield Variant(dtype, dtype, call)
-            continue
-        for code, name in enumerate(CUBE_MATH_TYPES):
-            typed = replace(call, attributes={**call.attributes, "cube_math_type": code})
-            yield Variant(f"{dtype}, cubeMathType {code} {name}", _compute_dtype(typed, dtype, code), typed)
-
-
-def _compute_dtype(call: StudyCall, dtype: str, code: int) -> str:
-    """Return what the cube computes in (specification page ``conv_tbc_backward``, the cubeMathType table)."""
-    if dtype == "float32" and code in (1, 3):
-        return "hf32" if "hf32" in call.profile.product.cube_dtypes else "float16"
-    return "float16" if code == 2 else dtype
+        else:
+            for label, compute, typed in base.operator.hook("variants")(call):
+                yield Variant(f"{dtype}, {label}", compute, typed)
 
 
 def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -149,9 +142,9 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
     """Measure one variant against float64."""
     call = variant.call
     result = call.run()
-    golden = plain(call.operator, call.arguments, call.tensors)
-    second = plain(call.operator, call.arguments, call.tensors, np.float32)
-    original = plain(call.operator, base.arguments, base.tensors)
+    golden = plain(call.operator.name, call.arguments, call.tensors)
+    second = plain(call.operator.name, call.arguments, call.tensors, np.float32)
+    original = plain(call.operator.name, base.arguments, base.tensors)
     found = []
     for name, actual in result.outputs.items():
         dtype = canonical_dtype(actual.dtype)
@@ -189,11 +182,9 @@ def _causes(call: StudyCall, output: str, dtype: str, golden: np.ndarray, origin
         Cause("input rounding", _max_ulp(golden, original, dtype), "the formula in float64 on rounded against original inputs"),
         Cause("final rounding", _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype), "the float64 result rounded once"),
     ]
-    wide = call.with_tensors(
-        **{name: np.asarray(call.tensors[name], np.float32) for name in floating_tensors(call.operator) if name in call.tensors}
-    )
-    if canonical_dtype(call.tensors[floating_tensors(call.operator)[0]].dtype) != "float32" and call.operator != "conv_tbc_backward":
-        accumulated = wide.run().outputs[output]
+    floating = [name for name in call.operator.floating if name in call.tensors]
+    if canonical_dtype(call.tensors[floating[0]].dtype) != "float32" and call.operator.variants is None:
+        accumulated = call.outputs(**{name: np.asarray(call.tensors[name], np.float32) for name in floating})[output]
         causes.append(
             Cause(
                 "fp32 arithmetic", _max_ulp(accumulated, golden, dtype), "fp32 sums and products on the rounded inputs, not rounded again"
@@ -204,28 +195,12 @@ def _causes(call: StudyCall, output: str, dtype: str, golden: np.ndarray, origin
         other = call.with_options(deterministic=False, core_order="reverse").run().outputs[output]
         distance = int(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
         causes.append(Cause("accumulation order", float(distance), "sequential against reverse arrival of the cores"))
-    if call.attributes.get("scale_grad_by_freq"):
-        causes += _scale_causes(call, dtype, golden)
+    if call.operator.causes is not None:
+        causes += [Cause(*one) for one in call.operator.hook("causes")(call, dtype, golden)]
     if call.profile.saturates:
         count = int(np.count_nonzero(~np.isfinite(narrow_array(golden.astype(np.float32), dtype).astype(np.float64))))
         causes.append(Cause("saturation", 0.0, f"{count} results beyond the range become the largest finite value"))
     return tuple(causes)
-
-
-def _scale_causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[Cause]:
-    """Reciprocal instead of division, and fp32 counters (EmbeddingDenseBackward)."""
-    indices = np.trunc(call.tensors["indices"]).astype(np.int64).reshape(-1)
-    counts = np.bincount(indices, minlength=golden.shape[0])[: golden.shape[0]]
-    present = counts > 0
-    sums = (golden[present] * counts[present, None]).astype(np.float32)
-    single = counts[present].astype(np.float32)[:, None]
-    product, quotient = sums * (np.float32(1) / single), sums / single
-    reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
-    lost = int(np.max(counts - np.minimum(counts, 1 << 24), initial=0))
-    return [
-        Cause("reciprocal instead of division", float(reciprocal), "sum * fp32(1/count) against sum / count, in fp32 ulp"),
-        Cause("fp32 counters", 0.0 if lost == 0 else float("inf"), f"{lost} occurrences beyond 2^24 of the most frequent index"),
-    ]
 
 
 def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
@@ -238,7 +213,7 @@ def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
 
 def _ulp_of(actual: np.ndarray, golden: np.ndarray, dtype: str) -> np.ndarray:
     """Return |actual - golden| in ulp of ``dtype`` at golden; ``actual`` may have more digits than the dtype."""
-    from npu_sim.formats import FORMATS
+    from npu_sim.numbers.formats import FORMATS
 
     form = FORMATS[dtype]
     exponent = np.floor(np.log2(np.maximum(np.abs(golden), form.smallest_normal)))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Device
+from npu_sim.operators.contract.rows import bound_of
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.space import Space
 
@@ -77,12 +78,12 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
             RecordColumn(axis.name, _narrowest(axis.name, max(values.largest, len(words))), f"row.{axis.name}", axis.help, words)
         )
     most = largest_values(space)
-    for column in space.declaration.columns:
-        bound = column.bound(most) if column.bound is not None else None
-        if bound == 0 and not column.words:
+    for column in space.operator.planner.columns:
+        field, bound = column.field, bound_of(space.operator, column.field, most)
+        if bound == 0 and not field.words:
             continue
         dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
-        columns.append(RecordColumn(column.name, dtype, f"record.{column.path}", column.help, column.words))
+        columns.append(RecordColumn(column.name, dtype, f"record.{column.path}", field.help, field.words))
     return tuple(columns) if wanted is None else _chosen(columns, wanted)
 
 

@@ -7,16 +7,17 @@ so each planner is built again from its own code with compiled functions in plac
 from collections.abc import Callable
 from functools import cache, lru_cache
 from types import FunctionType, ModuleType
-from typing import Any, get_type_hints
+from typing import Any
 
 import numba
 
 from npu_sim.cores import Device
+from npu_sim.operators.contract.operator import Operator
 from npu_sim.sweeps.columns import RecordColumn
-from npu_sim.sweeps.declaration import Declaration
 from npu_sim.sweeps.random_draws import logarithmic, mix, scaled
 
-PACKAGE = "npu_sim"
+LIBRARIES = ("numpy", "math")
+"""Modules whose functions Numba knows by itself."""
 
 
 @cache
@@ -35,10 +36,10 @@ def compiled(function: Callable[..., Any], inline: bool = True) -> Any:
 
 
 def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
-    """Replace a plain function of the package, also inside a module, by its compiled twin."""
-    if isinstance(value, FunctionType) and value.__module__.startswith(PACKAGE):
+    """Replace a plain function, also inside a module of planners, by its compiled twin; libraries are left to Numba."""
+    if isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in LIBRARIES:
         return compiled(value, inline)
-    if isinstance(value, ModuleType) and value.__name__.startswith(PACKAGE):
+    if isinstance(value, ModuleType) and value.__name__.partition(".")[0] not in LIBRARIES:
         twin = ModuleType(value.__name__)
         for name in names & vars(value).keys():
             setattr(twin, name, _compiled_global(getattr(value, name), names, inline))
@@ -47,30 +48,30 @@ def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
 
 
 @lru_cache(maxsize=32)
-def fill_function(declaration: Declaration, columns: tuple[RecordColumn, ...], sampled: bool) -> Any:
+def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled: bool) -> Any:
     """Return the compiled function that fills records, ``fill(out, first, ...)``; see :func:`fill_source`."""
     scope: dict[str, Any] = {
-        "plan_row": compiled(declaration.plan_row, declaration.inline),
-        "Row": declaration.row,
+        "plan_row": compiled(operator.planner.plan_row, operator.inline),
+        "make_row": compiled(operator.planner.make_row),
         "Device": Device,
-        "Rules": get_type_hints(declaration.rules)["return"],
+        "Rules": operator.planner.rules,
         "mix": numba.njit(forceinline=True)(mix),
         "scaled": numba.njit(forceinline=True)(scaled),
         "logarithmic": compiled(logarithmic),
     }
-    exec(fill_source(declaration, columns, sampled), scope)  # our own text: field names of NamedTuples
+    exec(fill_source(operator, columns, sampled), scope)  # our own text: field names of NamedTuples
     return numba.njit(nogil=True, error_model="numpy")(scope["fill"])
 
 
-def fill_source(declaration: Declaration, columns: tuple[RecordColumn, ...], sampled: bool) -> str:
+def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: bool) -> str:
     """Write the loop over the rows ``first, first + 1, ...`` of a space, one record each.
 
     The position along every axis is counted up like an odometer, so that no row costs a division to find its place; in a sample
     it is drawn from the row's number. ``table`` holds listed codes of all axes, ``offsets`` where those of each axis start (-1 for
     axes given by start and step); index 0 of ``counts`` is the profile.
     """
-    axes = range(1, len(declaration.all_axes) + 1)
-    rules = get_type_hints(declaration.rules)["return"]
+    axes = range(1, len(operator.all_axes) + 1)
+    rules = operator.planner.rules
     lines = ["def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, products):"]
     body = [*_draws(axes), *_codes(axes)] if sampled else _codes(axes)
     lines += [f"    n{axis} = counts[{axis}]" for axis in (0, *axes)]
@@ -84,7 +85,7 @@ def fill_source(declaration: Declaration, columns: tuple[RecordColumn, ...], sam
     body += [
         f"device = Device({_loads('devices', len(Device._fields))})",
         f"facts = Rules({_loads('rules', len(rules._fields))})",
-        f"row = Row({', '.join(f'c{axis}' for axis in axes)})",
+        f"row = make_row({', '.join(f'c{axis}' for axis in axes)})",
         "record = plan_row(row, device, facts)",
         "profile = d0",
         "product = products[d0]",

@@ -45,7 +45,7 @@ class LocalEngine:
 
         self.rows = space.rows
         self.dtype = record_dtype(columns)
-        self._fill = fill_function(space.declaration, columns, space.sample is not None)
+        self._fill = fill_function(space.operator, columns, space.sample is not None)
         self._facts = _facts(space)
         self._threads = threads or usable_cores()
         self._fill(np.empty(0, self.dtype), 0, *self._facts)  # compile before threads ask for it at the same time
@@ -92,6 +92,6 @@ def _facts(space: Space) -> tuple[Any, ...]:
         np.array(logs, np.bool_),
         np.array(space.keys, np.uint64),
         np.array([profile.device for profile in space.profiles], np.int64),
-        np.array([space.declaration.rules(profile) for profile in space.profiles], np.int64),
+        np.array([space.operator.rules(profile) for profile in space.profiles], np.int64),
         np.array([names.index(profile.name) for profile in space.profiles], np.int64),
     )

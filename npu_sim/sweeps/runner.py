@@ -9,9 +9,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npu_sim.registry import load_operator
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn, record_columns
-from npu_sim.sweeps.declaration import find_declaration
 from npu_sim.sweeps.engine import record_dtype
 from npu_sim.sweeps.records import Records
 from npu_sim.sweeps.space import Space, make_space
@@ -197,7 +197,7 @@ def prepare(
     operator: str, grid: Mapping[str, Any], sample: int | None, seed: int, columns: Sequence[str] | None
 ) -> tuple[Space, tuple[RecordColumn, ...]]:
     """Return space and record fields of a sweep."""
-    space = make_space(find_declaration(operator), grid, sample, seed)
+    space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)
 
 

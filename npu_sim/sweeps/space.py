@@ -14,8 +14,9 @@ import numpy as np
 
 from npu_sim import __version__
 from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.operators.contract.axes import Axis, Number, Values
+from npu_sim.operators.contract.operator import Operator
 from npu_sim.status import INVALID, AclnnError
-from npu_sim.sweeps.declaration import Axis, Declaration, Number, Values
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -65,7 +66,7 @@ class Space:
 
     Attributes
     ----------
-    declaration
+    operator
         The operator.
     profiles
         Product and SoC of every device, slowest axis of all.
@@ -77,7 +78,7 @@ class Space:
         Seed of the sample.
     """
 
-    declaration: Declaration
+    operator: Operator
     profiles: tuple[Profile, ...]
     axes: tuple[AxisValues, ...]
     sample: int | None = None
@@ -128,7 +129,7 @@ class Space:
     def as_dict(self) -> dict[str, Any]:
         """Return the sweep as plain data."""
         return {
-            "operator": self.declaration.operator,
+            "operator": self.operator.name,
             "profiles": [f"{profile.name}/{profile.soc}" for profile in self.profiles],
             "axes": {values.axis.name: values.as_dict() for values in self.axes},
             "sample": self.sample,
@@ -142,7 +143,7 @@ class Space:
         facts = {
             **self.as_dict(),
             "version": __version__,
-            "devices": [[*profile.device, *self.declaration.rules(profile)] for profile in self.profiles],
+            "devices": [[*profile.device, *self.operator.rules(profile)] for profile in self.profiles],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -167,12 +168,12 @@ def _logarithmic(draw: int, low: int, high: int) -> int:
     return least + _scaled(_mix(draw + GOLDEN), most - least + 1)
 
 
-def make_space(declaration: Declaration, grid: Mapping[str, Any], sample: int | None = None, seed: int = 0) -> Space:
+def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None = None, seed: int = 0) -> Space:
     """Build the space of a sweep.
 
     Parameters
     ----------
-    declaration
+    operator
         The operator.
     grid
         Values by axis name: one value, a list, a ``range``, or text such as ``"128,512,1..8,16..4096:*2"``. ``product`` and
@@ -189,17 +190,17 @@ def make_space(declaration: Declaration, grid: Mapping[str, Any], sample: int | 
     """
     given = dict(grid)
     profiles = _profiles(given.pop("product", None), given.pop("soc", None))
-    chosen = {declaration.axis(name).name: (name, values) for name, values in given.items()}
+    chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
         raise AclnnError(INVALID, "grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
-    axes = [axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis) for axis in declaration.all_axes]
+    axes = [axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis) for axis in operator.all_axes]
     for values in axes:
         if values.log and sample is None:
             name = values.axis.name
             raise AclnnError(INVALID, name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
     if sample is not None and sample < 0:
         raise AclnnError(INVALID, "sample", f"sample = {sample} is negative", "sample: the number of random rows")
-    return Space(declaration, profiles, tuple(axes), sample, seed)
+    return Space(operator, profiles, tuple(axes), sample, seed)
 
 
 def _single(axis: Axis) -> AxisValues:

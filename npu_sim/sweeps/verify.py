@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.ops import plan
+from npu_sim.operators import plan
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.records import Records
@@ -26,12 +26,12 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     """Return the record of one row as the plain Python functions make it."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
-    declaration = space.declaration
+    planner = space.operator.planner
     products = list(dict.fromkeys(one.name for one in space.profiles))
-    made = declaration.row(*codes)
+    made = planner.make_row(*codes)
     sources = {
         "row": made,
-        "record": declaration.plan_row(made, profile.device, declaration.rules(profile)),
+        "record": planner.plan_row(made, profile.device, space.operator.rules(profile)),
         "profile": position,
         "product": products.index(profile.name),
     }
@@ -42,7 +42,7 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
     """Return what :func:`npu_sim.plan` says about one row."""
     profile, values = space.call_at(row)
     try:
-        planned = plan(space.declaration.operator, profile=profile, **space.declaration.plan_arguments(values))
+        planned = plan(space.operator.name, profile=profile, **space.operator.plan_arguments(values))
     except AclnnError as error:
         return {"status": int(error.status)}
     facts: dict[str, Any] = {"status": 0, "block_dim": planned.block_dim, "total_workspace_bytes": planned.workspace.total_bytes}

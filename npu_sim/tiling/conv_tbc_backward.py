@@ -1,262 +1,155 @@
-"""Tiling of the cube kernels of ConvTbcBackward: gradInput, and gradWeight outside the published planner.
+"""Tiling of ConvTbcBackward: which way both gradients take, and how each is cut into blocks.
 
-Evidence: model. Source: the page, "Tiling model"; base blocks are chosen in ``conv_tbc_cube_model``. Pure integer
-functions that Numba compiles as they are, but for :func:`plan_kernel`, which speaks the words of the golden lines.
+Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are planned by a model
+(``conv_tbc_cube_tiling``); gradWeight in deterministic mode on A2 and A3 by the product's published rule
+(``conv_tbc_grad_weight_deterministic``). Pure integer functions that Numba compiles as they are, but for :func:`plan_kernel`, which
+speaks the words of the golden lines.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
-from npu_sim.formats import itemsize
-from npu_sim.tiling.conv_tbc_core_split import OutputSplit, split_output
-from npu_sim.tiling.conv_tbc_cube_model import (
-    ACCUMULATOR_BYTES,
-    BUFFER_NONE,
-    L0_BUFFERS,
-    CubeBase,
-    CubeProduct,
-    choose_base,
-    content_bytes,
-    grad_input_product,
-    grad_weight_product,
-    no_base,
-)
-from npu_sim.tiling.conv_tbc_grad_weight_deterministic import plan_grad_weight_deterministic, vendor_fields
-from npu_sim.tiling.conv_tbc_problem import (
-    CUBE_EDGE,
-    FAILED,
-    ROUTE_NAMES,
-    ROUTE_PLANNER,
-    SUCCESS,
-    ConvTbcProblem,
-    grad_weight_route,
-    is_plannable,
-    output_time,
-)
-from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.cores import Device
+from npu_sim.numbers.formats import itemsize
+from npu_sim.tiling import conv_tbc_cube_tiling as model
+from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
+from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling, plan_grad_input, plan_grad_weight
+from npu_sim.tiling.conv_tbc_grad_weight_deterministic import DeterministicTiling, plan_grad_weight_deterministic
+from npu_sim.tiling.conv_tbc_problem import ROUTE_MATMUL, ROUTE_MODEL, ROUTE_NAMES, ROUTE_PLANNER, ConvTbcProblem, grad_weight_route
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
 
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
+COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
+"""Dtypes of the cube unit, whose codes are positions here; ``none`` where the product refuses the combination."""
+LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
+COMPUTE_BITS = 3
+"""Bits of such a code in ``rules.compute``, which has one for every dtype and cubeMathType."""
+MATH_TYPES = 4
+"""Values of cubeMathType."""
+
+_WIDEST = "(T + 2 * pad + 512) * (K + 1) * (max(Cin, Cout) + 512)"
+EXTENT = f"max(64 * {_WIDEST}, 8 * l1_bytes, (B + 1) * {_WIDEST} // 16)"
+"""Bound of the numbers of a tiling: elements of a whole matrix, aligned, in bytes and a few buffers."""
 
 
-class CubeTiling(NamedTuple):
-    """Tiling of one gradient by the model; sizes in elements of the cube layout, ``*_bytes`` in bytes.
+class Cube(NamedTuple):
+    """How one gradient is tiled, by the model or by the published planner; sizes in elements of the cube layout."""
 
-    Attributes
-    ----------
-    status
-        0, or 1 when not even a 16 x 16 block fits (561103): then only the next three fields are set. Also 1, with
-        no shortage, for a call without elements, which the contract answers before any planner.
-    shortage, bytes_needed, bytes_available
-        ``BUFFER_*`` code of the buffer that is too small, the bytes it would need and has.
-    m, n, reduction, samples
-        Extents. gradInput: input time x aligned input channels, reduction taps x aligned output channels.
-        gradWeight: aligned output channels x taps x aligned input channels, reduction aligned output time.
-    halo
-        Time steps of self to the left of a block's own that gradInput reads, K - 1 - pad; negative when the
-        first pad - K + 1 steps are skipped. 0 for gradWeight.
-    base_m, base_n, base_k
-        Block of one L0 load.
-    single_m, single_n, single_samples, single_reduction
-        What one block covers: multiples of the base block, samples it takes, part of each sample's reduction.
-    steps_l1, slices_l1, length_l1
-        Base blocks along the reduction, slices of C0 output channels (0 for gradWeight) and length of the
-        reduction in one buffer of L1.
-    l0a_buffers, l0b_buffers, l0c_buffers, l1_buffers
-        Buffers in each memory.
-    l0a_bytes, l0b_bytes, l0c_bytes, l1_bytes
-        Bytes used, all buffers together.
-    m_blocks, n_blocks, sample_blocks, time_blocks, blocks
-        Blocks along each axis, and their product. For gradInput ``sample_blocks`` counts separate outputs; for
-        gradWeight ``sample_blocks * time_blocks`` partial sums meet in every output element.
-    cores, block_dim, blocks_per_core, idle_cores
-        Cores there are, cores that work, most blocks of one core, cores without a block.
+    block_dim: Annotated[int, Field("cores that work", "cube_cores")]
+    m: Annotated[int, Field("rows of the output", EXTENT)]
+    n: Annotated[int, Field("columns of the output", EXTENT)]
+    base_m: Annotated[int, Field("rows of one L0 load", EXTENT)]
+    base_n: Annotated[int, Field("columns of one L0 load", EXTENT)]
+    base_k: Annotated[int, Field("reduction of one L0 load", EXTENT)]
+    single_m: Annotated[int, Field("rows of one block of a core", EXTENT)]
+    single_n: Annotated[int, Field("columns of one block of a core", EXTENT)]
+    blocks: Annotated[int, Field("blocks of all cores", EXTENT)]
+    splits: Annotated[int, Field("cores that share one output tile", EXTENT)]
+    l0a_bytes: Annotated[int, Field("L0A used, all buffers", EXTENT)]
+    l0b_bytes: Annotated[int, Field("L0B used, all buffers", EXTENT)]
+    l0c_bytes: Annotated[int, Field("L0C used, all buffers", EXTENT)]
+    l1_bytes: Annotated[int, Field("L1 used, all buffers", EXTENT)]
+
+
+NO_CUBE: Cube = nothing(Cube)
+
+
+class Tiling(NamedTuple):
+    """Result of the planner: what sweeps keep, then the whole tilings of the planners that were asked.
+
+    For the matrix products no tiling is published. ``weight_model`` is without content where the published planner takes gradWeight,
+    ``published`` where it does not.
     """
 
     status: int
-    shortage: int
-    bytes_needed: int
-    bytes_available: int
-    m: int
-    n: int
-    reduction: int
-    samples: int
-    halo: int
-    base_m: int
-    base_n: int
-    base_k: int
-    single_m: int
-    single_n: int
-    single_samples: int
-    single_reduction: int
-    steps_l1: int
-    slices_l1: int
-    length_l1: int
-    l0a_buffers: int
-    l0b_buffers: int
-    l0c_buffers: int
-    l1_buffers: int
-    l0a_bytes: int
-    l0b_bytes: int
-    l0c_bytes: int
-    l1_bytes: int
-    m_blocks: int
-    n_blocks: int
-    sample_blocks: int
-    time_blocks: int
-    blocks: int
-    cores: int
-    block_dim: int
-    blocks_per_core: int
-    idle_cores: int
+    route: Annotated[int, Field("how gradWeight is planned", "4", words=ROUTE_NAMES)]
+    compute: Annotated[int, Field("dtype of the cube unit", "4", words=COMPUTE_DTYPES)]
+    block_dim: Annotated[int, Field("cores that work", "cube_cores")]
+    tiling_key: Annotated[int, Field("tiling key of the published planner", "4")]
+    workspace_bytes: Annotated[int, Field("workspace of the published planner's kernel; those of the others are not published", EXTENT)]
+    exceeds: Annotated[int, Field("where the published planner exceeds the chip: 1 L0A, 2 L0B, 4 L0C, 8 L1", "15")]
+    grad_input: Annotated[Cube, Part(help=" of gradInput")]
+    grad_weight: Annotated[Cube, Part(help=" of gradWeight")]
+    input_model: CubeTiling
+    weight_model: CubeTiling
+    published: DeterministicTiling
 
 
-class BlockRange(NamedTuple):
-    """Half-open ranges of one block; ``reduction`` is time for gradWeight, taps x channels for gradInput."""
-
-    sample_start: int
-    sample_stop: int
-    m_start: int
-    m_stop: int
-    n_start: int
-    n_stop: int
-    reduction_start: int
-    reduction_stop: int
+def compute_code(row: Any, rules: Any) -> int:
+    """Return the position in ``COMPUTE_DTYPES`` of the cube unit's dtype; 0 when the combination is refused."""
+    code: int = (rules.compute >> (COMPUTE_BITS * (MATH_TYPES * row.dtype + row.cube_math_type))) & ((1 << COMPUTE_BITS) - 1)
+    return code
 
 
-def plan_grad_input(problem: ConvTbcProblem, device: "Device") -> CubeTiling:
-    """Plan gradInput, all products: every sample is its own output, nothing is split along the reduction."""
-    if not is_plannable(problem):
-        return failed(no_base())
-    product = grad_input_product(problem)
-    base = choose_base(product, device)
-    if base.shortage != BUFFER_NONE:
-        return failed(base)
-    m_tiles = ceil_div(product.m, base.m)
-    n_tiles = ceil_div(product.n, base.n)
-    split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
-    halo = problem.taps - 1 - problem.pad
-    return filled(product, base, split, problem.batch, 1, product.reduction, halo, device.cube_cores)
+def takes_math_type(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the cube unit has a dtype for the tensors' dtype and cubeMathType."""
+    return compute_code(row, rules) != 0
 
 
-def plan_grad_weight(problem: ConvTbcProblem, device: "Device", split_reduction: bool) -> CubeTiling:
-    """Plan gradWeight by the model.
-
-    Parameters
-    ----------
-    problem, device
-        The call and the SoC.
-    split_reduction
-        Whether cores may share an output block, adding partial sums atomically: True in default mode, False in
-        deterministic mode (Atlas training, or the gate of the published planner failed).
-    """
-    if not is_plannable(problem):
-        return failed(no_base())
-    product = grad_weight_product(problem)
-    base = choose_base(product, device)
-    if base.shortage != BUFFER_NONE:
-        return failed(base)
-    split = split_output(ceil_div(product.m, base.m), ceil_div(product.n, base.n), 1, device.cube_cores)
-    single_samples = problem.batch
-    single_time = product.reduction
-    if split_reduction:
-        share = device.cube_cores // (split.m_blocks * split.n_blocks)
-        if share > 1:
-            single_samples = ceil_div(problem.batch, min(share, problem.batch))
-            share //= ceil_div(problem.batch, single_samples)
-        if share > 1:
-            single_time = min(align(ceil_div(output_time(problem), share), CUBE_EDGE), product.reduction)
-    return filled(product, base, split, problem.batch, single_samples, single_time, 0, device.cube_cores)
+def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
+    """Return what the planners see of a call in whole numbers."""
+    element_bytes = 2 if compute_code(row, rules) <= LAST_16_BIT else 4
+    return ConvTbcProblem(row.T, row.B, row.Cin, row.Cout, row.K, row.pad, element_bytes)
 
 
-def filled(
-    product: CubeProduct,
-    base: CubeBase,
-    split: OutputSplit,
-    samples: int,
-    single_samples: int,
-    single_reduction: int,
-    halo: int,
-    cores: int,
-) -> CubeTiling:
-    """Put the result together from the base block and the split over cores."""
-    # A core that takes only a part of the time axis loads, and keeps in L1, no more than that.
-    base_k = min(base.k, align(single_reduction, product.channel_block))
-    length = min(base.l1_length, align(single_reduction, base_k))
-    slices = 0 if product.is_grad_weight else length // (product.taps * product.channel_block)
-    sample_blocks = ceil_div(samples, single_samples)
-    time_blocks = ceil_div(product.reduction, single_reduction)
-    blocks = split.m_blocks * split.n_blocks * sample_blocks * time_blocks
-    block_dim = min(blocks, cores)
-    return CubeTiling(
-        status=SUCCESS,
-        shortage=BUFFER_NONE,
-        bytes_needed=0,
-        bytes_available=0,
-        m=product.m,
-        n=product.n,
-        reduction=product.reduction,
-        samples=samples,
-        halo=halo,
-        base_m=base.m,
-        base_n=base.n,
-        base_k=base_k,
-        single_m=base.m * ceil_div(ceil_div(product.m, base.m), split.m_blocks),
-        single_n=base.n * ceil_div(ceil_div(product.n, base.n), split.n_blocks),
-        single_samples=single_samples,
-        single_reduction=single_reduction,
-        steps_l1=ceil_div(length, base_k),
-        slices_l1=slices,
-        length_l1=length,
-        l0a_buffers=L0_BUFFERS,
-        l0b_buffers=L0_BUFFERS,
-        l0c_buffers=base.l0c_buffers,
-        l1_buffers=base.l1_buffers,
-        l0a_bytes=L0_BUFFERS * base.m * base_k * product.element_bytes,
-        l0b_bytes=L0_BUFFERS * base.n * base_k * product.element_bytes,
-        l0c_bytes=base.l0c_buffers * ACCUMULATOR_BYTES * base.m * base.n,
-        l1_bytes=base.l1_buffers * content_bytes(product, base.m, base.n, length),
-        m_blocks=split.m_blocks,
-        n_blocks=split.n_blocks,
-        sample_blocks=sample_blocks,
-        time_blocks=time_blocks,
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
+    problem = problem_of(row, rules)
+    route = grad_weight_route(problem, device, row.deterministic == 1)
+    own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
+    if route == ROUTE_MATMUL:
+        grad_input, grad_weight, cores, status = NO_CUBE, NO_CUBE, device.cube_cores, SUCCESS
+    else:
+        own = plan_grad_input(problem, device)
+        grad_input, status = cube_of(own, own.blocks, 1), own.status
+        if route == ROUTE_PLANNER:
+            planner = plan_grad_weight_deterministic(problem, device)
+            grad_weight = cube_of(planner, planner.tiles, max(planner.stream_k_cores, 1))
+        else:
+            weight = plan_grad_weight(problem, device, row.deterministic == 0)
+            grad_weight = cube_of(weight, weight.blocks, weight.sample_blocks * weight.time_blocks)
+            status = max(status, weight.status)
+        cores = max(grad_input.block_dim, grad_weight.block_dim)
+    return Tiling(
+        status=status,
+        route=route,
+        compute=compute_code(row, rules),
+        block_dim=cores,
+        tiling_key=planner.tiling_key,
+        workspace_bytes=planner.workspace_bytes,
+        exceeds=planner.exceeds_l0a + 2 * planner.exceeds_l0b + 4 * planner.exceeds_l0c + 8 * planner.exceeds_l1,
+        grad_input=grad_input,
+        grad_weight=grad_weight,
+        input_model=own,
+        weight_model=weight,
+        published=planner,
+    )
+
+
+def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) -> Cube:
+    """Return what sweeps keep of a gradient's tiling."""
+    return Cube(
+        block_dim=tiling.block_dim,
+        m=tiling.m,
+        n=tiling.n,
+        base_m=tiling.base_m,
+        base_n=tiling.base_n,
+        base_k=tiling.base_k,
+        single_m=tiling.single_m,
+        single_n=tiling.single_n,
         blocks=blocks,
-        cores=cores,
-        block_dim=block_dim,
-        blocks_per_core=ceil_div(blocks, cores),
-        idle_cores=cores - block_dim,
+        splits=splits,
+        l0a_bytes=tiling.l0a_bytes,
+        l0b_bytes=tiling.l0b_bytes,
+        l0c_bytes=tiling.l0c_bytes,
+        l1_bytes=tiling.l1_bytes,
     )
 
 
-def failed(base: CubeBase) -> CubeTiling:
-    """Not even a 16 x 16 block fits: the buffer, what it would need and what it has."""
-    return CubeTiling(
-        FAILED, base.shortage, base.bytes_needed, base.bytes_available,
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    )  # fmt: skip
+def is_split(tiling: Tiling) -> bool:
+    """Whether several cores add to one element of gradWeight atomically."""
+    return tiling.route == ROUTE_MODEL and tiling.grad_weight.splits > 1
 
 
-def block_range(tiling: CubeTiling, block: int) -> BlockRange:
-    """Ranges of one block, 0 <= block < tiling.blocks; N runs fastest, then M, time, samples.
-
-    Core ``block % block_dim`` computes the block (round robin), one after the other.
-    """
-    n_index = block % tiling.n_blocks
-    m_index = block // tiling.n_blocks % tiling.m_blocks
-    time_index = block // (tiling.n_blocks * tiling.m_blocks) % tiling.time_blocks
-    sample_index = block // (tiling.n_blocks * tiling.m_blocks * tiling.time_blocks)
-    return BlockRange(
-        sample_index * tiling.single_samples,
-        min((sample_index + 1) * tiling.single_samples, tiling.samples),
-        m_index * tiling.single_m,
-        min((m_index + 1) * tiling.single_m, tiling.m),
-        n_index * tiling.single_n,
-        min((n_index + 1) * tiling.single_n, tiling.n),
-        time_index * tiling.single_reduction,
-        min((time_index + 1) * tiling.single_reduction, tiling.reduction),
-    )
-
-
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs.
 
     Parameters
@@ -276,15 +169,8 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", determini
         ``route``: "planner", "matmul", "gate_failed", or "model" on a product without the published planner. For
         "planner" also the ``expect`` structure: status, tiling key, block_dim, workspace bytes, tiling fields.
     """
-    problem = ConvTbcProblem(
-        time=inputs["T"],
-        batch=inputs["B"],
-        in_channels=inputs["Cin"],
-        out_channels=inputs["Cout"],
-        taps=inputs["K"],
-        pad=inputs["pad"],
-        element_bytes=itemsize(inputs["dtype"]),
-    )
+    sizes = [inputs[name] for name in ("T", "B", "Cin", "Cout", "K", "pad")]
+    problem = ConvTbcProblem(*[*sizes, itemsize(inputs["dtype"])])
     route = grad_weight_route(problem, device, True)
     if route != ROUTE_PLANNER:
         return {"route": ROUTE_NAMES[route]}

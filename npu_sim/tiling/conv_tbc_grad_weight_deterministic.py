@@ -5,7 +5,7 @@ Evidence: published rule, checked against the golden lines field by field. Pure 
 """
 
 from math import gcd
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from npu_sim.tiling.conv_tbc_base_block import (
     BaseBlock,
@@ -19,13 +19,8 @@ from npu_sim.tiling.conv_tbc_base_block import (
     with_depth,
     x_elements,
 )
-from npu_sim.tiling.conv_tbc_problem import (
-    CUBE_EDGE,
-    FAILED,
-    SUCCESS,
-    ConvTbcProblem,
-    is_plannable,
-)
+from npu_sim.tiling.conv_tbc_problem import CHANNEL_BLOCK_BYTES, CUBE_EDGE, ConvTbcProblem, is_plannable
+from npu_sim.tiling.fields import SUCCESS, Field, nothing
 from npu_sim.tiling.integers import align, ceil_div
 
 if TYPE_CHECKING:
@@ -40,44 +35,42 @@ L0_BUFFERS = 2
 
 
 class DeterministicTiling(NamedTuple):
-    """The product's tiling fields, then what the plan shows of the buffers.
-
-    Sizes of blocks in elements, ``*_bytes`` in bytes over all buffers (L0A and L0B always have two). ``step_k`` is stepKa and stepKb,
-    ``l1_buffers`` is al1Pbuffer and bl1Pbuffer. ``exceeds_*`` is 1 where the published rule asks for more than
-    the chip has (the defects named at the end of the page).
-    """
+    """The product's tiling fields, then what the plan shows of the buffers; sizes in elements unless the name says bytes."""
 
     status: int
     tiling_key: int
-    block_dim: int
     workspace_bytes: int
-    m: int
-    n: int
-    k: int
-    tiles: int
-    base_m: int
-    base_n: int
-    base_k: int
-    step_m: int
-    step_n: int
-    step_k: int
-    l0c_buffers: int
-    l1_buffers: int
-    iterate_order: int
-    x_l1_elements: int
-    single_m: int
-    single_n: int
-    single_k: int
-    stream_k: int
-    stream_k_cores: int
-    l0a_bytes: int
-    l0b_bytes: int
-    l0c_bytes: int
-    l1_bytes: int
-    exceeds_l0a: int
-    exceeds_l0b: int
-    exceeds_l0c: int
-    exceeds_l1: int
+    m: Annotated[int, Field("output channels", vendor="mValue")]
+    n: Annotated[int, Field("taps x input channels", vendor="nValue")]
+    k: Annotated[int, Field("output time", vendor="kValue")]
+    tiles: Annotated[int, Field("tiles of the output", vendor="totalCnt")]
+    base_m: Annotated[int, Field("output channels of a base block", vendor="baseM")]
+    base_n: Annotated[int, Field("columns of a base block", vendor="baseN")]
+    base_k: Annotated[int, Field("output time of a base block", vendor="baseK")]
+    step_m: Annotated[int, Field("base blocks along m in one buffer", vendor="stepM")]
+    step_n: Annotated[int, Field("base blocks along n in one buffer", vendor="stepN")]
+    step_k: Annotated[int, Field("base blocks along k in one buffer", vendor="stepKa stepKb")]
+    l0c_buffers: Annotated[int, Field("buffers in L0C", vendor="cl0Pbuffer")]
+    l1_buffers: Annotated[int, Field("buffers of each operand in L1", vendor="al1Pbuffer bl1Pbuffer")]
+    iterate_order: Annotated[int, Field("1 when columns run fastest", vendor="iterateOrder")]
+    x_l1_elements: Annotated[int, Field("elements of x in one buffer of L1", vendor="bl1Bound")]
+    single_m: Annotated[int, Field("output channels of a tile", vendor="singleCoreM")]
+    single_n: Annotated[int, Field("columns of a tile", vendor="singleCoreN")]
+    single_k: Annotated[int, Field("output time of a tile", vendor="singleCoreK")]
+    block_dim: Annotated[int, Field("cores that work", vendor="usedCoreNum")]
+    stream_k: Annotated[int, Field("1 when the samples of the last tiles are split over cores", vendor="streamKType")]
+    stream_k_cores: Annotated[int, Field("cores that share one of those tiles", vendor="coreStreamK")]
+    l0a_bytes: Annotated[int, Field("L0A used, both buffers")]
+    l0b_bytes: Annotated[int, Field("L0B used, both buffers")]
+    l0c_bytes: Annotated[int, Field("L0C used, all buffers")]
+    l1_bytes: Annotated[int, Field("L1 used, all buffers")]
+    exceeds_l0a: Annotated[int, Field('1 where the rule asks for more L0A than there is (page, "Known defects")')]
+    exceeds_l0b: Annotated[int, Field("1 where the rule asks for more L0B than there is")]
+    exceeds_l0c: Annotated[int, Field("1 where the rule asks for more L0C than there is")]
+    exceeds_l1: Annotated[int, Field("1 where the rule asks for more L1 than there is")]
+
+
+NO_TILING: DeterministicTiling = nothing(DeterministicTiling)
 
 
 class SingleCore(NamedTuple):
@@ -175,7 +168,7 @@ def split_cores(tiles: int, batch: int, cores: int) -> CoreSplit:
 def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: "Device") -> DeterministicTiling:
     """Plan gradWeight in deterministic mode on A2 and A3 by the product's published rule."""
     if not is_plannable(problem):
-        return failed()
+        return NO_TILING
     extents = extents_of(problem, device)
     block = choose_base_block(extents)
     single = widen_single_n(extents, block, single_core(extents, block))
@@ -205,7 +198,6 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSp
     return DeterministicTiling(
         status=SUCCESS,
         tiling_key=TILING_KEY,
-        block_dim=split.cores,
         workspace_bytes=device.system_workspace_bytes + slot_bytes,
         m=extents.m,
         n=extents.n,
@@ -224,6 +216,7 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSp
         single_m=single.m,
         single_n=single.n,
         single_k=extents.k,
+        block_dim=split.cores,
         stream_k=split.stream_k,
         stream_k_cores=split.stream_k_cores,
         l0a_bytes=l0a_bytes,
@@ -237,36 +230,33 @@ def filled(extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSp
     )
 
 
-def failed() -> DeterministicTiling:
-    """The result for a problem the contract should have answered: nothing but the status."""
-    return DeterministicTiling(
-        FAILED, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
-    )  # fmt: skip
+class TailSplit(NamedTuple):
+    """Tiles whose samples are split over cores ("stream-K"); sizes in channels.
+
+    Which tiles are the last ones is a model: the vendor publishes iterateOrder, here read as the axis that runs fastest.
+    """
+
+    slot_samples: int
+    first: int
+    m_edge: int
+    n_edge: int
+    m_tiles: int
+    n_tiles: int
+    m_fastest: int
 
 
-def vendor_fields(tiling: DeterministicTiling) -> dict[str, int]:
-    """Return the tiling data under the vendor's names."""
-    return {
-        "mValue": tiling.m,
-        "nValue": tiling.n,
-        "kValue": tiling.k,
-        "totalCnt": tiling.tiles,
-        "baseM": tiling.base_m,
-        "baseN": tiling.base_n,
-        "baseK": tiling.base_k,
-        "stepM": tiling.step_m,
-        "stepN": tiling.step_n,
-        "stepKa": tiling.step_k,
-        "stepKb": tiling.step_k,
-        "cl0Pbuffer": tiling.l0c_buffers,
-        "al1Pbuffer": tiling.l1_buffers,
-        "bl1Pbuffer": tiling.l1_buffers,
-        "iterateOrder": tiling.iterate_order,
-        "bl1Bound": tiling.x_l1_elements,
-        "singleCoreM": tiling.single_m,
-        "singleCoreN": tiling.single_n,
-        "singleCoreK": tiling.single_k,
-        "usedCoreNum": tiling.block_dim,
-        "streamKType": tiling.stream_k,
-        "coreStreamK": tiling.stream_k_cores,
-    }
+def tail_split(tiling: DeterministicTiling, problem: ConvTbcProblem) -> TailSplit | None:
+    """Return the tiles with private slots; None when there are none."""
+    if not tiling.stream_k:
+        return None
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    rest = tiling.tiles % tiling.block_dim
+    return TailSplit(
+        slot_samples=ceil_div(problem.batch, tiling.stream_k_cores),
+        first=tiling.tiles - rest if rest else 0,
+        m_edge=tiling.single_m,
+        n_edge=tiling.single_n // problem.taps // channel_block * channel_block,
+        m_tiles=ceil_div(tiling.m, tiling.single_m),
+        n_tiles=ceil_div(tiling.n, tiling.single_n),
+        m_fastest=1 - tiling.iterate_order,
+    )

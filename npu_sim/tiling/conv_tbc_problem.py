@@ -4,15 +4,10 @@ Pure integer functions, int64-safe; no Numba import, but written so that Numba c
 Formulas: specification page ``conv_tbc_backward.md`` (called "the page" in these modules).
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from npu_sim.cores import NPU_ARCH_A2_A3, Device
 from npu_sim.tiling.integers import align, ceil_div
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
-
-SUCCESS = 0
-FAILED = 1
 
 CUBE_EDGE = 16
 """Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube unit")."""
@@ -20,18 +15,16 @@ CUBE_EDGE = 16
 CHANNEL_BLOCK_BYTES = 32
 """A row of the cube layout: C0 channels fill one 32-byte block (page, "What runs")."""
 
-NPU_ARCH_A2_A3 = 2201
-
-ROUTE_MATMUL = 0
+ROUTE_MATMUL = 1
 """Output length 1, both gradients are plain batched matrix products."""
-ROUTE_PLANNER = 1
+ROUTE_PLANNER = 2
 """The published planner of deterministic gradWeight."""
-ROUTE_GATE_FAILED = 2
+ROUTE_GATE_FAILED = 3
 """Deterministic on A2/A3, but the published planner does not take it: the model, without a split over cores."""
-ROUTE_MODEL = 3
+ROUTE_MODEL = 4
 """The model: default mode, and deterministic mode on other products."""
-ROUTE_NAMES = ("matmul", "planner", "gate_failed", "model")
-"""Names of the ``ROUTE_*`` codes, in their order, as the golden data has them."""
+ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
+"""Names of the ``ROUTE_*`` codes, as the golden data has them; ``none`` where no kernel runs."""
 
 PUBLISHED_L0_BYTES = 65536
 """L0A and L0B the published planner counts on: every A2 and A3 SoC has them."""
@@ -85,7 +78,7 @@ def is_plannable(problem: ConvTbcProblem) -> bool:
     )
 
 
-def grad_weight_route(problem: ConvTbcProblem, device: "Device", deterministic: bool) -> int:
+def grad_weight_route(problem: ConvTbcProblem, device: Device, deterministic: bool) -> int:
     """Which path gradWeight takes, one of the ``ROUTE_*`` codes.
 
     Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate).
@@ -99,7 +92,7 @@ def grad_weight_route(problem: ConvTbcProblem, device: "Device", deterministic: 
     return ROUTE_PLANNER if published_planner_takes(problem, device) else ROUTE_GATE_FAILED
 
 
-def published_planner_takes(problem: ConvTbcProblem, device: "Device") -> bool:
+def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
     """The gate of the published planner: pad < K, and the smallest operands in L1 fit.
 
     A user-made chip with less L0A, L0B or L0C than every A2 and A3 SoC has does not pass either: the first

@@ -4,25 +4,23 @@ Source: specification page ``cross_entropy_loss_grad``, sections "Tiling" and "T
 sizes; the wrap-around is written out. All sizes are bytes unless the name says rows, columns or elements.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
+from npu_sim.cores import Device
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align, align_down, ceil_div
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
-
-SUCCESS = 0
-FAILED = 1
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reduction codes (page, "reduction code")."""
 REDUCTIONS = ("none", "mean", "sum")
 
-BF16, FP16, FP32 = 1, 2, 3
-"""Dtype codes of log_prob, the tens of the tiling key (page, "key")."""
-DTYPE_CODES = {"bfloat16": BF16, "float16": FP16, "float32": FP32}
+FP32, FP16, BF16 = 0, 1, 2
+"""Dtype codes of log_prob: those of the axis ``dtype``."""
+DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
+KEYS = (30, 20, 10)
+"""Tiling key of a call without weight, by dtype code; the product counts bf16, fp16, fp32 from 1 (page, "key")."""
 
 BLOCK_BYTES = 32
 """Smallest piece of the Unified Buffer."""
@@ -48,50 +46,47 @@ class Problem(NamedTuple):
 
 
 class RowBuffers(NamedTuple):
-    """Bytes of the buffers that hold something for every row of a core; 0 for what the call does not have."""
+    """The buffers that hold something for every row of a core; 0 for what the call does not have."""
 
-    target: int
-    target_cast: int
-    grad_loss: int
-    grad_loss_fp32: int
-    ignore: int
-    mask: int
-    target_weight: int
-    buf2: int
-    buf3: int
+    target: Annotated[int, Field("labels", "ub_bytes", "target")]
+    target_cast: Annotated[int, Field("labels as int32", "ub_bytes", "targetCast")]
+    grad_loss: Annotated[int, Field("grad_loss", "ub_bytes", "gradLoss")]
+    grad_loss_fp32: Annotated[int, Field("grad_loss in fp32", "ub_bytes", "gradLossFp32")]
+    ignore: Annotated[int, Field("ignore_index as fp32", "ub_bytes", "ignore")]
+    mask: Annotated[int, Field("mask", "ub_bytes", "mask")]
+    target_weight: Annotated[int, Field("weights of the labels", "ub_bytes", "targetWeight")]
+    buf2: Annotated[int, Field("sum over the rows", "ub_bytes", "tBuf2")]
+    buf3: Annotated[int, Field("shares of the cores", "ub_bytes", "tBuf3")]
 
 
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    Attributes
-    ----------
-    column_budget
-        Columns that would fit beside the row buffers; after the unsigned wrap-around a huge number.
-    wraps
-        1 when the row buffers alone exceed the Unified Buffer, so that the unsigned subtraction wraps around.
-    align_columns, column_loop, column_tail
-        A row goes in ``column_loop`` pieces of ``align_columns`` columns and a last one of ``column_tail``.
+    A row goes in ``column_loop`` pieces of ``align_columns`` columns and a last one of ``column_tail``. After the unsigned
+    wrap-around ``column_budget`` is a huge number; such calls are refused.
     """
 
     status: int
-    tiling_key: int
-    block_dim: int
-    schedule_mode: int
-    workspace_bytes: int
-    rows: int
-    columns: int
-    reduction: int
-    front_cores: int
-    tail_cores: int
-    front_rows: int
-    tail_rows: int
-    column_budget: int
-    wraps: int
-    align_columns: int
-    column_loop: int
-    column_tail: int
-    buffers: RowBuffers
+    block_dim: Annotated[int, Field("cores that work", "vector_cores", "usedCoreNum")]
+    tiling_key: Annotated[int, Field("tiling key", "31")]
+    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes + 4 * vector_cores + 32")]
+    reduction: Annotated[int, Field("reduction code", vendor="reduction")]
+    rows: Annotated[int, Field("rows", vendor="rowVal")]
+    columns: Annotated[int, Field("columns", vendor="colVal")]
+    front_cores: Annotated[int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")]
+    tail_cores: Annotated[int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")]
+    front_rows: Annotated[int, Field("rows of the first cores", "N", "frontRowNum")]
+    tail_rows: Annotated[int, Field("rows of the other cores", "N", "tailRowNum")]
+    column_budget: Annotated[int, Field("columns that fit beside the row buffers", "ub_bytes")]
+    wraps: Annotated[int, Field("1 when the row buffers alone exceed the Unified Buffer, so that the subtraction wraps around")]
+    align_columns: Annotated[int, Field("columns of a piece of a row", "C", "alignColLoopNum")]
+    column_loop: Annotated[int, Field("whole pieces of a row", "C", "colLoop")]
+    column_tail: Annotated[int, Field("columns of the last piece", "C", "colLoopNumTail")]
+    buffers: Annotated[RowBuffers, Part("{}Size", ": bytes of the buffer")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
 
 
 def element_bytes(dtype_code: int) -> int:
@@ -116,15 +111,15 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
     by_row = problem.reduction == NONE
     mean = problem.reduction == MEAN
     return RowBuffers(
-        align(8 * core_rows, BLOCK_BYTES),
-        fp32_rows,
-        grad_loss if by_row else 0,
-        fp32_rows if by_row and problem.dtype_code != FP32 else 0,
-        fp32_rows,
-        align(core_rows, BLOCK_BYTES),
-        fp32_rows if problem.weighted else 0,
-        BLOCK_BYTES if mean else 0,
-        align(4 * max(cores, core_rows), BLOCK_BYTES) if mean else 0,
+        target=align(8 * core_rows, BLOCK_BYTES),
+        target_cast=fp32_rows,
+        grad_loss=grad_loss if by_row else 0,
+        grad_loss_fp32=fp32_rows if by_row and problem.dtype_code != FP32 else 0,
+        ignore=fp32_rows,
+        mask=align(core_rows, BLOCK_BYTES),
+        target_weight=fp32_rows if problem.weighted else 0,
+        buf2=BLOCK_BYTES if mean else 0,
+        buf3=align(4 * max(cores, core_rows), BLOCK_BYTES) if mean else 0,
     )
 
 
@@ -148,12 +143,7 @@ def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
     return _QUOTIENT_BY_12 + (free + 4) // 12
 
 
-def failed_tiling() -> Tiling:
-    """The result of a planner that found no tiling."""
-    return Tiling(FAILED, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, RowBuffers(0, 0, 0, 0, 0, 0, 0, 0, 0))
-
-
-def tile(problem: Problem, device: "Device") -> Tiling:
+def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call as the product does, without asking whether the buffers fit; see :func:`fits`.
 
     Parameters
@@ -170,7 +160,7 @@ def tile(problem: Problem, device: "Device") -> Tiling:
     """
     cores = device.vector_cores
     if problem.columns <= 0 or cores <= 0:
-        return failed_tiling()
+        return NO_TILING
     rest = problem.rows % cores
     front_cores = rest if rest != 0 else cores
     tail_cores = 0 if problem.rows <= cores else cores - front_cores
@@ -182,25 +172,28 @@ def tile(problem: Problem, device: "Device") -> Tiling:
     column_loop, column_tail = 0, problem.columns
     if align_columns > 0:
         column_loop, column_tail = problem.columns // align_columns, problem.columns % align_columns
+    tiling_key = KEYS[problem.dtype_code] + (1 if problem.weighted else 0)
+    schedule_mode = 1 if problem.reduction == MEAN else -1
+    wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
-        SUCCESS,
-        10 * problem.dtype_code + (1 if problem.weighted else 0),
-        front_cores + tail_cores,
-        1 if problem.reduction == MEAN else -1,
-        device.system_workspace_bytes + core_sum_bytes(cores),
-        problem.rows,
-        problem.columns,
-        problem.reduction,
-        front_cores,
-        tail_cores,
-        front_rows,
-        problem.rows // cores,
-        budget,
-        1 if used_bytes > device.ub_bytes else 0,
-        align_columns,
-        column_loop,
-        column_tail,
-        buffers,
+        status=SUCCESS,
+        block_dim=front_cores + tail_cores,
+        tiling_key=tiling_key,
+        schedule_mode=schedule_mode,
+        workspace_bytes=device.system_workspace_bytes + core_sum_bytes(cores),
+        reduction=problem.reduction,
+        rows=problem.rows,
+        columns=problem.columns,
+        front_cores=front_cores,
+        tail_cores=tail_cores,
+        front_rows=front_rows,
+        tail_rows=problem.rows // cores,
+        column_budget=budget,
+        wraps=wraps,
+        align_columns=align_columns,
+        column_loop=column_loop,
+        column_tail=column_tail,
+        buffers=buffers,
     )
 
 
@@ -228,7 +221,7 @@ def used_bytes(tiling: Tiling, dtype_code: int) -> int:
     return row_buffer_bytes(tiling.buffers) + 2 * piece_bytes(tiling, dtype_code) + 4 * tiling.align_columns
 
 
-def fits(problem: Problem, device: "Device") -> bool:
+def fits(problem: Problem, device: Device) -> bool:
     """Whether the buffers of a core really fit its Unified Buffer (page, "The limit")."""
     tiling = tile(problem, device)
     if tiling.status != SUCCESS or tiling.wraps == 1:
@@ -238,103 +231,35 @@ def fits(problem: Problem, device: "Device") -> bool:
     return used_bytes(tiling, problem.dtype_code) <= device.ub_bytes
 
 
-def largest_rows(problem: Problem, device: "Device") -> int:
-    """Return the largest N whose buffers fit, everything else as in the problem; 0 when none does.
-
-    Only the rows of the fullest core count, and the buffers never shrink when these grow: they are bisected.
-    """
-    low, high = 0, device.ub_bytes
-    while low < high:
-        middle = (low + high + 1) // 2
-        if fits(with_rows(problem, middle * device.vector_cores), device):
-            low = middle
-        else:
-            high = middle - 1
-    return low * device.vector_cores
+def problem_of(row: Any) -> Problem:
+    """Return what the kernel sees of a call in whole numbers."""
+    return Problem(row.N, row.C, row.dtype, row.weighted == 1, row.reduction)
 
 
-def largest_rows_with_columns(problem: Problem, columns: int, device: "Device") -> int:
-    """Return the largest N that leaves room for so many columns beside the row buffers; 0 when none does."""
-    low, high = 0, device.ub_bytes
-    while low < high:
-        middle = (low + high + 1) // 2
-        tiling = tile(with_rows(problem, middle * device.vector_cores), device)
-        if tiling.wraps == 0 and tiling.column_budget >= columns:
-            low = middle
-        else:
-            high = middle - 1
-    return low * device.vector_cores
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers."""
+    return tile(problem_of(row), device)
 
 
-def largest_rows_before_wrap(problem: Problem, device: "Device") -> int:
-    """Return the largest N whose row buffers alone do not exceed the Unified Buffer: beyond, the product claims that any row fits."""
-    return largest_rows_with_columns(problem, 0, device)
+def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the buffers of a core fit."""
+    return fits(problem_of(row), device)
 
 
-def largest_short_row(problem: Problem, device: "Device") -> int:
-    """Return the largest C below one unit that fits with these rows; 0 when none does."""
-    columns = unit_columns(problem.dtype_code) - 1
-    while columns > 0 and not fits(with_columns(problem, columns), device):
-        columns -= 1
-    return columns
-
-
-def with_rows(problem: Problem, rows: int) -> Problem:
-    """Return the problem with another N."""
-    return Problem(rows, problem.columns, problem.dtype_code, problem.weighted, problem.reduction)
-
-
-def with_columns(problem: Problem, columns: int) -> Problem:
-    """Return the problem with another C."""
-    return Problem(problem.rows, columns, problem.dtype_code, problem.weighted, problem.reduction)
-
-
-def vendor_fields(tiling: Tiling, ignore_index: int, label_smoothing: float) -> dict[str, int | float]:
+def vendor_structure(tiling: Tiling, ignore_index: int, label_smoothing: float) -> dict[str, int | float]:
     """Return the tiling data under the vendor's names; labelSmoothing is fp32, shown with 9 significant digits."""
-    buffers = tiling.buffers
-    return {
-        "reduction": tiling.reduction,
-        "ignoreIndex": ignore_index,
-        "labelSmoothing": float(f"{np.float32(label_smoothing):.9g}"),
-        "rowVal": tiling.rows,
-        "colVal": tiling.columns,
-        "frontCoreNum": tiling.front_cores,
-        "tailCoreNum": tiling.tail_cores,
-        "usedCoreNum": tiling.block_dim,
-        "frontRowNum": tiling.front_rows,
-        "tailRowNum": tiling.tail_rows,
-        "alignColLoopNum": tiling.align_columns,
-        "colLoop": tiling.column_loop,
-        "colLoopNumTail": tiling.column_tail,
-        "targetSize": buffers.target,
-        "targetCastSize": buffers.target_cast,
-        "gradLossSize": buffers.grad_loss,
-        "gradLossFp32Size": buffers.grad_loss_fp32,
-        "ignoreSize": buffers.ignore,
-        "maskSize": buffers.mask,
-        "targetWeightSize": buffers.target_weight,
-        "tBuf2Size": buffers.buf2,
-        "tBuf3Size": buffers.buf3,
-    }
+    smoothing = float(f"{np.float32(label_smoothing):.9g}")
+    return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     shape, weight = tuple(inputs["log_prob_shape"]), inputs["weight_shape"]
     reduction = inputs["reduction"]
     if len(shape) != 2 or tuple(inputs["target_shape"]) != shape[:1] or (weight is not None and tuple(weight) != shape[1:]):
-        return {"status": "failed"}
+        return REFUSED
     if tuple(inputs["grad_loss_shape"]) != (shape[:1] if reduction == "none" else ()):
-        return {"status": "failed"}
+        return REFUSED
     code = DTYPE_CODES[inputs["log_prob_dtype"]]
     tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(reduction)), device)
-    if tiling.status != SUCCESS:
-        return {"status": "failed"}
-    return {
-        "status": "success",
-        "block_dim": tiling.block_dim,
-        "tiling_key": tiling.tiling_key,
-        "workspace_bytes": tiling.workspace_bytes,
-        "schedule_mode": 1 if tiling.schedule_mode == 1 else None,
-        "tiling": vendor_fields(tiling, inputs["ignore_index"], inputs["label_smoothing"]),
-    }
+    return raw_result(tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"]))

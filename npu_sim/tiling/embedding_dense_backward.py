@@ -4,24 +4,17 @@ Source: specification page ``embedding_dense_backward``, section "Tiling, Atlas 
 says bytes.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from math import prod
+from typing import Annotated, Any, NamedTuple
 
+from npu_sim.cores import Device
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
 from npu_sim.tiling.integers import align, ceil_div
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
-
-SUCCESS = 0
-FAILED = 1
 
 SMALL_DIM_LIMIT = 512
 """Largest embedding dim of the small-dim kernel (page, "Dataflow", 3)."""
 SMALL_DIM_WEIGHTS = 16777216
 """2^24: the small-dim kernel holds index values in fp32, exact up to here (page, "Dataflow", 3)."""
-CAST_LIMIT_BYTES = 104857600
-"""100 MiB: below this size of gradient and output together a 16-bit gradient is cast to fp32 (page, "Dataflow", 1)."""
-CAST_LIMIT_ROWS = 512
-"""Below this many rows a 16-bit gradient is cast to fp32 (page, "Dataflow", 1)."""
 UB_RESERVED_BYTES = 20480
 """Bytes the kernel keeps free of the usable Unified Buffer (page, "UB budget")."""
 INDEX_BYTES = 96
@@ -30,6 +23,12 @@ VECTOR_LANES = 64
 """fp32 lanes of one vector instruction (page, "Vector split")."""
 ALIGNED_LANES = 8
 """fp32 elements of one 32-byte block."""
+
+BATCH_BOUND = "max(ub_bytes, rows)"
+WORKSPACE_BOUND = "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
+STAGE_BOUND = "2 * dim * vector_cores + 8"
+ELSEWHERE = Part(vendor="")
+"""A group that the vendor keeps in a structure of its own, or fills on some paths only: see :func:`vendor_structure`."""
 
 
 class Problem(NamedTuple):
@@ -46,62 +45,68 @@ class Problem(NamedTuple):
 class VectorSplit(NamedTuple):
     """A dim cut into whole vector instructions and a tail."""
 
-    compute_rep_time: int
-    compute_former_num: int
-    compute_tail_num: int
+    compute_rep_time: Annotated[int, Field("vector instructions", "dim", vendor="ComputeRepTime")]
+    compute_former_num: Annotated[int, Field("columns they cover", "dim", vendor="ComputeFormerNum")]
+    compute_tail_num: Annotated[int, Field("columns left", "dim", vendor="ComputeTailNum")]
 
 
 class RowSplit(NamedTuple):
     """The first ``former_row_rep_time`` cores take ``former_row_num`` rows, the others ``tail_row_num``."""
 
-    former_row_num: int
-    tail_row_num: int
-    former_row_rep_time: int
+    former_row_num: Annotated[int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")]
+    tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", vendor="tailRowNum")]
+    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerRowRepTime")]
+
+
+class WeightSplit(NamedTuple):
+    """The same split of weight rows, for the cores that scale them."""
+
+    former_row_num: Annotated[int, Field("weight rows of the first cores", "num_weights + 1", vendor="formerCoreRowNum")]
+    tail_row_num: Annotated[int, Field("weight rows of the other cores", "num_weights + 1", vendor="tailCoreRowNum")]
+    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerCoreRowRepTime")]
 
 
 class SmallDimSplit(NamedTuple):
     """Rows and batches of the small-dim kernel: every core but the last copies ``former_copy_row`` rows."""
 
-    part_num: int
-    former_copy_row: int
-    tail_copy_row: int
-    former_copy_time: int
-    tail_copy_time: int
-    max_row_in_ub: int
-    former_last_row: int
-    tail_last_row: int
+    part_num: Annotated[int, Field("parts", vendor="partNum")]
+    former_copy_row: Annotated[int, Field("rows of every core but the last", "rows + 1", vendor="formerCopyRow")]
+    tail_copy_row: Annotated[int, Field("rows of the last core", "rows + 1", vendor="tailCopyRow")]
+    former_copy_time: Annotated[int, Field("batches of every core but the last", "rows + 1", vendor="formerCopyTime")]
+    tail_copy_time: Annotated[int, Field("batches of the last core", "rows + 1", vendor="tailCopyTime")]
+    max_row_in_ub: Annotated[int, Field("rows of one batch", BATCH_BOUND, vendor="maxRowInUb")]
+    former_last_row: Annotated[int, Field("rows of the last batch", BATCH_BOUND, vendor="formerLastRow")]
+    tail_last_row: Annotated[int, Field("rows of the last batch of the last core", BATCH_BOUND, vendor="tailLastRow")]
 
 
 class Tiling(NamedTuple):
     """Result of the planner; unused groups are 0, as in the product."""
 
     status: int
-    tiling_key: int
-    block_dim: int
-    schedule_mode: int
-    workspace_bytes: int
+    tiling_key: Annotated[int, Field("tiling key", "111")]
+    block_dim: Annotated[int, Field("cores that work", vendor="coreNum")]
+    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel itself", WORKSPACE_BOUND)]
     rows: int
-    dim: int
-    num_weights: int
-    scale_grad_by_freq: int
-    former_dim: int
-    former_dim_rep_time: int
-    tail_dim: int
-    row_split: RowSplit
-    weight_split: RowSplit
-    former_vector: VectorSplit
-    tail_vector: VectorSplit
-    small_dim: SmallDimSplit
-    scale_workspace_length: int
-    out_stage_workspace_length: int
-    out_index_workspace_length: int
-    out_casted_workspace_length: int
+    num_weights: Annotated[int, Field("rows of the output", vendor="numWeights")]
+    dim: Annotated[int, Field("columns", vendor="embeddingDim")]
+    scale_grad_by_freq: Annotated[int, Field("1 when rows are scaled", vendor="scaleGradByFreq")]
+    former_dim: Annotated[int, Field("columns of a whole piece of a row", "dim", vendor="formerEmbeddingDim")]
+    former_dim_rep_time: Annotated[int, Field("whole pieces of a row", "dim", vendor="formerDimRepTime")]
+    tail_dim: Annotated[int, Field("columns of the last piece", "dim", vendor="tailEmbeddingDim")]
+    row_split: Annotated[RowSplit, ELSEWHERE]
+    weight_split: Annotated[WeightSplit, ELSEWHERE]
+    former_vector: Annotated[VectorSplit, Part(vendor="", help=", whole piece")]
+    tail_vector: Annotated[VectorSplit, Part(vendor="", help=", last piece")]
+    small_dim: Annotated[SmallDimSplit, ELSEWHERE]
+    scale_workspace_length: Annotated[int, Field("elements of the counters in workspace", "num_weights + 8", vendor="scaleWorkspaceLength")]
+    out_stage_workspace_length: Annotated[int, Field("elements of the stage area", STAGE_BOUND, vendor="outStageWorkspaceLength")]
+    out_index_workspace_length: Annotated[int, Field("elements of the stage indices", vendor="outIndexWorkspaceLength")]
+    out_casted_workspace_length: Annotated[int, Field("elements of out in fp32", "num_weights * dim", vendor="outCastedWorkspaceLength")]
 
 
-def needs_cast(rows: int, dim: int, num_weights: int, scale_grad_by_freq: bool) -> bool:
-    """Whether a 16-bit gradient is cast to fp32 before the kernel, which then sees fp32."""
-    small = (rows * dim + num_weights * dim) * 2 < CAST_LIMIT_BYTES
-    return small or rows < CAST_LIMIT_ROWS or scale_grad_by_freq
+NO_TILING: Tiling = nothing(Tiling)
+NO_SMALL_DIM: SmallDimSplit = nothing(SmallDimSplit)
 
 
 def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
@@ -131,10 +136,7 @@ def split_rows(rows: int, cores: int) -> RowSplit:
 def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
     """Rows of one batch of the small-dim kernel; not above 0 when not one fits."""
     per_row = 10 + align(dim, ALIGNED_LANES)
-    free = (ub_bytes - UB_RESERVED_BYTES) // 4 - dim - 256
-    if free <= 0:
-        return 0
-    rows = free // per_row
+    rows = ((ub_bytes - UB_RESERVED_BYTES) // 4 - dim - 256) // per_row
     return rows if element_bytes == 4 else rows // 2
 
 
@@ -145,18 +147,18 @@ def split_small_dim(rows: int, cores: int, max_row_in_ub: int) -> SmallDimSplit:
     former_time = ceil_div(former, max_row_in_ub)
     tail_time = ceil_div(tail, max_row_in_ub)
     return SmallDimSplit(
-        1,
-        former,
-        tail,
-        former_time,
-        tail_time,
-        max_row_in_ub,
-        former - max_row_in_ub * (former_time - 1),
-        tail - max_row_in_ub * (tail_time - 1),
+        part_num=1,
+        former_copy_row=former,
+        tail_copy_row=tail,
+        former_copy_time=former_time,
+        tail_copy_time=tail_time,
+        max_row_in_ub=max_row_in_ub,
+        former_last_row=former - max_row_in_ub * (former_time - 1),
+        tail_last_row=tail - max_row_in_ub * (tail_time - 1),
     )
 
 
-def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: "Device") -> int:
+def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device) -> int:
     """Workspace of the kernel itself in bytes."""
     total = device.system_workspace_bytes
     if problem.scale_grad_by_freq:
@@ -169,15 +171,7 @@ def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim
     return total
 
 
-def failed_tiling() -> Tiling:
-    """The result of a planner that found no tiling."""
-    rows = RowSplit(0, 0, 0)
-    vector = VectorSplit(0, 0, 0)
-    small = SmallDimSplit(0, 0, 0, 0, 0, 0, 0, 0)
-    return Tiling(FAILED, 0, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, rows, rows, vector, vector, small, 0, 0, 0, 0)
-
-
-def tile(problem: Problem, device: "Device") -> Tiling:
+def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
     Parameters
@@ -197,42 +191,42 @@ def tile(problem: Problem, device: "Device") -> Tiling:
         block_dim = min(block_dim, problem.num_weights)
     max_former = max_former_dim(device.ub_bytes, problem.element_bytes)
     if problem.dim == 0 or block_dim == 0 or max_former == 0:
-        return failed_tiling()
+        return NO_TILING
     small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
-    small = SmallDimSplit(0, 0, 0, 0, 0, 0, 0, 0)
+    small = NO_SMALL_DIM
     if small_dim:
         max_rows = max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes)
         if max_rows <= 0:
-            return failed_tiling()
+            return NO_TILING
         small = split_small_dim(problem.rows, block_dim, max_rows)
-    deterministic_kernel = problem.deterministic and problem.element_bytes == 4
     scale = 1 if problem.scale_grad_by_freq else 0
-    tiling_key = scale + (10 if deterministic_kernel else 0) + (100 if small_dim else 0)
+    tiling_key = scale + (10 if problem.deterministic and problem.element_bytes == 4 else 0) + (100 if small_dim else 0)
+    schedule_mode = 1 if tiling_key == 0 or tiling_key == 100 else -1
     former_dim = min(problem.dim, max_former)
     former_dim_rep_time = problem.dim // former_dim
     tail_dim = problem.dim - former_dim * former_dim_rep_time
     return Tiling(
-        SUCCESS,
-        tiling_key,
-        block_dim,
-        1 if tiling_key == 0 or tiling_key == 100 else -1,
-        workspace_bytes(problem, former_dim, block_dim, small_dim, device),
-        problem.rows,
-        problem.dim,
-        problem.num_weights,
-        scale,
-        former_dim,
-        former_dim_rep_time,
-        tail_dim,
-        split_rows(problem.rows, block_dim),
-        split_rows(problem.num_weights, block_dim),
-        split_vector(former_dim),
-        split_vector(tail_dim),
-        small,
-        align(problem.num_weights, ALIGNED_LANES) if problem.scale_grad_by_freq else 0,
-        align(former_dim * block_dim * 2, ALIGNED_LANES),
-        2 * block_dim,
-        problem.num_weights * problem.dim,
+        status=SUCCESS,
+        tiling_key=tiling_key,
+        block_dim=block_dim,
+        schedule_mode=schedule_mode,
+        workspace_bytes=workspace_bytes(problem, former_dim, block_dim, small_dim, device),
+        rows=problem.rows,
+        num_weights=problem.num_weights,
+        dim=problem.dim,
+        scale_grad_by_freq=scale,
+        former_dim=former_dim,
+        former_dim_rep_time=former_dim_rep_time,
+        tail_dim=tail_dim,
+        row_split=split_rows(problem.rows, block_dim),
+        weight_split=WeightSplit(*split_rows(problem.num_weights, block_dim)),
+        former_vector=split_vector(former_dim),
+        tail_vector=split_vector(tail_dim),
+        small_dim=small,
+        scale_workspace_length=scale * align(problem.num_weights, ALIGNED_LANES),
+        out_stage_workspace_length=align(former_dim * block_dim * 2, ALIGNED_LANES),
+        out_index_workspace_length=2 * block_dim,
+        out_casted_workspace_length=problem.num_weights * problem.dim,
     )
 
 
@@ -250,80 +244,47 @@ def weight_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return _split_range(tiling.weight_split, core)
 
 
-def _split_range(split: RowSplit, core: int) -> tuple[int, int]:
+def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
     start = split.tail_row_num * core + min(core, split.former_row_rep_time)
     return start, start + (split.former_row_num if core < split.former_row_rep_time else split.tail_row_num)
 
 
-def vendor_fields(tiling: Tiling, padding_idx: int) -> dict[str, dict[str, int]]:
+def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, dict[str, int | float]]:
     """Return the tiling data under the vendor's names, groups unused on the path filled with 0."""
-    key = tiling.tiling_key
-    on_sorted, on_deterministic, scale = key in (0, 1), key in (10, 11), tiling.scale_grad_by_freq == 1
-    params = {
-        "coreNum": tiling.block_dim,
-        **_fields(tiling.row_split, ("formerRowNum", "tailRowNum", "formerRowRepTime"), on_sorted),
-        "computeMask": VECTOR_LANES if on_sorted else 0,
-        **_vector_fields(tiling, on_sorted or scale),
-        "numWeights": tiling.num_weights,
-        "embeddingDim": tiling.dim,
-        "paddingIdx": padding_idx % 2**64,
-        "scaleGradByFreq": tiling.scale_grad_by_freq,
-        "formerDimRepTime": tiling.former_dim_rep_time,
-        "formerEmbeddingDim": tiling.former_dim,
-        "tailEmbeddingDim": tiling.tail_dim,
-        "scaleWorkspaceLength": tiling.scale_workspace_length,
-        "outStageWorkspaceLength": tiling.out_stage_workspace_length,
-        "outIndexWorkspaceLength": tiling.out_index_workspace_length,
-        "outCastedWorkspaceLength": tiling.out_casted_workspace_length,
-    }
-    scale_tiling = {
-        **_fields(tiling.weight_split, ("formerCoreRowNum", "tailCoreRowNum", "formerCoreRowRepTime"), scale),
-        "mask": VECTOR_LANES if scale else 0,
-        **_vector_fields(tiling, on_sorted or scale),
-    }
-    determin_tiling = {
-        "gradRow": tiling.rows if on_sorted or on_deterministic else 0,
-        **_fields(tiling.row_split, ("formerRowNum", "tailRowNum", "formerRowNumRepTime"), on_deterministic),
-        "computeMask": VECTOR_LANES if on_deterministic else 0,
-        **_vector_fields(tiling, on_deterministic),
-    }
-    small_names = (
-        "partNum",
-        "formerCopyRow",
-        "tailCopyRow",
-        "formerCopyTime",
-        "tailCopyTime",
-        "maxRowInUb",
-        "formerLastRow",
-        "tailLastRow",
-    )
-    small_dim_tiling = dict(zip(small_names, tiling.small_dim, strict=True))
+    on_sorted, on_deterministic, scale = tiling.tiling_key in (0, 1), tiling.tiling_key in (10, 11), tiling.scale_grad_by_freq == 1
+
+    def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:
+        return {name.format(own): value if used else 0 for own, value in vendor_fields(part).items()}
+
+    def vectors(used: bool) -> dict[str, int | float]:
+        return group(tiling.former_vector, used, "former{}") | group(tiling.tail_vector, used, "tail{}")
+
+    rows = group(tiling.row_split, on_deterministic)
     return {
-        "params": params,
-        "scaleTiling": scale_tiling,
-        "determinTiling": determin_tiling,
-        "smallDimTiling": small_dim_tiling,
+        "params": {
+            **vendor_fields(tiling),
+            "paddingIdx": padding_idx % 2**64,
+            **group(tiling.row_split, on_sorted),
+            "computeMask": VECTOR_LANES if on_sorted else 0,
+            **vectors(on_sorted or scale),
+        },
+        "scaleTiling": {**group(tiling.weight_split, scale), "mask": VECTOR_LANES if scale else 0, **vectors(on_sorted or scale)},
+        "determinTiling": {
+            "gradRow": tiling.rows if on_sorted or on_deterministic else 0,
+            "formerRowNumRepTime": rows.pop("formerRowRepTime"),
+            **rows,
+            "computeMask": VECTOR_LANES if on_deterministic else 0,
+            **vectors(on_deterministic),
+        },
+        "smallDimTiling": vendor_fields(tiling.small_dim),
     }
 
 
-def _fields(values: tuple[int, ...], names: tuple[str, ...], filled: bool) -> dict[str, int]:
-    return {name: value if filled else 0 for name, value in zip(names, values, strict=True)}
-
-
-def _vector_fields(tiling: Tiling, filled: bool) -> dict[str, int]:
-    names = ("ComputeRepTime", "ComputeFormerNum", "ComputeTailNum")
-    former = _fields(tiling.former_vector, tuple("former" + name for name in names), filled)
-    return former | _fields(tiling.tail_vector, tuple("tail" + name for name in names), filled)
-
-
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     *leading, dim = inputs["grad_shape"]
-    rows = 1
-    for size in leading:
-        rows *= size
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2
-    problem = Problem(rows, dim, inputs["num_weights"], element_bytes, inputs["scale_grad_by_freq"], deterministic)
+    problem = Problem(prod(leading), dim, inputs["num_weights"], element_bytes, inputs["scale_grad_by_freq"], deterministic)
     tiling = tile(problem, device)
     if tiling.status != SUCCESS:
         return {"status": "failed"}
@@ -333,5 +294,5 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", determini
         "tiling_key": tiling.tiling_key,
         "workspace_bytes": tiling.workspace_bytes,
         "schedule_mode": 1 if tiling.schedule_mode == 1 else None,
-        "tiling": vendor_fields(tiling, inputs["padding_idx"]),
+        "tiling": vendor_structure(tiling, inputs["padding_idx"]),
     }

@@ -4,12 +4,11 @@ Source: specification page ``embedding_dense_backward``, sections "Documented li
 of a row that is too long for the Unified Buffer is a model.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Annotated, NamedTuple
 
+from npu_sim.cores import Device
+from npu_sim.tiling.fields import Field, nothing
 from npu_sim.tiling.integers import align_down, ceil_div
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
 
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""
@@ -19,6 +18,7 @@ SHORT_SHARE_ELEMENTS = 8
 """Below this many elements per core a single core works (page, "scale off")."""
 FP32_BYTES = 4
 FP32_PER_BLOCK = 8
+SHARE_BOUND = "older * (max(rows, num_weights) + 1)"
 
 
 class Problem(NamedTuple):
@@ -33,21 +33,19 @@ class Problem(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Result of the planner.
-
-    ``splits_weights`` is 1 when weight rows are split over cores (scale on), 0 when gradient rows are; ``share`` is the rows one
-    core takes. ``batch_rows`` rows of ``dim_piece`` columns lie in the Unified Buffer at a time, ``dim_pieces`` pieces make a row.
-    ``counters`` are kept in the Unified Buffer unless ``counters_fit`` is 0.
-    """
+    """Result of the planner; ``older`` in bounds is 1 where the kernel can run."""
 
     block_dim: int
-    splits_weights: int
-    share: int
-    batch_rows: int
-    dim_piece: int
-    dim_pieces: int
-    counters: int
-    counters_fit: int
+    splits_weights: Annotated[int, Field("1 when weight rows are split over cores (scale on), 0 when gradient rows are", "older")]
+    share: Annotated[int, Field("rows of one core", SHARE_BOUND)]
+    batch_rows: Annotated[int, Field("rows in the Unified Buffer at a time", "older * ub_bytes")]
+    dim_piece: Annotated[int, Field("columns of a piece of a row", "older * dim")]
+    dim_pieces: Annotated[int, Field("pieces of a row", "older * dim")]
+    counters: Annotated[int, Field("counters of a core", SHARE_BOUND)]
+    counters_fit: Annotated[int, Field("whether they fit the Unified Buffer", "older")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
 
 
 def counts_size(num_weights: int, cores: int) -> int:
@@ -80,7 +78,7 @@ def largest_scale_dim_hardware(num_weights: int, index_bytes: int, cores: int, u
     return (ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(index_bytes)
 
 
-def tile(problem: Problem, device: "Device") -> Tiling:
+def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call; rows, dim and (with scale) num_weights are above 0."""
     cores = device.vector_cores
     block = indices_per_block(problem.index_bytes)
@@ -110,8 +108,16 @@ def tile(problem: Problem, device: "Device") -> Tiling:
         columns = block + 1 if problem.scale_grad_by_freq else block
         free = budget - block * problem.index_bytes
         dim_piece = max(align_down(free // (FP32_BYTES * columns), FP32_PER_BLOCK), 1)
-    dim_pieces = ceil_div(problem.dim, dim_piece)
-    return Tiling(block_dim, problem.scale_grad_by_freq * 1, share, batch_rows, dim_piece, dim_pieces, counters, counters_fit)
+    return Tiling(
+        block_dim=block_dim,
+        splits_weights=1 if problem.scale_grad_by_freq else 0,
+        share=share,
+        batch_rows=batch_rows,
+        dim_piece=dim_piece,
+        dim_pieces=ceil_div(problem.dim, dim_piece),
+        counters=counters,
+        counters_fit=counters_fit,
+    )
 
 
 def split_range(tiling: Tiling, total: int, core: int) -> tuple[int, int]:

@@ -4,15 +4,11 @@ Source: specification page ``moe_token_permute_grad``, section "Tiling". Lengths
 where a number counts bytes.
 """
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+from npu_sim.cores import Device
+from npu_sim.tiling.fields import SUCCESS, Field, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align
-
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
-
-SUCCESS = 0
-FAILED = 1
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""
@@ -32,11 +28,11 @@ MARGIN_BYTES = 256
 ACCUMULATOR_BYTES = 8
 """Two fp32 rows, for 16-bit gradients: the sum, and the row being added."""
 
-KEY_BF16 = 0
-KEY_FP16 = 2
-KEY_FP32 = 4
+KEY_BF16, KEY_FP16, KEY_FP32 = 0, 2, 4
 KEYS = {"bfloat16": KEY_BF16, "float16": KEY_FP16, "float32": KEY_FP32}
 """Tiling key of every dtype."""
+AXIS_FP32, AXIS_FP16 = 0, 1
+"""Codes of the axis ``dtype``; bf16 is 2."""
 
 
 class Problem(NamedTuple):
@@ -69,41 +65,29 @@ class Problem(NamedTuple):
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    Attributes
-    ----------
-    status
-        0 success, 1 failed.
-    tiling_key, block_dim, workspace_bytes
-        As in the product.
-    hidden, top_k, grad_rows
-        The problem.
-    hidden_length, hidden_pieces, hidden_remainder
-        A row is taken in ``hidden_pieces`` pieces of ``hidden_length`` columns and one of ``hidden_remainder``.
-    core_tokens, core_remainder
-        The first ``core_remainder`` cores take ``core_tokens + 1`` tokens, the others ``core_tokens``.
-    batch_tokens, batches, batch_remainder
-        Indices are copied for ``batch_tokens`` tokens at a time, ``batches`` times, then for ``batch_remainder``; all three follow
-        ``core_tokens``. ``batch_tokens`` is 0 when not even the indices of one token fit: the kernel cannot work then.
-    buffers
-        Input rows in the Unified Buffer at a time.
+    A row is taken in ``hidden_pieces`` pieces, then what remains. The batches follow ``core_tokens``, also on cores with one token
+    more. ``batch_tokens`` is 0 when not even the indices of one token fit: the kernel cannot work then.
     """
 
     status: int
-    tiling_key: int
-    block_dim: int
-    workspace_bytes: int
-    hidden: int
-    top_k: int
-    grad_rows: int
-    hidden_length: int
-    hidden_pieces: int
-    hidden_remainder: int
-    core_tokens: int
-    core_remainder: int
-    batch_tokens: int
-    batches: int
-    batch_remainder: int
-    buffers: int
+    block_dim: Annotated[int, Field("cores that work", "vector_cores")]
+    tiling_key: Annotated[int, Field("tiling key: bf16 0, fp16 2, fp32 4", "4")]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes")]
+    hidden: Annotated[int, Field("columns", vendor="hidden_size")]
+    top_k: Annotated[int, Field("experts chosen for a token", vendor="top_k")]
+    grad_rows: Annotated[int, Field("rows of permuted_output_grad", "tokens * num_topk", vendor="num_out_tokens")]
+    hidden_length: Annotated[int, Field("columns taken at a time", "hidden", vendor="hidden_splited_length")]
+    hidden_pieces: Annotated[int, Field("whole pieces of a row", "hidden", vendor="hidden_splited_num")]
+    hidden_remainder: Annotated[int, Field("columns of the last piece", "hidden", vendor="hidden_splited_remain")]
+    core_tokens: Annotated[int, Field("tokens of a core", "tokens", vendor="tokens_core_length")]
+    core_remainder: Annotated[int, Field("how many cores take one token more", "vector_cores", vendor="tokens_core_remain")]
+    batch_tokens: Annotated[int, Field("tokens whose indices are copied at a time", "tokens", vendor="tokens_splited_length")]
+    batches: Annotated[int, Field("batches of a core", "tokens", vendor="tokens_splited_num")]
+    batch_remainder: Annotated[int, Field("tokens of the last batch", "tokens", vendor="tokens_splited_remain")]
+    buffers: Annotated[int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", vendor="buffer_num")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
 
 
 def bytes_per_column(buffers: int, element_bytes: int) -> int:
@@ -160,7 +144,7 @@ def largest_topk_of_every_hidden(ub_bytes: int, element_bytes: int) -> int:
     return smallest
 
 
-def tile(problem: Problem, device: "Device") -> Tiling:
+def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call.
 
     Parameters
@@ -179,7 +163,7 @@ def tile(problem: Problem, device: "Device") -> Tiling:
     top_k = 1 if problem.top_k == -1 else problem.top_k
     length = piece_length(device.ub_bytes, problem.hidden, problem.element_bytes)
     if top_k <= 0 or problem.hidden <= 0 or length <= 0 or device.vector_cores <= 0:
-        return Tiling(FAILED, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+        return NO_TILING
     tokens = problem.tokens_out // top_k
     block_dim = min(tokens, device.vector_cores)
     core_tokens = tokens // block_dim if block_dim > 0 else 0
@@ -191,23 +175,38 @@ def tile(problem: Problem, device: "Device") -> Tiling:
         batches = core_tokens // batch_tokens if batch_tokens > 0 else 0
         batch_remainder = core_tokens % batch_tokens if batch_tokens > 0 else 0
     return Tiling(
-        SUCCESS,
-        problem.tiling_key,
-        block_dim,
-        device.system_workspace_bytes,
-        problem.hidden,
-        top_k,
-        problem.grad_rows,
-        length,
-        problem.hidden // length,
-        problem.hidden % length,
-        core_tokens,
-        core_remainder,
-        batch_tokens,
-        batches,
-        batch_remainder,
-        buffers_of(device.ub_bytes, length, problem.element_bytes),
+        status=SUCCESS,
+        block_dim=block_dim,
+        tiling_key=problem.tiling_key,
+        workspace_bytes=device.system_workspace_bytes,
+        hidden=problem.hidden,
+        top_k=top_k,
+        grad_rows=problem.grad_rows,
+        hidden_length=length,
+        hidden_pieces=problem.hidden // length,
+        hidden_remainder=problem.hidden % length,
+        core_tokens=core_tokens,
+        core_remainder=core_remainder,
+        batch_tokens=batch_tokens,
+        batches=batches,
+        batch_remainder=batch_remainder,
+        buffers=buffers_of(device.ub_bytes, length, problem.element_bytes),
     )
+
+
+def problem_of(row: Any) -> Problem:
+    """Return what the kernel sees of a call in whole numbers."""
+    tiling_key = KEY_FP32 if row.dtype == AXIS_FP32 else KEY_FP16 if row.dtype == AXIS_FP16 else KEY_BF16
+    return Problem(row.entries, row.grad_rows, row.hidden, row.num_topk, 4 if row.dtype == AXIS_FP32 else 2, tiling_key)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers.
+
+    Without room for the indices of one token the product plans on and cannot work: the contract refuses, there is no tiling.
+    """
+    tiling = tile(problem_of(row), device)
+    return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
@@ -216,38 +215,11 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return start, start + tiling.core_tokens + (1 if core < tiling.core_remainder else 0)
 
 
-def vendor_fields(tiling: Tiling) -> dict[str, int]:
-    """Return the tiling data under the vendor's names."""
-    return {
-        "hidden_size": tiling.hidden,
-        "top_k": tiling.top_k,
-        "num_out_tokens": tiling.grad_rows,
-        "hidden_splited_length": tiling.hidden_length,
-        "hidden_splited_num": tiling.hidden_pieces,
-        "hidden_splited_remain": tiling.hidden_remainder,
-        "tokens_core_length": tiling.core_tokens,
-        "tokens_core_remain": tiling.core_remainder,
-        "tokens_splited_length": tiling.batch_tokens,
-        "tokens_splited_num": tiling.batches,
-        "tokens_splited_remain": tiling.batch_remainder,
-        "buffer_num": tiling.buffers,
-    }
-
-
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: "Device", deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     grad_rows, hidden = inputs["permuted_output_grad_shape"]
     (tokens_out,) = inputs["sorted_indices_shape"]
     dtype = inputs["permuted_output_grad_dtype"]
     problem = Problem(tokens_out, grad_rows, hidden, inputs["num_topk"], 4 if dtype == "float32" else 2, KEYS[dtype])
     tiling = tile(problem, device)
-    if tiling.status != SUCCESS:
-        return {"status": "failed"}
-    return {
-        "status": "success",
-        "block_dim": tiling.block_dim,
-        "tiling_key": tiling.tiling_key,
-        "workspace_bytes": tiling.workspace_bytes,
-        "schedule_mode": None,
-        "tiling": vendor_fields(tiling),
-    }
+    return raw_result(tiling, vendor_fields(tiling))

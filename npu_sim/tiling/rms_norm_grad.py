@@ -5,25 +5,20 @@ around, the wrap is written out. All sizes are elements unless the name says byt
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import NPU_ARCH_ATLAS_A2, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align, align_down, ceil_div
+from npu_sim.tiling.normalised_rows import DTYPE_CODES, SYSTEM_WORKSPACE_BYTES, alignment, element_bytes
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
-
-SUCCESS = 0
-FAILED = 1
 
 SPLIT_N = 1
 """Tiling key: whole rows in the Unified Buffer."""
 SPLIT_D = 2
 """Tiling key: rows in pieces of columns."""
-
-FP32, FP16, BF16 = 0, 1, 2
-"""Dtype codes of x and dy (page, "dtype code")."""
-DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
 
 UINT32_MASK = 0xFFFFFFFF
 
@@ -39,14 +34,17 @@ ASSUMED_UB_BYTES = 195584
 """Unified Buffer the product counts with on every SoC (page, key 1)."""
 ASCEND_910_COLUMNS = 64
 """Ascend 910 chips take multiples of this only (page, "Contract" 3)."""
-SYSTEM_WORKSPACE_BYTES = 16777216
-"""16 MiB on every SoC (page, "Workspace"), not what the profile says."""
 SYNC_WORDS = 8
 """32-bit words of synchronisation area for every core (page, "Workspace")."""
 CHUNK_FRACTION = 0.05
 """Share of the input size that the cores' dgamma vectors may take before they are chunked (page, "Chunking")."""
 CHUNK_TOTAL_BYTES = 524288000
 """500 MiB: smaller inputs are never chunked (page, "Chunking")."""
+
+
+EITHER = f"max(row, col, {PIECE_COLUMNS})"
+"""Bound of what is rows on one key and columns on the other."""
+WORKSPACE_BOUND = f"max(system_workspace_bytes, {SYSTEM_WORKSPACE_BYTES}) + 4 * vector_cores * (col + {PIECE_COLUMNS} + 64 + row)"
 
 
 class Problem(NamedTuple):
@@ -61,50 +59,43 @@ class Problem(NamedTuple):
 class RowBatches(NamedTuple):
     """How a core's rows (key 1) or its columns (key 2) pass through the Unified Buffer: ``loop`` times, ``tail`` in a short last one."""
 
-    num: int
-    tail: int
-    loop: int
+    num: Annotated[int, Field("rows or columns of a batch", EITHER, vendor="num")]
+    tail: Annotated[int, Field("rows or columns of the last batch", EITHER, vendor="tail")]
+    loop: Annotated[int, Field("batches", EITHER, vendor="loop")]
 
 
 class Chunks(NamedTuple):
     """Columns of dgamma that are reduced at a time; ``need`` is 1 when that is not all of them."""
 
-    size: int
-    num: int
-    tail: int
-    need: int
+    size: Annotated[int, Field("columns of dgamma that are reduced at a time", "4294967296", vendor="chunk_size")]
+    num: Annotated[int, Field("chunks", "col", vendor="chunk_num")]
+    tail: Annotated[int, Field("columns of the last chunk", "col", vendor="chunk_tail")]
+    need: Annotated[int, Field("whether dgamma is reduced in chunks", "1", vendor="need_chunk")]
 
 
 class Tiling(NamedTuple):
     """Result of the planner."""
 
     status: int
-    tiling_key: int
-    block_dim: int
-    schedule_mode: int
-    workspace_bytes: int
-    rows: int
-    columns: int
-    columns_aligned: int
-    average_factor: float
-    dtype_code: int
-    block_factor: int
-    core_tail: int
-    ub_factor: int
-    batches: RowBatches
-    tail_batches: RowBatches
-    fixed_output: int
+    block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="block_dim")]
+    tiling_key: Annotated[int, Field("tiling key: 1 whole rows, 2 rows in pieces", "2")]
+    schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", WORKSPACE_BOUND)]
+    rows: Annotated[int, Field("rows", vendor="row")]
+    columns: Annotated[int, Field("columns", vendor="col")]
+    columns_aligned: Annotated[int, Field("columns of a padded row", "col")]
+    average_factor: Annotated[float, Field("1 / col in fp32", "fp32", vendor="avg_factor")]
+    dtype_code: Annotated[int, Field("dtype code of x and dy", "3", vendor="data_type")]
+    block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor core_calc_num")]
+    core_tail: Annotated[int, Field("rows of the last core, when it takes fewer", "row", vendor="core_calc_tail")]
+    ub_factor: Annotated[int, Field("rows (key 1) or columns (key 2) in the Unified Buffer at a time", EITHER, vendor="ub_factor")]
+    batches: Annotated[RowBatches, Part("ub_calc_{}", " of a core")]
+    tail_batches: Annotated[RowBatches, Part("ub_calc_tail_{}", " of the last core")]
+    fixed_output: Annotated[int, Field("1 when the order of additions is fixed", "1", vendor="fixed_output")]
     chunks: Chunks
 
 
-def element_bytes(dtype_code: int) -> int:
-    """Bytes of an element of x and dy."""
-    return 4 if dtype_code == FP32 else 2
-
-
-def alignment(dtype_code: int) -> int:
-    """Elements that a row is padded to (page, "col_align")."""
-    return 8 if dtype_code == FP32 else 16
+NO_TILING: Tiling = nothing(Tiling)
 
 
 def multiply_uint32(a: int, b: int) -> int:
@@ -125,7 +116,7 @@ def columns_fit(columns: int, npu_arch: int) -> bool:
 
 def takes_lanes(columns_aligned: int, npu_arch: int) -> bool:
     """Whether a row is summed in 64 lane accumulators."""
-    return npu_arch == NPU_ARCH_ATLAS_A2 and columns_aligned <= LANE_COLUMNS
+    return npu_arch == NPU_ARCH_A2_A3 and columns_aligned <= LANE_COLUMNS
 
 
 def split_batches(total: int, factor: int) -> RowBatches:
@@ -147,7 +138,7 @@ def rows_in_ub(columns_aligned: int) -> int:
 def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, block_dim: int, npu_arch: int) -> Chunks:
     """Decide whether the deterministic reduction of dgamma goes in chunks of columns."""
     whole = Chunks(columns_aligned, 1, 0, 0)
-    if not problem.deterministic or problem.columns <= SPLIT_N_COLUMNS or npu_arch != NPU_ARCH_ATLAS_A2:
+    if not problem.deterministic or problem.columns <= SPLIT_N_COLUMNS or npu_arch != NPU_ARCH_A2_A3:
         return whole
     total = total_input_bytes(problem.rows, problem.columns, element_bytes(problem.dtype_code))
     enable = math.floor(total * CHUNK_FRACTION)
@@ -169,13 +160,6 @@ def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, c
     return columns_aligned + SYNC_WORDS
 
 
-def failed_tiling() -> Tiling:
-    """The result of a planner that found no tiling."""
-    none = RowBatches(0, 0, 0)
-    # fp32 here too: compiled, both results of the planner have one type.
-    return Tiling(FAILED, 0, 0, -1, 0, 0, 0, 0, float(np.float32(0)), 0, 0, 0, 0, none, none, 0, Chunks(0, 0, 0, 0))
-
-
 def tile(problem: Problem, device: Device) -> Tiling:
     """Plan one call; rows and columns are taken modulo 2^32 as the product does.
 
@@ -194,7 +178,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
     """
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
     if rows == 0 or columns == 0 or device.vector_cores == 0 or not columns_fit(columns, device.npu_arch):
-        return failed_tiling()
+        return NO_TILING
     seen = Problem(rows, columns, problem.dtype_code, problem.deterministic)
     columns_aligned = align(columns, alignment(problem.dtype_code)) & UINT32_MASK
     block_factor = ceil_div(rows, device.vector_cores)
@@ -212,24 +196,39 @@ def tile(problem: Problem, device: Device) -> Tiling:
         tail_batches = split_batches(columns if core_tail > 0 else 0, ub_factor)
     chunks = split_chunks(seen, columns_aligned, block_factor, block_dim, device.npu_arch)
     return Tiling(
-        SUCCESS,
-        key,
-        block_dim,
-        1,
-        SYSTEM_WORKSPACE_BYTES + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
-        rows,
-        columns,
-        columns_aligned,
-        float(np.float32(1) / np.float32(columns)),
-        problem.dtype_code,
-        block_factor,
-        core_tail,
-        ub_factor,
-        batches,
-        tail_batches,
-        1 if problem.deterministic else 0,
-        chunks,
+        status=SUCCESS,
+        block_dim=block_dim,
+        tiling_key=key,
+        schedule_mode=1,
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
+        rows=rows,
+        columns=columns,
+        columns_aligned=columns_aligned,
+        average_factor=float(np.float32(1) / np.float32(columns)),
+        dtype_code=problem.dtype_code,
+        block_factor=block_factor,
+        core_tail=core_tail,
+        ub_factor=ub_factor,
+        batches=batches,
+        tail_batches=tail_batches,
+        fixed_output=int(problem.deterministic),
+        chunks=chunks,
     )
+
+
+def problem_of(row: Any) -> Problem:
+    """Return what the kernel sees of a call in whole numbers."""
+    return Problem(row.row, row.col, row.dtype, row.deterministic == 1)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers."""
+    return tile(problem_of(row), device)
+
+
+def takes_columns(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the chip takes rows of this width."""
+    return columns_fit(row.col, device.npu_arch)
 
 
 def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
@@ -238,31 +237,9 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return start, min(start + tiling.block_factor, tiling.rows)
 
 
-def vendor_fields(tiling: Tiling) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names; fp32 values in the nine digits that identify them."""
-    return {
-        "row": tiling.rows,
-        "col": tiling.columns,
-        "avg_factor": float(f"{tiling.average_factor:.9g}"),
-        "data_type": tiling.dtype_code,
-        "block_factor": tiling.block_factor,
-        "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1,
-        "ub_factor": tiling.ub_factor,
-        "core_calc_num": tiling.block_factor,
-        "core_calc_tail": tiling.core_tail,
-        "block_dim": tiling.block_dim,
-        "ub_calc_num": tiling.batches.num,
-        "ub_calc_tail": tiling.batches.tail,
-        "ub_calc_loop": tiling.batches.loop,
-        "ub_calc_tail_num": tiling.tail_batches.num,
-        "ub_calc_tail_tail": tiling.tail_batches.tail,
-        "ub_calc_tail_loop": tiling.tail_batches.loop,
-        "fixed_output": tiling.fixed_output,
-        "chunk_size": tiling.chunks.size,
-        "chunk_num": tiling.chunks.num,
-        "chunk_tail": tiling.chunks.tail,
-        "need_chunk": tiling.chunks.need,
-    }
+def vendor_structure(tiling: Tiling) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names."""
+    return {**vendor_fields(tiling), "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1}
 
 
 def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
@@ -270,15 +247,6 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]
     if shape_fault(shapes) is not None:
-        return {"status": "failed"}
+        return REFUSED
     tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device)
-    if tiling.status != SUCCESS:
-        return {"status": "failed"}
-    return {
-        "status": "success",
-        "block_dim": tiling.block_dim,
-        "tiling_key": tiling.tiling_key,
-        "workspace_bytes": tiling.workspace_bytes,
-        "schedule_mode": tiling.schedule_mode,
-        "tiling": vendor_fields(tiling),
-    }
+    return raw_result(tiling, vendor_structure(tiling))

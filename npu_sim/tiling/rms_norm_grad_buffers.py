@@ -7,12 +7,8 @@ from typing import NamedTuple
 
 from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.tiling.integers import align
-from npu_sim.tiling.rms_norm_grad import PIECE_COLUMNS, SPLIT_D, Tiling, alignment, takes_lanes
-
-VECTOR_LANES = 64
-"""fp32 lanes of one vector instruction."""
-BLOCK_BYTES = 32
-"""Bytes of one block, what a core synchronises with."""
+from npu_sim.tiling.normalised_rows import BLOCK_BYTES, VECTOR_LANES, alignment
+from npu_sim.tiling.rms_norm_grad import PIECE_COLUMNS, SPLIT_D, Tiling, takes_lanes
 
 
 class Buffers(NamedTuple):

@@ -4,12 +4,11 @@ Source: specification page ``timeline``. There is no device to time and nothing 
 of the plan can be faster. Launch costs, scalar instructions and unpublished kernels count 0.
 """
 
-from importlib import import_module
-
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.plan_model import Plan
+from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
 from npu_sim.timelines.model import CoreTime, PhaseTime, Timeline
 from npu_sim.timelines.program import COPY_PIPES, Copy, Phase, Program, weighted_work
 from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
@@ -25,8 +24,7 @@ def program_of(plan: Plan) -> Program:
     """Return what the cores of a plan do, tile by tile."""
     if not plan.block_dim:
         return Program(())
-    module = import_module(f"npu_sim.timelines.{plan.operator}")
-    program: Program = module.program(plan)
+    program: Program = load_operator(plan.operator).hook("program")(plan)
     return program
 
 

@@ -12,9 +12,9 @@ from math import gcd
 
 import numpy as np
 
-from npu_sim.formats import TensorSpec, itemsize
-from npu_sim.plan_model import Plan
-from npu_sim.tiling.conv_tbc_backward import CubeTiling
+from npu_sim.numbers.formats import TensorSpec, itemsize
+from npu_sim.plans.model import Plan
+from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling
 from npu_sim.tiling.conv_tbc_problem import CHANNEL_BLOCK_BYTES
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import CUBE_PIPES, Copy, Hold, Loop, Multiply, Node, Phase, Program, Tile, Work, ranged

@@ -3,8 +3,8 @@
 Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and order".
 """
 
-from npu_sim.formats import TensorSpec
-from npu_sim.plan_model import Plan
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
 from npu_sim.timelines.program import Copy, Instruction, Node, Phase, Program, Work, ranged, vector_phase, vector_tile
 from npu_sim.timelines.shares import row_pieces, rows_of_cores
 

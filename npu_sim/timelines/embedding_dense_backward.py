@@ -7,8 +7,8 @@ is data: the fewest flushes are taken, so that the bound holds for any data.
 from collections.abc import Callable
 from math import prod
 
-from npu_sim.formats import TensorSpec
-from npu_sim.plan_model import Plan
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import VECTOR_PIPES, Copy, Hold, Instruction, Loop, Node, Phase, Program, ranged, vector_phase, vector_tile
 

@@ -3,16 +3,15 @@
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from npu_sim.plans.answers import Frozen
+from npu_sim.plans.printing import Printed
 
 MICROSECONDS_DIGITS = 6
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class CoreTime(_Frozen):
+class CoreTime(Frozen):
     """One core: busy time of every pipe and when it is done, waiting at barriers left out; microseconds, lower bounds."""
 
     core: int
@@ -20,7 +19,7 @@ class CoreTime(_Frozen):
     busy_us: dict[str, float]
 
 
-class PhaseTime(_Frozen):
+class PhaseTime(Frozen):
     """Part of a kernel between two barriers: as long as its slowest core; microseconds, lower bounds."""
 
     name: str
@@ -29,7 +28,7 @@ class PhaseTime(_Frozen):
     binding_pipe: str
 
 
-class Timeline(_Frozen):
+class Timeline(Printed, Frozen):
     """The lower-bound schedule of one plan on one SoC.
 
     Attributes
@@ -88,8 +87,3 @@ class Timeline(_Frozen):
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, the form ``--json`` prints."""
         return self.model_dump(mode="json")
-
-    def __str__(self) -> str:
-        from npu_sim.timelines.text import timeline_text
-
-        return timeline_text((self,))

@@ -5,8 +5,9 @@ Source: specification page ``timeline``; rates are the ``throughput`` table and 
 
 from collections.abc import Iterable
 
-from npu_sim.cores import Chip, Profile, Throughput
-from npu_sim.formats import TensorSpec
+from npu_sim.cores import Profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.product import Chip, Throughput
 from npu_sim.tiling.integers import align, ceil_div
 from npu_sim.timelines.program import COPY_BLOCK_BYTES, Copy, Instruction, Multiply, Work
 

@@ -4,8 +4,8 @@ Source: specification page ``rms_norm_grad``, "Tiling" and "Kernels and accumula
 once for a group of rows, which wastes no lanes at the end of a row: a lower bound whatever the kernel does there.
 """
 
-from npu_sim.formats import TensorSpec
-from npu_sim.plan_model import Plan
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import Copy, Instruction, Loop, Node, Phase, Program, Work, ranged, vector_phase, vector_tile
 from npu_sim.timelines.shares import rows_of_cores

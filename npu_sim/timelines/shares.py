@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from npu_sim.plan_model import Plan
+from npu_sim.plans.model import Plan
 from npu_sim.timelines.program import Node, ranged
 
 

@@ -1,14 +1,14 @@
 """The simulator for PyTorch tensors on the CPU, bfloat16 included, without copies where memory can be shared.
 
-- The five operators on tensors: :func:`rms_norm_grad` ...
-- Differentiable functions whose backward is the simulator: :func:`embedding`, :func:`conv_tbc`, :func:`rms_norm`,
-  :func:`cross_entropy`, :func:`moe_token_permute`. A model built of them is trained "as on an A2"::
+- The operators on tensors, under their names here: ``rms_norm_grad`` ...
+- Differentiable functions whose backward is the simulator, under the names PyTorch has for them: ``embedding``, ``cross_entropy`` ...
+  A model built of them is trained "as on an A2"::
 
       with npu_sim.torch.use("atlas_a2", deterministic=True):
           loss = model(inputs)
           loss.backward()
 
-- Names of ``torch_npu`` with their forward: :func:`npu_rms_norm`, :func:`npu_moe_token_permute`, :func:`npu_cross_entropy_loss`.
+- Names of ``torch_npu`` with their forward: ``npu_rms_norm`` ...
 
 PyTorch is optional: the extra ``torch`` of the package installs it.
 """
@@ -18,32 +18,27 @@ try:
 except ImportError as error:
     raise ImportError("npu_sim.torch needs PyTorch: pip install 'npu_sim[torch]'") from error
 
+from typing import Any
+
+from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import device as use
 from npu_sim.settings import set_device
-from npu_sim.torch.differentiable import conv_tbc, cross_entropy, embedding, moe_token_permute, rms_norm
-from npu_sim.torch.npu import npu_cross_entropy_loss, npu_moe_token_permute, npu_rms_norm
-from npu_sim.torch.operators import (
-    conv_tbc_backward,
-    cross_entropy_loss_grad,
-    embedding_dense_backward,
-    moe_token_permute_grad,
-    rms_norm_grad,
-)
+from npu_sim.torch.differentiable import differentiable_functions
+from npu_sim.torch.operators import operator_function
 
-__all__ = [
-    "conv_tbc",
-    "conv_tbc_backward",
-    "cross_entropy",
-    "cross_entropy_loss_grad",
-    "embedding",
-    "embedding_dense_backward",
-    "moe_token_permute",
-    "moe_token_permute_grad",
-    "npu_cross_entropy_loss",
-    "npu_moe_token_permute",
-    "npu_rms_norm",
-    "rms_norm",
-    "rms_norm_grad",
-    "set_device",
-    "use",
-]
+_differentiable = differentiable_functions()
+globals().update(_differentiable)
+
+__all__ = [*_differentiable, "set_device", "use"]
+
+
+def __getattr__(name: str) -> Any:
+    """Make the function of an operator when it is first used."""
+    if name.startswith("_") or find_operator(name) is None:
+        raise AttributeError(f"module 'npu_sim.torch' has no attribute {name!r}")
+    return operator_function(name)
+
+
+def __dir__() -> list[str]:
+    """List the operators too."""
+    return sorted({*globals(), *(entry.name for entry in all_operators())})

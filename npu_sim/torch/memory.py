@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from npu_sim.arrays import bfloat16
+from npu_sim.numbers.arrays import bfloat16
 
 Array = np.ndarray[Any, Any]
 

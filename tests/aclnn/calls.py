@@ -7,6 +7,7 @@ import numpy as np
 
 from npu_sim import aclnn
 from npu_sim.aclnn import AclDataType, AclFormat, AclTensor
+from npu_sim.registry import OPERATORS, load_operator
 
 FP32, FP16, BF16, INT32, INT64 = (
     AclDataType.ACL_FLOAT,
@@ -15,20 +16,10 @@ FP32, FP16, BF16, INT32, INT64 = (
     AclDataType.ACL_INT32,
     AclDataType.ACL_INT64,
 )
-TITLES = {
-    "embedding_dense_backward": "EmbeddingDenseBackward",
-    "conv_tbc_backward": "ConvTbcBackward",
-    "rms_norm_grad": "RmsNormGrad",
-    "cross_entropy_loss_grad": "CrossEntropyLossGrad",
-    "moe_token_permute_grad": "MoeTokenPermuteGrad",
-}
-OUTPUTS = {
-    "embedding_dense_backward": ("out",),
-    "conv_tbc_backward": ("gradInput", "gradWeight", "gradBias"),
-    "rms_norm_grad": ("dxOut", "dgammaOut"),
-    "cross_entropy_loss_grad": ("xGradOut",),
-    "moe_token_permute_grad": ("out",),
-}
+TITLES = {entry.name: entry.title for entry in OPERATORS}
+OUTPUTS = {name: tuple(one.parameter for one in load_operator(name).outputs) for name in TITLES}
+ARGUMENTS = {name: {one.parameter: one.name for one in load_operator(name).prototype} for name in TITLES}
+"""Arguments here by the parameters of the C functions."""
 
 
 def tensor(*shape: int, kind: int = FP32, layout: int = AclFormat.ACL_FORMAT_ND, high: int | None = None) -> AclTensor:
@@ -78,7 +69,7 @@ def conv(kind: int = FP32, steps: int = 7, batch: int = 3, channels: int = 5, ou
     }
 
 
-def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
+def rms_norm_grad(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
     return {
         "dy": tensor(rows, columns, kind=kind),
         "x": tensor(rows, columns, kind=kind),
@@ -86,6 +77,16 @@ def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | 
         "gamma": tensor(columns, kind=kind if gamma is None else gamma),
         "dxOut": tensor(rows, columns, kind=kind),
         "dgammaOut": tensor(columns),
+    }
+
+
+def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
+    return {
+        "x": tensor(rows, columns, kind=kind),
+        "gamma": tensor(columns, kind=kind if gamma is None else gamma),
+        "epsilon": 1e-6,
+        "yOut": tensor(rows, columns, kind=kind),
+        "rstdOut": tensor(rows, 1),
     }
 
 
@@ -118,7 +119,8 @@ def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> 
 CALLS = {
     "embedding_dense_backward": embedding,
     "conv_tbc_backward": conv,
-    "rms_norm_grad": rms_norm,
+    "rms_norm": rms_norm,
+    "rms_norm_grad": rms_norm_grad,
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute_grad": moe,
 }

@@ -4,7 +4,6 @@ import inspect
 import re
 import threading
 from contextvars import copy_context
-from importlib import import_module
 
 import numpy as np
 import pytest
@@ -12,8 +11,9 @@ import pytest
 import npu_sim
 from npu_sim import aclnn
 from npu_sim.aclnn import AclTensor, aclGetRecentErrMsg, device
-from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.aclnn.calls import (
+    ARGUMENTS,
     BF16,
     CALLS,
     FP16,
@@ -28,6 +28,7 @@ from tests.aclnn.calls import (
     first_stage,
     moe,
     rms_norm,
+    rms_norm_grad,
     run,
     second_stage,
     strided,
@@ -40,6 +41,7 @@ MISSING, INVALID = 161001, 161002
 PROTOTYPES = {
     "embedding_dense_backward": "grad indices numWeights paddingIdx scaleGradByFreq out",
     "conv_tbc_backward": "self input weight bias pad cubeMathType gradInput gradWeight gradBias",
+    "rms_norm": "x gamma epsilon yOut rstdOut",
     "rms_norm_grad": "dy x rstd gamma dxOut dgammaOut",
     "cross_entropy_loss_grad": (
         "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction ignoreIndex labelSmoothing "
@@ -56,10 +58,9 @@ def test_parameters_are_those_of_the_product_document(operator):
     assert list(inspect.signature(first).parameters) == PROTOTYPES[operator].split()
     second = getattr(aclnn, f"aclnn{TITLES[operator]}")
     assert list(inspect.signature(second).parameters) == ["workspace", "workspaceSize", "executor", "stream"]
-    arguments = import_module(f"npu_sim.ops.{operator}").Arguments
-    declared = import_module(f"npu_sim.aclnn.{operator}").PROTOTYPE.parameters
+    declared = ARGUMENTS[operator]
     assert list(declared) == PROTOTYPES[operator].split()
-    assert set(declared.values()) == {*arguments.tensors(), *arguments.attributes()}
+    assert set(declared.values()) == {one.name for one in load_operator(operator).arguments}
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
@@ -88,8 +89,9 @@ VARIANTS = [
     *(("conv_tbc_backward", conv, {"kind": kind, "math": math}) for kind, math in ((FP32, 0), (FP32, 2), (BF16, 2))),
     ("conv_tbc_backward", conv, {"steps": 3, "pad": 0}),
     ("conv_tbc_backward", conv, {"steps": 40, "batch": 6, "channels": 40, "out": 33, "taps": 5, "pad": 2}),
-    *(("rms_norm_grad", rms_norm, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 700, 6100)),
-    ("rms_norm_grad", rms_norm, {"rows": 2000, "columns": 6100}),
+    *(("rms_norm", rms_norm, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 2500, 13000)),
+    *(("rms_norm_grad", rms_norm_grad, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 700, 6100)),
+    ("rms_norm_grad", rms_norm_grad, {"rows": 2000, "columns": 6100}),
     *(
         ("cross_entropy_loss_grad", cross_entropy, {"kind": kind, "reduction": reduction, "weight": weight})
         for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
@@ -100,7 +102,7 @@ VARIANTS = [
 
 def arguments_here(operator, call):
     """The same call for npu_sim.run."""
-    names = import_module(f"npu_sim.aclnn.{operator}").PROTOTYPE.parameters
+    names = ARGUMENTS[operator]
     values = {names[name]: value.array if isinstance(value, AclTensor) else value for name, value in call.items()}
     outputs = {names[name] for name in OUTPUTS[operator]}
     return {name: value for name, value in values.items() if name not in outputs and value is not None}
@@ -164,7 +166,7 @@ def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
 
 
 def test_executors_are_told_apart():
-    _, size, executor = first_stage("rms_norm_grad", rms_norm())
+    _, size, executor = first_stage("rms_norm_grad", rms_norm_grad())
     assert second_stage("moe_token_permute_grad", workspace_of(size, 0), size, executor) == INVALID
     assert "aclnnRmsNormGrad" in aclGetRecentErrMsg()
     assert second_stage("rms_norm_grad", workspace_of(size, 0), size, None) == MISSING
@@ -173,9 +175,9 @@ def test_executors_are_told_apart():
 
 
 def test_a_tensor_without_memory_is_planned_but_not_run():
-    call = rms_norm() | {"dy": AclTensor((60, 128), FP32)}
+    call = rms_norm_grad() | {"dy": AclTensor((60, 128), FP32)}
     status, size, executor = first_stage("rms_norm_grad", call)
-    assert (status, size) == (0, first_stage("rms_norm_grad", rms_norm()).workspaceSize)
+    assert (status, size) == (0, first_stage("rms_norm_grad", rms_norm_grad()).workspaceSize)
     assert second_stage("rms_norm_grad", workspace_of(size, 0), size, executor) == MISSING
 
 
@@ -203,7 +205,7 @@ def test_programming_errors_raise():
     with pytest.raises(TypeError):
         aclnn.aclnnRmsNormGradGetWorkspaceSize(1, 2)
     with pytest.raises(TypeError, match="dy is a str"):
-        first_stage("rms_norm_grad", rms_norm() | {"dy": "60x128:fp32"})
+        first_stage("rms_norm_grad", rms_norm_grad() | {"dy": "60x128:fp32"})
     with pytest.raises(TypeError):
         first_stage("moe_token_permute_grad", moe() | {"numTopk": 2.5})
     with pytest.raises(AttributeError, match="aclnnRmsNormGard"):
@@ -213,10 +215,10 @@ def test_programming_errors_raise():
 def test_settings_are_read_at_the_first_stage():
     with device("atlas_a2", soc="Ascend910B4", deterministic=True) as settings:
         assert settings is aclnn.current_device()
-        _, size, executor = first_stage("rms_norm_grad", rms_norm())
+        _, size, executor = first_stage("rms_norm_grad", rms_norm_grad())
         with device(deterministic=False):
             assert aclnn.current_device().profile.soc == "Ascend910B4"
-            assert first_stage("rms_norm_grad", rms_norm()).workspaceSize < size
+            assert first_stage("rms_norm_grad", rms_norm_grad()).workspaceSize < size
     assert (executor.plan.soc, executor.plan.deterministic) == ("Ascend910B4", True)
     assert second_stage("rms_norm_grad", workspace_of(size, 0), size, executor) == 0
     assert executor.result.plan.deterministic
@@ -235,7 +237,7 @@ def test_the_determinism_switch_under_its_own_name():
     def switched():
         assert aclnn.aclrtCtxSetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC, 1) == 0
         assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 1)
-        return first_stage("rms_norm_grad", rms_norm()).executor.plan.deterministic
+        return first_stage("rms_norm_grad", rms_norm_grad()).executor.plan.deterministic
 
     assert copy_context().run(switched)
     assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 0), "the switch belongs to its context"
@@ -254,7 +256,7 @@ def test_core_order_and_seed_reach_the_kernel():
 
 def test_messages_name_the_documents_argument_and_are_read_once():
     first_stage("embedding_dense_backward", embedding() | {"numWeights": -1})
-    first_stage("rms_norm_grad", rms_norm() | {"dxOut": None})
+    first_stage("rms_norm_grad", rms_norm_grad() | {"dxOut": None})
     newest, older = aclGetRecentErrMsg().split("aclnnEmbeddingDenseBackwardGetWorkspaceSize")
     assert newest.startswith("aclnnRmsNormGradGetWorkspaceSize (dxOut): 161001 ACLNN_ERR_PARAM_NULLPTR: dxOut is missing")
     assert re.match(r" \(numWeights\): 161002 ", older)
@@ -266,7 +268,7 @@ def test_threads_have_their_own_messages_and_settings():
 
     def work(number, product):
         with device(product):
-            first_stage("rms_norm_grad", rms_norm() | {"dy": None} if number % 2 else rms_norm())
+            first_stage("rms_norm_grad", rms_norm_grad() | {"dy": None} if number % 2 else rms_norm_grad())
             seen[number] = (aclGetRecentErrMsg() is None, aclnn.current_device().profile.name)
 
     products = ["atlas_a2", "atlas_a3", "atlas_inference", "atlas_a2"]

@@ -5,7 +5,22 @@ import pytest
 
 from npu_sim import aclnn
 from npu_sim.aclnn import AclDataType, AclFormat, AclTensor, aclGetRecentErrMsg, device
-from tests.aclnn.calls import BF16, CALLS, FP16, FP32, INT32, INT64, conv, cross_entropy, embedding, first_stage, moe, rms_norm, run, tensor
+from tests.aclnn.calls import (
+    BF16,
+    CALLS,
+    FP16,
+    FP32,
+    INT32,
+    INT64,
+    conv,
+    cross_entropy,
+    embedding,
+    first_stage,
+    moe,
+    rms_norm_grad,
+    run,
+    tensor,
+)
 
 MISSING, INVALID, RUNTIME, TILING, HARDWARE = 161001, 161002, 361001, 561002, 561103
 NZ, NCL = AclFormat.ACL_FORMAT_FRACTAL_NZ, AclFormat.ACL_FORMAT_NCL
@@ -93,15 +108,15 @@ CASES = [
     # RmsNormGrad, checks 1 to 4
     ("rms_norm_grad", {}, 0, {}),
     ("rms_norm_grad", {}, 0, {"product": "atlas_inference"}),
-    *(("rms_norm_grad", {name: None}, MISSING, {}) for name in rms_norm()),
+    *(("rms_norm_grad", {name: None}, MISSING, {}) for name in rms_norm_grad()),
     ("rms_norm_grad", {}, INVALID, {"product": "atlas_train"}),
     ("rms_norm_grad", {"x": AclTensor((60, 128), FP32, (256, 2), data=np.zeros((60, 256), np.float32))}, INVALID, {}),
     ("rms_norm_grad", {"dy": tensor(60, 128, kind=DOUBLE)}, INVALID, {}),
-    *(("rms_norm_grad", rms_norm(kind, gamma=gamma), 0, {}) for kind in (FP16, BF16) for gamma in (FP32, kind)),
-    ("rms_norm_grad", rms_norm(FP16, gamma=BF16), INVALID, {}),
-    ("rms_norm_grad", rms_norm(FP16), 0, {"product": "atlas_inference"}),
-    ("rms_norm_grad", rms_norm(FP16, gamma=FP32), INVALID, {"product": "atlas_inference"}),
-    ("rms_norm_grad", rms_norm(BF16), INVALID, {"product": "atlas_inference"}),
+    *(("rms_norm_grad", rms_norm_grad(kind, gamma=gamma), 0, {}) for kind in (FP16, BF16) for gamma in (FP32, kind)),
+    ("rms_norm_grad", rms_norm_grad(FP16, gamma=BF16), INVALID, {}),
+    ("rms_norm_grad", rms_norm_grad(FP16), 0, {"product": "atlas_inference"}),
+    ("rms_norm_grad", rms_norm_grad(FP16, gamma=FP32), INVALID, {"product": "atlas_inference"}),
+    ("rms_norm_grad", rms_norm_grad(BF16), INVALID, {"product": "atlas_inference"}),
     ("rms_norm_grad", {"rstd": tensor(60, kind=FP16)}, INVALID, {}),
     ("rms_norm_grad", {"dgammaOut": tensor(128, kind=FP16)}, INVALID, {}),
     ("rms_norm_grad", {"x": tensor(*NINE), "dy": tensor(*NINE), "dxOut": tensor(*NINE)}, TILING, {}),
@@ -112,11 +127,11 @@ CASES = [
     ("rms_norm_grad", {"gamma": tensor(127), "dgammaOut": tensor(127)}, TILING, {}),
     ("rms_norm_grad", {"rstd": tensor(59)}, TILING, {}),
     ("rms_norm_grad", {"rstd": tensor(60, 1, 1)}, 0, {}),
-    ("rms_norm_grad", rms_norm(rows=0), TILING, {}),
-    ("rms_norm_grad", rms_norm(columns=0), TILING, {}),
-    ("rms_norm_grad", rms_norm(columns=8), 0, {"product": "atlas_inference"}),
-    ("rms_norm_grad", rms_norm(columns=7), TILING, {"product": "atlas_inference"}),
-    ("rms_norm_grad", rms_norm(FP16, columns=15), TILING, {"product": "atlas_inference"}),
+    ("rms_norm_grad", rms_norm_grad(rows=0), TILING, {}),
+    ("rms_norm_grad", rms_norm_grad(columns=0), TILING, {}),
+    ("rms_norm_grad", rms_norm_grad(columns=8), 0, {"product": "atlas_inference"}),
+    ("rms_norm_grad", rms_norm_grad(columns=7), TILING, {"product": "atlas_inference"}),
+    ("rms_norm_grad", rms_norm_grad(FP16, columns=15), TILING, {"product": "atlas_inference"}),
     # CrossEntropyLossGrad, checks 1 to 5
     *(("cross_entropy_loss_grad", cross_entropy(reduction=reduction, weight=True), 0, {}) for reduction in ("none", "mean", "sum")),
     *(("cross_entropy_loss_grad", cross_entropy(kind), 0, {}) for kind in (FP16, BF16)),

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from npu_sim.aclnn import device
-from npu_sim.areas import Areas
+from npu_sim.plans.areas import Areas
 from tests.aclnn.calls import (
     BF16,
     FP32,
@@ -15,7 +15,7 @@ from tests.aclnn.calls import (
     embedding,
     first_stage,
     moe,
-    rms_norm,
+    rms_norm_grad,
     second_stage,
     strided,
     workspace_of,
@@ -87,7 +87,7 @@ def test_strided_embedding_copies_lie_in_the_workspace():
 
 @pytest.mark.parametrize(("columns", "stored"), [(700, 704), (6100, 6104)])
 def test_rms_norm_keeps_the_dgamma_of_every_core(columns, stored):
-    call = rms_norm(rows=2000, columns=columns)
+    call = rms_norm_grad(rows=2000, columns=columns)
     areas, executor = run_and_look("rms_norm_grad", call, deterministic=True)
     cores = executor.plan.block_dim
     vectors = areas.array("dgamma of every core", (cores, stored), "float32")[:, :columns]

@@ -53,12 +53,12 @@ def test_json_and_files_agree_with_the_records(cli, tmp_path):
 def test_the_help_lists_what_can_vary_and_an_example_that_works(cli, operator, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "1000")
     from npu_sim.cli.sweep import sweep_epilog
-    from npu_sim.sweeps.declaration import find_declaration
+    from npu_sim.registry import load_operator
     from npu_sim.sweeps.runner import prepare
 
     text = cli("sweep", operator, "--help").out
     assert sweep_epilog(operator) in text
-    assert all(axis.name in text for axis in find_declaration(operator).all_axes)
+    assert all(axis.name in text for axis in load_operator(operator).all_axes)
     words = sweep_epilog(operator).split("Example: ")[1].split()
     assert words[:3] == ["npu-sim", "sweep", operator]
     grid = dict(word.split("=") for flag, word in pairwise(words) if flag == "--grid")
@@ -130,7 +130,7 @@ import npu_sim
 npu_sim.limits("embedding_dense_backward", "dim", product="atlas_train")
 npu_sim.explain("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
 npu_sim.compare("embedding_dense_backward", grad="64x8:fp32", indices="64:int32", num_weights=5)
-from npu_sim.preflight import check_line
+from npu_sim.questions.preflight import check_line
 check_line('{"op": "embedding_dense_backward", "inputs": {}}')
 import npu_sim.cli.app
 print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name in sys.modules]))

@@ -11,8 +11,7 @@ import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer
 from npu_sim.explorer.jobs import require_runnable
-from npu_sim.ops import operator_module
-from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
 STATE = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "65536", "dim": "512", "num_weights": "32000"}
@@ -171,8 +170,6 @@ def test_an_unknown_run_is_no_error(ask):
 
 
 def test_tensors_too_large_for_a_page_are_refused_before_they_are_made():
-    arguments = operator_module("embedding_dense_backward").Arguments.build(
-        {"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3}
-    )
+    arguments = load_operator("embedding_dense_backward").build({"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3})
     with pytest.raises(npu_sim.AclnnError, match="more than the"):
         require_runnable(arguments)

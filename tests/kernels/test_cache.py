@@ -12,7 +12,7 @@ import pytest
 
 PROGRAM = """
 import hashlib, numpy as np
-from npu_sim.dtypes import narrow_array
+from npu_sim.kernels.elementwise import narrow_array
 values = np.random.default_rng(1).standard_normal(100_003).astype(np.float32)
 print(hashlib.sha256(narrow_array(values, "bfloat16").tobytes()).hexdigest())
 """
@@ -121,13 +121,40 @@ def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
 
 
 def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
-    from npu_sim.kernels import _cache
+    from npu_sim.kernels.engine import cache
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        before = _cache.source_digest.__wrapped__()
+        before = cache.source_digest.__wrapped__()
     package = tmp_path / "npu_sim"
-    (package / "kernels").mkdir(parents=True)
-    (package / "kernels" / "_cache.py").write_text("changed")
-    monkeypatch.setattr(_cache, "__file__", str(package / "kernels" / "_cache.py"))
-    assert _cache.source_digest.__wrapped__() != before
+    engine = package / "kernels" / "engine"
+    engine.mkdir(parents=True)
+    (engine / "cache.py").write_text("changed")
+    monkeypatch.setattr(cache, "__file__", str(engine / "cache.py"))
+    assert cache.source_digest.__wrapped__() != before
+
+
+OWN_KERNEL = """
+import numpy as np
+from npu_sim.kernels.engine.compile import kernel
+from helpers import FACTOR
+
+@kernel
+def scale(share, x):
+    x[share] *= FACTOR
+
+x = np.ones(2, np.float32)
+scale.over(2, x)
+print(x)
+"""
+
+
+def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tmp_path):
+    environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(tmp_path / "cache")}
+    (tmp_path / "own.py").write_text(OWN_KERNEL)
+    printed = []
+    for factor in (2, 3):
+        (tmp_path / "helpers.py").write_text(f"FACTOR = {factor}")
+        done = subprocess.run([sys.executable, tmp_path / "own.py"], env=environment, capture_output=True, text=True, check=True)
+        printed.append(done.stdout)
+    assert printed == ["[2. 2.]\n", "[3. 3.]\n"]

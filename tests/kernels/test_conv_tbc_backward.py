@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_sim.dtypes import round_to_hf32, storage_view
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward_blocks import blocking, cut_output
 from npu_sim.kernels.conv_tbc_backward_folds import arrival, contributions_by_core, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import round_row
 from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_ROWS
-from npu_sim.kernels.fused import fused_multiply_add
+from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
+from npu_sim.kernels.vectors.fused import fused_multiply_add
+from npu_sim.numbers.storage import storage_view
 from tests.reference import conv_tbc_backward as reference
 
 BF16 = ml_dtypes.bfloat16

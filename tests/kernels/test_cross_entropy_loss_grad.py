@@ -10,8 +10,8 @@ import pytest
 
 import npu_sim
 from npu_sim.kernels import cross_entropy_loss_grad as kernels
-from npu_sim.kernels._compile import Kernel
-from npu_sim.ulp import ulp_distance
+from npu_sim.kernels.engine.compile import Kernel
+from npu_sim.kernels.ulp import ulp_distance
 from tests.golden import DATA
 from tests.reference import cross_entropy_loss_grad as reference
 

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 from numba import config
 
-from npu_sim.dtypes import kernel_input, storage_view
 from npu_sim.kernels import embedding_dense_backward as kernels
 from npu_sim.kernels import embedding_dense_backward_chunks as chunks
 from npu_sim.kernels import random_order
 from npu_sim.kernels.embedding_dense_backward_grouping import convert_indices, first_out_of_range, group_rows
 from npu_sim.kernels.embedding_dense_backward_merge import merge_rows
+from npu_sim.numbers.storage import kernel_input, storage_view
 from tests.reference import embedding_dense_backward as reference
 
 GOLDEN = sorted((Path(__file__).parent.parent / "data" / "kernels").glob("embedding_dense_backward_*.npz"))
@@ -253,7 +253,7 @@ def test_random_merges_are_uniform():
 THREADS_SCRIPT = """
 import hashlib, numba, numpy as np
 from tests.kernels.test_embedding_dense_backward import ATOMIC, DTYPES, PATHS, compute, make_case, make_data
-from npu_sim.dtypes import storage_view
+from npu_sim.numbers.storage import storage_view
 for threads in (1, 2, 4):
     numba.set_num_threads(threads)
     digest = hashlib.sha256()

@@ -2,9 +2,9 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim.kernels.exponential import exp_fp32, exp_moderate, exp_rounded
-from npu_sim.kernels.lane_blocks import block_length, load_block, store_numbers
-from npu_sim.ulp import ulp_error
+from npu_sim.kernels.ulp import ulp_error
+from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_rounded
+from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
 
 F = np.float32
 STRIDE = 431 if not config.DISABLE_JIT else 4_000_037

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim import dtypes
-from npu_sim.kernels import lane_blocks as blocks
+from npu_sim.kernels import elementwise
+from npu_sim.kernels.vectors import lane_blocks as blocks
+from npu_sim.numbers.storage import from_storage, storage_view
 
 FORMATS = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
 # Processors without fp16 conversions have no blocks of fp16 elements; kernels then take single numbers.
@@ -47,7 +48,7 @@ def every_number(storage):
         numbers = values[~np.isnan(values)]
         return numbers[: numbers.size // 128 * 128]
     patterns = np.arange(65536, dtype=np.uint16).view(storage)
-    numbers = patterns[~np.isnan(dtypes.widen_array(dtypes.from_storage(patterns, FORMATS[storage])))]
+    numbers = patterns[~np.isnan(elementwise.widen_array(from_storage(patterns, FORMATS[storage])))]
     return numbers[: numbers.size // 128 * 128] if not config.DISABLE_JIT else numbers[::32][:1920].copy()
 
 
@@ -64,13 +65,13 @@ def test_numbers_survive_widening_and_narrowing(storage):
 def test_arithmetic_is_that_of_single_numbers_and_rounds_to_nearest_even(storage, offset):
     rng = np.random.default_rng(offset)
     wide = (rng.standard_normal(1024 + offset) * 4).astype(np.float32)
-    stored = dtypes.storage_view(dtypes.narrow_array(wide, FORMATS[storage]))[offset:]
+    stored = storage_view(elementwise.narrow_array(wide, FORMATS[storage]))[offset:]
     target = np.zeros(1024 + offset, storage)[offset:]
     number = np.float32(1.7)
     combine(stored, number, target)
-    x = dtypes.widen_array(dtypes.from_storage(stored, FORMATS[storage]))
-    expected = dtypes.narrow_array(((x * x - number) + (number * x + number)) - x, FORMATS[storage])
-    assert np.array_equal(target, dtypes.storage_view(expected))
+    x = elementwise.widen_array(from_storage(stored, FORMATS[storage]))
+    expected = elementwise.narrow_array(((x * x - number) + (number * x + number)) - x, FORMATS[storage])
+    assert np.array_equal(target, storage_view(expected))
 
 
 def test_bf16_ties_go_to_even_and_beyond_the_range_to_infinity():

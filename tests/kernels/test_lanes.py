@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 from numba import config, njit
 
-from npu_sim import dtypes
-from npu_sim.kernels import lanes
+from npu_sim.kernels import elementwise
+from npu_sim.kernels.vectors import lanes
+from npu_sim.numbers.storage import from_storage, storage_view
 
 STORAGES = [np.float32, np.int16, np.uint16]
 FORMAT = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
@@ -43,7 +44,7 @@ def every_pattern(storage):
         values = RANDOM.integers(0, 2**32, 4096, np.uint32).view(np.float32)
         return values[~np.isnan(values)][:4032]
     patterns = np.arange(65536, dtype=np.uint16).view(storage)
-    patterns = patterns[~np.isnan(dtypes.widen_array(dtypes.from_storage(patterns, FORMAT[storage])))]
+    patterns = patterns[~np.isnan(elementwise.widen_array(from_storage(patterns, FORMAT[storage])))]
     return patterns[: patterns.size // 32 * 32] if not config.DISABLE_JIT else patterns[::64][:960]
 
 
@@ -66,10 +67,10 @@ def test_stored_elements_survive_widening_and_narrowing(storage, streams):
 @pytest.mark.parametrize("storage", STORAGES)
 def test_lanes_round_like_scalars(storage):
     a, b = every_pattern(storage)[:960], every_pattern(storage)[::-1][:960]
-    values = [dtypes.widen_array(dtypes.from_storage(np.ascontiguousarray(one), FORMAT[storage])) for one in (a, b)]
+    values = [elementwise.widen_array(from_storage(np.ascontiguousarray(one), FORMAT[storage])) for one in (a, b)]
     with np.errstate(over="ignore", invalid="ignore"):
         total = (np.float32(0.1) + values[0]) + values[1]
-    expected = dtypes.storage_view(dtypes.narrow_array(total, FORMAT[storage]))
+    expected = storage_view(elementwise.narrow_array(total, FORMAT[storage]))
     target = np.zeros(960, storage)
     add_to(np.float32(0.1), np.ascontiguousarray(a), np.ascontiguousarray(b), target)
     number = ~np.isnan(total)
@@ -79,12 +80,12 @@ def test_lanes_round_like_scalars(storage):
 @pytest.mark.parametrize("storage", STORAGES)
 def test_nan_stays_nan_and_beyond_the_range_is_inf(storage):
     step = lanes.LINE_BYTES // np.dtype(storage).itemsize
-    largest = dtypes.storage_view(dtypes.narrow_array(np.full(step, np.float32(3e38)), FORMAT[storage]))
+    largest = storage_view(elementwise.narrow_array(np.full(step, np.float32(3e38)), FORMAT[storage]))
     target = np.zeros(step, storage)
     add_to(np.float32(np.nan), largest, largest, target)
-    assert np.isnan(dtypes.widen_array(dtypes.from_storage(target, FORMAT[storage]))).all()
+    assert np.isnan(elementwise.widen_array(from_storage(target, FORMAT[storage]))).all()
     add_to(np.float32(3e38), largest, largest, target)
-    assert np.isposinf(dtypes.widen_array(dtypes.from_storage(target, FORMAT[storage]))).all()
+    assert np.isposinf(elementwise.widen_array(from_storage(target, FORMAT[storage]))).all()
 
 
 @pytest.mark.parametrize("storage", STORAGES)

@@ -11,8 +11,8 @@ import pytest
 
 import npu_sim
 from npu_sim.kernels import moe_token_permute_grad as kernels
-from npu_sim.kernels.lanes import STREAM_BYTES
-from npu_sim.storage import storage_view
+from npu_sim.kernels.vectors.lanes import STREAM_BYTES
+from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA
 from tests.reference.moe_token_permute_grad import input_grad
 

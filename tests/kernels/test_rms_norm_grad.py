@@ -12,7 +12,7 @@ import npu_sim
 from npu_sim.cores import profile_of_soc
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
-from npu_sim.storage import storage_view
+from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA
 from tests.reference import rms_norm_grad as reference
 
@@ -203,8 +203,8 @@ SCRIPT = """
 import sys, hashlib
 import numpy as np, ml_dtypes
 import npu_sim
-from npu_sim.generate import generate
-from npu_sim.ops import operator_module
+from npu_sim.operators.generate import generate
+from npu_sim.registry import load_operator
 digest = hashlib.sha256()
 SIZES = {
     "large": ((41, 100, "fp16"), (30, 700, "bf16"), (5, 6500, "fp32")),
@@ -212,7 +212,7 @@ SIZES = {
 }
 for rows, columns, dtype in SIZES[sys.argv[1]]:
     call = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32", "gamma": f"{columns}:{dtype}"}
-    data = generate("rms_norm_grad", operator_module("rms_norm_grad").Arguments.build(call), 1)
+    data = generate("rms_norm_grad", load_operator("rms_norm_grad").build(call), 1)
     for order in ("sequential", "round_robin", "random"):
         for result in npu_sim.rms_norm_grad(**data, core_order=order, seed=2, soc="Ascend910B4"):
             digest.update(result.tobytes())

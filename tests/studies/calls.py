@@ -25,6 +25,13 @@ def rms_norm(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more
     return {"dy": dy, "x": x, "rstd": rstd, "gamma": rng.standard_normal(columns).astype(DTYPES[dtype]), **more}
 
 
+def rms_norm_forward(rows: int, columns: int, dtype: str = "fp32", gamma: str | None = None, seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A normalisation."""
+    rng = np.random.default_rng(seed)
+    x, scale = rng.standard_normal((rows, columns)), rng.standard_normal(columns)
+    return {"x": x.astype(DTYPES[dtype]), "gamma": scale.astype(DTYPES[gamma or dtype]), **more}
+
+
 def cross_entropy(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
     """A loss gradient."""
     rng = np.random.default_rng(seed)

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from npu_sim.studies import trees
-from npu_sim.studies.certificate import Claim, certify, probed_tree
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.studies.certificate import certify, probed_tree
 from tests.studies import calls
 
 PATHS = {
@@ -24,6 +25,10 @@ PATHS = {
     "halving, inference series": ("rms_norm_grad", calls.rms_norm(40, 130, profile="atlas_inference", core_order="reverse")),
     "pieces": ("rms_norm_grad", calls.rms_norm(100, 6100, core_order="random", seed=9)),
     "pieces, deterministic": ("rms_norm_grad", calls.rms_norm(100, 6100, deterministic=True)),
+    "forward, lanes": ("rms_norm", calls.rms_norm_forward(60, 70, "bf16")),
+    "forward, halving": ("rms_norm", calls.rms_norm_forward(60, 2100, "bf16", "fp32")),
+    "forward, single row": ("rms_norm", calls.rms_norm_forward(4, 12500, "fp16", "fp32")),
+    "forward, pieces": ("rms_norm", calls.rms_norm_forward(4, 30001, "fp16")),
     "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),

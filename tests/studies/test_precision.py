@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
 
-from npu_sim.plain import plain
-from npu_sim.studies.calls import study_call
+from npu_sim.operators.contract.study import study_call
+from npu_sim.operators.formulas import plain
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from npu_sim.studies.terms import terms_of
 from tests.studies import calls
 
 CALLS = {
     "embedding_dense_backward": calls.embedding(200, 20, 30, scale_grad_by_freq=True),
+    "rms_norm": calls.rms_norm_forward(30, 60),
     "rms_norm_grad": calls.rms_norm(30, 60),
     "cross_entropy_loss_grad": calls.cross_entropy(20, 15),
     "moe_token_permute_grad": calls.moe(20, 4, 16),

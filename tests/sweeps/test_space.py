@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from npu_sim import AclnnError
-from npu_sim.sweeps.declaration import find_declaration
+from npu_sim.registry import load_operator
 from npu_sim.sweeps.space import make_space
 
-EMBEDDING = find_declaration("embedding_dense_backward")
+EMBEDDING = load_operator("embedding_dense_backward")
 
 
 def values_of(name, given, **options):

@@ -31,6 +31,13 @@ WIDE_GRIDS = {
         "cube_math_type": "0,1,2,3",
         **MODES,
     },
+    "rms_norm": {
+        "row": "0..5000000000:log",
+        "col": "0..5000000000:log",
+        "dtype": DTYPES,
+        "gamma_dtype": DTYPES,
+        **MODES,
+    },
     "rms_norm_grad": {
         "row": "0..5000000000:log",
         "col": "0..5000000000:log",

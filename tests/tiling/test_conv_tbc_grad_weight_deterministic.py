@@ -3,10 +3,11 @@ import random
 import pytest
 
 from npu_sim.cores import profile_of_soc
-from npu_sim.tiling import conv_tbc_backward as model
+from npu_sim.tiling import conv_tbc_cube_tiling as model
 from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
 from npu_sim.tiling import conv_tbc_problem as asked
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 from tests.reference.conv_tbc_grad_weight_deterministic import plan as reference_plan
@@ -147,6 +148,6 @@ def test_half_the_l1_is_planned_for():
 
 def test_no_elements_is_a_failure_not_a_crash():
     empty = PLAIN._replace(batch=0)
-    assert published.plan_grad_weight_deterministic(empty, A2).status == asked.FAILED
-    assert model.plan_grad_weight(empty, A2, True).status == asked.FAILED
-    assert model.plan_grad_input(empty, A2).status == asked.FAILED
+    assert published.plan_grad_weight_deterministic(empty, A2).status == FAILED
+    assert model.plan_grad_weight(empty, A2, True).status == FAILED
+    assert model.plan_grad_input(empty, A2).status == FAILED

@@ -6,7 +6,9 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import cross_entropy_loss_grad as ce
+from npu_sim.tiling import cross_entropy_loss_grad_limits as limits
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 
@@ -59,7 +61,7 @@ def test_the_table_of_the_page(call, expected):
         device = load_profile("atlas_a2", soc).device
         for code in (ce.FP32, ce.BF16):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
-            found.append((ce.largest_rows_before_wrap(problem, device), ce.largest_rows(problem, device)))
+            found.append((limits.largest_rows_before_wrap(problem, device), limits.largest_rows(problem, device)))
     assert found == expected
 
 
@@ -100,31 +102,31 @@ def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device):
 
 @given(problems, devices)
 def test_the_largest_rows_are_the_last_that_fit(problem, device):
-    largest = ce.largest_rows(problem, device)
-    assert largest == 0 or ce.fits(ce.with_rows(problem, largest), device)
-    assert not ce.fits(ce.with_rows(problem, largest + 1), device)
+    largest = limits.largest_rows(problem, device)
+    assert largest == 0 or ce.fits(problem._replace(rows=largest), device)
+    assert not ce.fits(problem._replace(rows=largest + 1), device)
     assert ce.fits(problem, device) == (problem.rows <= largest)
 
 
 @given(problems, devices)
 def test_the_largest_rows_beside_some_columns(problem, device):
-    largest = ce.largest_rows_with_columns(problem, problem.columns, device)
+    largest = limits.largest_rows(problem, device, problem.columns)
     for rows, expected in ((largest, True), (largest + 1, False)):
         if rows > 0:
-            tiling = ce.tile(ce.with_rows(problem, rows), device)
+            tiling = ce.tile(problem._replace(rows=rows), device)
             assert (tiling.wraps == 0 and tiling.column_budget >= problem.columns) == expected
 
 
 @given(problems, devices)
 def test_the_largest_short_row(problem, device):
-    largest = ce.largest_short_row(problem, device)
+    largest = limits.largest_short_row(problem, device)
     assert 0 <= largest < ce.unit_columns(problem.dtype_code)
-    assert largest == 0 or ce.fits(ce.with_columns(problem, largest), device)
+    assert largest == 0 or ce.fits(problem._replace(columns=largest), device)
 
 
 def test_compiled_functions_agree_with_python():
     device = load_profile("atlas_a2").device
-    tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(ce.largest_rows)
+    tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(limits.largest_rows)
     for rows in (1, 47, 48, 49, 199999, 448512, 448513, 10_000_000, 2**40):
         for columns in (1, 127, 128, 1000, 32000, 2**35):
             for code in (ce.BF16, ce.FP32):
@@ -137,8 +139,8 @@ def test_compiled_functions_agree_with_python():
 
 def test_no_columns_and_no_cores_fail():
     device = load_profile("atlas_a2").device
-    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device).status == ce.FAILED
-    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0)).status == ce.FAILED
+    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device).status == FAILED
+    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0)).status == FAILED
 
 
 @pytest.mark.parametrize(

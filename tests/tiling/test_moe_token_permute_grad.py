@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import profile_of_soc
 from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.fields import FAILED, SUCCESS
 from npu_sim.tiling.integers import align
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
@@ -59,7 +60,7 @@ def test_compiled_and_plain_planner_agree(one, device):
 @given(problems, devices)
 def test_every_token_belongs_to_exactly_one_core(one, device):
     tiling = moe.tile(one, device)
-    if tiling.status != moe.SUCCESS or one.tokens_out == 0:
+    if tiling.status != SUCCESS or one.tokens_out == 0:
         return
     ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
@@ -74,7 +75,7 @@ def test_every_token_belongs_to_exactly_one_core(one, device):
 @given(problems, devices)
 def test_pieces_and_batches_add_up(one, device):
     tiling = moe.tile(one, device)
-    if tiling.status != moe.SUCCESS:
+    if tiling.status != SUCCESS:
         return
     assert tiling.hidden_length * tiling.hidden_pieces + tiling.hidden_remainder == one.hidden
     assert 0 <= tiling.hidden_remainder < tiling.hidden_length
@@ -95,7 +96,7 @@ def used_bytes(one, tiling):
 @given(problems, devices)
 def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
     tiling = moe.tile(one, device)
-    if tiling.status != moe.SUCCESS:
+    if tiling.status != SUCCESS:
         return
     assert used_bytes(one, tiling) <= device.ub_bytes
     if tiling.buffers < moe.MOST_BUFFERS:
@@ -106,14 +107,14 @@ def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
 @given(problems, devices)
 def test_documented_numbers_of_experts_always_fit(one, device):
     tiling = moe.tile(one._replace(top_k=512), device)
-    if tiling.status == moe.SUCCESS and one.tokens_out >= 512:
+    if tiling.status == SUCCESS and one.tokens_out >= 512:
         assert tiling.batch_tokens >= 1
 
 
 def fits(top_k, hidden, element_bytes, device):
     """Whether the indices of one token fit: the planner's own answer."""
     tiling = moe.tile(moe.Problem(top_k, top_k, hidden, top_k, element_bytes, 0), device)
-    return tiling.status == moe.SUCCESS and tiling.batch_tokens >= 1
+    return tiling.status == SUCCESS and tiling.batch_tokens >= 1
 
 
 @pytest.mark.parametrize("element_bytes", [2, 4])
@@ -142,6 +143,6 @@ def test_where_topk_really_breaks_on_a2(element_bytes, at_1024, anywhere):
 
 def test_a_buffer_too_small_for_any_row_has_no_tiling():
     small = A2._replace(ub_bytes=5120 + 513 * 12 - 1)
-    assert moe.tile(problem(8, 2, 64), small).status == moe.FAILED
-    assert moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == moe.SUCCESS
+    assert moe.tile(problem(8, 2, 64), small).status == FAILED
+    assert moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == SUCCESS
     assert moe.largest_topk(small.ub_bytes, 64, 4) == moe.largest_topk_of_every_hidden(small.ub_bytes, 4) == 0

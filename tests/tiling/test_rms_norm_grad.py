@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile, profile_of_soc, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
+from npu_sim.tiling.normalised_rows import BF16, FP16, FP32, element_bytes
 from npu_sim.tiling.rms_norm_grad_buffers import buffers
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 from tests.golden import tiling_lines
@@ -21,7 +22,7 @@ problems = st.builds(
     tiler.Problem,
     rows=st.one_of(st.integers(1, 100), st.integers(1, 10**5), st.integers(1, 2**32 - 1)),
     columns=columns,
-    dtype_code=st.sampled_from((tiler.FP32, tiler.FP16, tiler.BF16)),
+    dtype_code=st.sampled_from((FP32, FP16, BF16)),
     deterministic=st.booleans(),
 )
 devices = st.sampled_from(SOCS).map(lambda soc: profile_of_soc(soc).device)
@@ -87,7 +88,7 @@ def test_the_unified_buffer_holds_every_buffer(problem, device):
 
 
 def test_buffers_of_the_user_guide_example():
-    tiling = tiler.tile(tiler.Problem(4096, 8192, tiler.BF16, False), A2)
+    tiling = tiler.tile(tiler.Problem(4096, 8192, BF16, False), A2)
     of = buffers(tiling, A2.npu_arch)
     assert (of.dy, of.x, of.dx, of.gamma, of.dgamma, of.rstd, of.means) == (32768, 32768, 32768, 16384, 16384, 128, 256)
     assert sum(of) == 131456
@@ -96,10 +97,10 @@ def test_buffers_of_the_user_guide_example():
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "deterministic", "total"),
     [
-        (10, 128, tiler.FP32, False, 16777536),
-        (10, 128, tiler.FP32, True, 16782656),
-        (4096, 8192, tiler.BF16, False, 16778752),
-        (4096, 8192, tiler.BF16, True, 18351616),
+        (10, 128, FP32, False, 16777536),
+        (10, 128, FP32, True, 16782656),
+        (4096, 8192, BF16, False, 16778752),
+        (4096, 8192, BF16, True, 18351616),
     ],
 )
 def test_worked_workspaces(rows, columns, dtype, deterministic, total):
@@ -113,7 +114,7 @@ def test_products_wrap_at_32_bits(a, b):
 
 @given(problems)
 def test_the_total_size_wraps_at_4_gib(problem):
-    size = tiler.element_bytes(problem.dtype_code)
+    size = element_bytes(problem.dtype_code)
     rows, wide = problem.rows, problem.columns
     assert tiler.total_input_bytes(rows, wide, size) == (2 * rows * wide * size + 4 * rows + wide * size) % 2**32
 
@@ -124,18 +125,18 @@ def flattened(value):
 
 @settings(max_examples=300, deadline=None)
 @given(problems, devices)
-@example(tiler.Problem(2**32, 348, tiler.BF16, True), A2)
-@example(tiler.Problem(2**32 + 5, 3, tiler.FP16, True), A2)
-@example(tiler.Problem(6144, 200000, tiler.BF16, True), A2)
-@example(tiler.Problem(2**32 - 1, 2**32 - 1, tiler.FP32, True), A2)
-@example(tiler.Problem(10, 65, tiler.FP16, False), profile_of_soc("Ascend910A").device)
+@example(tiler.Problem(2**32, 348, BF16, True), A2)
+@example(tiler.Problem(2**32 + 5, 3, FP16, True), A2)
+@example(tiler.Problem(6144, 200000, BF16, True), A2)
+@example(tiler.Problem(2**32 - 1, 2**32 - 1, FP32, True), A2)
+@example(tiler.Problem(10, 65, FP16, False), profile_of_soc("Ascend910A").device)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device):
     assert flattened(tuple(compiled(tiler.tile)(problem, device))) == flattened(tuple(tiler.tile(problem, device)))
 
 
 @given(columns)
 def test_the_average_factor_is_a_float32(wide):
-    tiling = tiler.tile(tiler.Problem(1, wide, tiler.FP32, False), A2)
+    tiling = tiler.tile(tiler.Problem(1, wide, FP32, False), A2)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
     assert np.float32(tiler.vendor_fields(tiling)["avg_factor"]) == tiling.average_factor
 
@@ -190,5 +191,5 @@ def test_every_soc_that_supports_the_operator_is_planned():
         profile = load_profile(product)
         for soc in profile.product.socs:
             device = profile.with_soc(soc).device
-            tiling = tiler.tile(tiler.Problem(1000, 640, tiler.FP16, True), device)
+            tiling = tiler.tile(tiler.Problem(1000, 640, FP16, True), device)
             assert tiling.block_dim == -(-1000 // -(-1000 // device.vector_cores))

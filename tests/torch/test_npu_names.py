@@ -10,6 +10,7 @@ from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
 from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_rms_norm  # noqa: E402
+from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
@@ -37,6 +38,14 @@ def test_rms_norm_returns_y_and_rstd(shape, gamma, rstd_shape):
     axes = tuple(range(-len(gamma), 0))
     torch.testing.assert_close(rstd, 1 / torch.sqrt(x.double().pow(2).mean(axes, keepdim=True) + 1e-5).float())
     assert (rstd.shape, rstd.dtype) == (rstd_shape, torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_rms_norm_has_the_bits_of_the_product(dtype):
+    x, gamma = torch.randn(30, 300, dtype=dtype), torch.randn(300, dtype=dtype)
+    arrays = npu_sim.run("rms_norm", x=tensor_as_array(x), gamma=tensor_as_array(gamma)).outputs
+    for one, right in zip(npu_rms_norm(x, gamma), arrays.values(), strict=True):
+        assert torch.equal(one, array_as_tensor(right))
 
 
 def test_rms_norm_of_bf16_is_rounded_once():

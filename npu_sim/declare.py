@@ -1,0 +1,85 @@
+"""What a declaration of an operator is written with, in one place: ``from npu_sim.declare import *``.
+
+``docs/add_an_operator.md`` walks through it.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.numbers.values import normal
+from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.axes import Derived, Number, Switch, Word
+from npu_sim.operators.contract.case import Case, Inspection
+from npu_sim.operators.contract.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
+from npu_sim.operators.contract.codes import FLOAT_DTYPES
+from npu_sim.operators.contract.describing import Condition, decision, vector_plan
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.tensor_checks import Contiguous, Dtypes, DtypeTable, Formats, Like, Ranks, SameDtype, Shapes
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat, OutputOrder
+from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
+from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.timelines.program import Copy, Instruction, Program, ranged, vector_phase, vector_tile
+from npu_sim.timelines.shares import rows_of_cores
+
+__all__ = [
+    "FAILED",
+    "FLOAT_DTYPES",
+    "SUCCESS",
+    "Annotated",
+    "Any",
+    "Attribute",
+    "Attributes",
+    "Case",
+    "Caveat",
+    "Claim",
+    "Condition",
+    "Contiguous",
+    "Copy",
+    "Derived",
+    "Device",
+    "DtypeTable",
+    "Dtypes",
+    "Evidence",
+    "Field",
+    "Fits",
+    "Formats",
+    "Given",
+    "Holds",
+    "Inspection",
+    "Instruction",
+    "Like",
+    "NamedTuple",
+    "NothingToDo",
+    "Number",
+    "Operator",
+    "Output",
+    "OutputOrder",
+    "Part",
+    "Program",
+    "Ranks",
+    "SameDtype",
+    "Shapes",
+    "Supported",
+    "Switch",
+    "Tensor",
+    "Word",
+    "WorkspacePart",
+    "align",
+    "ceil_div",
+    "count_units",
+    "decision",
+    "normal",
+    "nothing",
+    "probe_terms",
+    "ranged",
+    "rows_of_cores",
+    "trees",
+    "vector_phase",
+    "vector_plan",
+    "vector_tile",
+]

@@ -1,0 +1,113 @@
+"""Reading a profile file so that every error can name file, line, key, value and what is allowed."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from npu_sim.status import INVALID, AclnnError, closest
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class YamlDocument:
+    """A YAML mapping with the line of every key.
+
+    Attributes
+    ----------
+    path
+        The file.
+    data
+        Its content as plain Python data.
+    lines
+        Line number (from 1) of the key at every path.
+    """
+
+    path: Path
+    data: dict[str, Any]
+    lines: Mapping[KeyPath, int]
+
+    def line(self, key: KeyPath) -> int:
+        """Return the line of a key, or of the nearest key above it; facts a SoC shares are looked up under ``chip``."""
+        if len(key) > 2 and key[0] == "socs" and key not in self.lines and ("chip", *key[2:]) in self.lines:
+            key = ("chip", *key[2:])
+        while key and key not in self.lines:
+            key = key[:-1]
+        return self.lines.get(key, 1)
+
+    def error(self, key: KeyPath, problem: str, hint: str = "") -> AclnnError:
+        """Return the error for a key of this file."""
+        name = ".".join(str(part) for part in key) or "the file"
+        return AclnnError(INVALID, "profile", f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
+
+    def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> AclnnError:
+        """Return the first problem that pydantic found as an error of this file; the hint counts the others."""
+        # A misspelt key is also a missing one: the misspelling is what the user can see in the file.
+        problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+        first = problems[0]
+        key = tuple(first["loc"])
+        if first["type"] == "extra_forbidden":
+            names = [name for group in known_keys for name in group]
+            problem = f"unknown key{closest(str(key[-1]), names)}"
+        elif first["type"] == "missing":
+            problem = "is missing"
+        elif first["type"] == "value_error":
+            inner, _, problem = str(first["ctx"]["error"]).partition(": ")
+            key = (*key, *(int(part) if part.isdigit() else part for part in inner.split(".")))
+        elif isinstance(first["input"], str | int | float | bool | None):
+            problem = f"{first['input']!r} is not allowed: {first['msg']}"
+        else:
+            problem = first["msg"]
+        more = f"{len(problems) - 1} more problems in this file" if len(problems) > 1 else ""
+        return self.error(key, problem, more)
+
+
+def read_yaml(path: Path) -> YamlDocument:
+    """Read a YAML file whose top level is a mapping.
+
+    Raises
+    ------
+    AclnnError
+        161002 when the file cannot be read, is not YAML, is not a mapping, or repeats a key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise AclnnError(INVALID, "profile", f"{path}: cannot be read: {error}", "name a product or a YAML file") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        loader = yaml.SafeLoader(text)
+        try:
+            data = loader.construct_document(node) if node is not None else None
+        finally:
+            loader.dispose()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not YAML"
+        raise AclnnError(INVALID, "profile", f"{path}{line}: not valid YAML: {problem}") from None
+    if node is None or not isinstance(data, dict):
+        raise AclnnError(INVALID, "profile", f"{path}: a profile is a mapping of keys to values", "copy one of the shipped profiles")
+    lines: dict[KeyPath, int] = {}
+    _collect_lines(node, (), lines, path)
+    return YamlDocument(path, data, lines)
+
+
+def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
+    if isinstance(node, yaml.MappingNode):
+        for name, value in node.value:
+            inner = (*key, name.value)
+            line = name.start_mark.line + 1
+            if inner in lines:
+                dotted = ".".join(str(part) for part in inner)
+                raise AclnnError(INVALID, "profile", f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
+            lines[inner] = line
+            _collect_lines(value, inner, lines, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for position, value in enumerate(node.value):
+            lines[(*key, position)] = value.start_mark.line + 1
+            _collect_lines(value, (*key, position), lines, path)

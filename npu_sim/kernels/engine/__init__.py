@@ -1,0 +1,4 @@
+"""How kernels are compiled, cached and spread over threads.
+
+Only kernels enter; nothing here knows what a kernel computes.
+"""

@@ -1,0 +1,98 @@
+"""How kernels are compiled and run: one place for the options every kernel shares, and the one parallel loop.
+
+A kernel is written as what is done for one *share* of the work; running it over a number of shares spreads them over Numba's threads. All
+kernels share the same compiled loop, which calls them through their address: a parallel loop of its own would take Numba longer to
+compile than the kernel, most of it four times.
+
+``fastmath`` is never on: the order of additions, signed zeros, inf and nan are part of what is simulated.
+"""
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import update_wrapper
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, prange, types
+from numba.core.event import trigger_event
+from numba.extending import intrinsic
+
+from npu_sim.kernels.engine.cache import KernelCache
+from npu_sim.kernels.engine.device import device_function
+from npu_sim.kernels.engine.entry import WORD, compile_entry, type_of, words_of
+
+
+class Kernel:
+    """A function ``function(share, *arguments)`` that computes one share of the work and returns nothing.
+
+    It is compiled when it first meets arguments of some types. It allocates no memory, raises nothing, and no two shares write to
+    the same element.
+    """
+
+    def __init__(self, function: Callable[..., None]) -> None:
+        update_wrapper(self, function)
+        self.function = function
+        self.worker = device_function(function)
+        self.entries: dict[tuple[Any, ...], Any] = {}
+        """Compiled code by argument types."""
+
+    def over(self, shares: int, *arguments: Any) -> None:
+        """Compute the shares 0..shares-1, on all threads."""
+        if config.DISABLE_JIT:
+            for share in range(shares):
+                self.function(share, *arguments)
+            return
+        kinds = tuple(type_of(argument) for argument in arguments)
+        entry = self.entries.get(kinds)
+        if entry is None:
+            with trigger_event("numba:compile", data={"dispatcher": self.worker}), _collection_paused():
+                entry = self.entries[kinds] = compile_entry(self.function, self.worker, kinds)
+        # ``arguments`` keeps the arrays alive, ``words`` what says where they are.
+        words = np.fromiter(words_of(arguments), np.int64)
+        _run_shares(entry.address, words, shares)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Keep Python from looking for garbage, of which compiling leaves none: it takes a fifteenth of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def kernel(function: Callable[..., None]) -> Kernel:
+    """Make a kernel of a function of a share and arguments; see :class:`Kernel`."""
+    return Kernel(function)
+
+
+@intrinsic
+def _call(typing_context: Any, address: Any, words: Any, share: Any) -> tuple[Any, Callable[..., Any]]:
+    """Call a compiled kernel."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        entry, first, number = arguments
+        entry_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), WORD])
+        builder.call(builder.inttoptr(entry, entry_type.as_pointer()), [builder.inttoptr(first, entry_type.args[0]), number])
+        return context.get_dummy_value()
+
+    return types.void(types.intp, types.intp, types.intp), generate
+
+
+@njit(parallel=True, nogil=True, no_cfunc_wrapper=True)
+def _run_shares(entry, words, shares):  # type: ignore[no-untyped-def]
+    first = words.ctypes.data
+    for share in prange(shares):
+        _call(entry, first, np.int64(share))
+
+
+if not config.DISABLE_JIT:
+    _run_shares._cache = KernelCache(_run_shares.py_func)
+
+__all__ = ["Kernel", "device_function", "kernel"]

@@ -1,0 +1,128 @@
+"""How a kernel's arguments reach compiled code: as 64-bit words in memory, the same way for every kernel.
+
+One parallel loop (`npu_sim.kernels.engine.compile`) calls every kernel through its address, so it must not know what a kernel takes. The
+arguments are laid out as words, and each kernel is compiled with a few instructions in front that turn the words back into arrays
+and numbers.
+
+An array is the address of its first element, its shape and its strides in bytes; a tuple its elements one after the other; a number one
+word, fp32 and fp64 as their bit patterns. Whoever lays out the words keeps the arrays alive.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import typeof, types
+from numba.core import cgutils
+from numba.core.ccallback import CFunc
+from numba.extending import intrinsic
+from numba.np.arrayobj import populate_array
+from numba.np.numpy_support import from_dtype
+
+from npu_sim.kernels.engine.cache import KernelCache
+from npu_sim.kernels.engine.device import OPTIONS, KernelCompiler
+
+WORD = ir.IntType(64)
+
+
+def type_of(value: Any) -> Any:
+    """Return the Numba type of an argument: a number, an array, or a tuple of such.
+
+    Arrays count as writable even when they are not: kernels would be compiled once more for read-only inputs.
+    """
+    if isinstance(value, np.ndarray):
+        return _array_type(value.dtype, value.ndim, value.flags.c_contiguous, value.flags.aligned)
+    if isinstance(value, tuple):
+        elements = [type_of(element) for element in value]
+        return types.NamedTuple(elements, type(value)) if hasattr(value, "_fields") else types.Tuple(elements)
+    return typeof(value)
+
+
+@lru_cache(maxsize=256)
+def _array_type(dtype: np.dtype[Any], dimensions: int, is_contiguous: bool, is_aligned: bool) -> types.Array:
+    return types.Array(from_dtype(dtype), dimensions, "C" if is_contiguous else "A", aligned=is_aligned)
+
+
+def words_of(values: tuple[Any, ...]) -> Iterator[int]:
+    """Yield the words of some arguments."""
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value.__array_interface__["data"][0]
+            yield from value.shape
+            yield from value.strides
+        elif isinstance(value, tuple):
+            yield from words_of(value)
+        elif isinstance(value, np.float32):
+            yield int(value.view(np.int32))
+        elif isinstance(value, float):
+            yield struct.unpack("q", struct.pack("d", value))[0]
+        else:
+            yield int(value)
+
+
+def compile_entry(function: Callable[..., None], worker: Any, argument_types: tuple[Any, ...]) -> Any:
+    """Compile a kernel for some argument types, or load it from the disk.
+
+    Parameters
+    ----------
+    function
+        The kernel, ``function(share, *arguments)``.
+    worker
+        The same as a device function.
+    argument_types
+        From :func:`type_of`.
+
+    Returns
+    -------
+    CFunc
+        Takes the address of the words and the share; has the ``address`` of its code.
+    """
+    read_words = _reader(types.Tuple(argument_types))
+
+    def entry(words, share):  # type: ignore[no-untyped-def]
+        worker(share, *read_words(words))
+
+    compiled: Any = CFunc(entry, ((types.voidptr, types.intp), types.void), locals={}, options=OPTIONS, pipeline_class=KernelCompiler)
+    compiled._cache = KernelCache(function, argument_types)
+    compiled.compile()
+    return compiled
+
+
+def _reader(result: Any) -> Any:
+    """Make the function that turns words into a tuple of arguments."""
+
+    @intrinsic
+    def read_words(typing_context: Any, words: Any) -> tuple[Any, Callable[..., Any]]:
+        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+            first = builder.bitcast(arguments[0], WORD.as_pointer())
+            addresses = (builder.gep(first, [WORD(number)]) for number in range(1 << 16))
+            return _read(context, builder, result, addresses)
+
+        return result(words), generate
+
+    return read_words
+
+
+def _read(context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir.Value]) -> ir.Value:
+    """Emit the instructions that read one argument of a type from the next words."""
+    if isinstance(kind, types.BaseTuple):
+        return context.make_tuple(builder, kind, [_read(context, builder, element, addresses) for element in kind])
+    word = builder.load(next(addresses))
+    if isinstance(kind, types.Array):
+        return _read_array(context, builder, kind, word, [builder.load(next(addresses)) for _ in range(2 * kind.ndim)])
+    if isinstance(kind, types.Float):
+        bits = builder.trunc(word, ir.IntType(kind.bitwidth)) if kind.bitwidth < WORD.width else word
+        return builder.bitcast(bits, context.get_value_type(kind))
+    value_type = context.get_value_type(kind)
+    return builder.trunc(word, value_type) if value_type.width < WORD.width else word
+
+
+def _read_array(context: Any, builder: ir.IRBuilder, kind: Any, data: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+    array = context.make_array(kind)(context, builder)
+    item_bytes = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    shape, strides = (cgutils.pack_array(builder, part, ty=WORD) for part in (sizes[: kind.ndim], sizes[kind.ndim :]))
+    populate_array(array, builder.inttoptr(data, array.data.type), shape, strides, item_bytes, meminfo=None)
+    return array._getvalue()

@@ -1,0 +1,4 @@
+"""Vectors: lanes, blocks of lanes, whole cache lines, and sums and exponentials over them.
+
+Only kernels enter.
+"""

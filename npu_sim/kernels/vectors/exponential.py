@@ -1,0 +1,86 @@
+"""exp in fp32, at most 1 ulp from the exact value, written so that the compiler turns loops over it into vector instructions.
+
+x = k*ln2 + r with a whole k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of degree 6. Here, unlike everywhere
+else, multiplications and additions are fused, with the same bits on every processor (`npu_sim.kernels.vectors.fused`): the device's
+exp is only known to 1 ulp, and fused it takes three fifths of the instructions. No library function is called. Largest error over all
+fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (found by trying every one; ``tests/kernels/test_exponential.py`` tries a sample).
+"""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from npu_sim.kernels.engine.compile import device_function
+from npu_sim.kernels.vectors.fused import multiply_add
+from npu_sim.kernels.vectors.lane_blocks import power_of_two
+
+LOWEST_MODERATE = -87.0
+"""From here to -0 :func:`exp_moderate` is right; 2^k stays a normal number."""
+
+# Beyond these the result is 0 and inf; the number of halvings stays bounded between them.
+_LOWEST = np.float32(-104.0)
+_HIGHEST = np.float32(89.0)
+
+_LOG2_E = np.float32(1.44269504)
+# ln2 in two parts (the fdlibm split): the first has 15 bits, so that its product with k, of at most 8 bits, is exact.
+_MINUS_LN2_HIGH = np.float32(-0.693145751953125)
+_MINUS_LN2_LOW = np.float32(-1.4286067653e-06)
+
+# exp(r) = 1 + r + r^2 * (C2 + r*C3 + ...): minimax in units of the last place of the result, rounded one after the other to fp32,
+# the others fitted again each time; largest error before rounding 0.037 ulp.
+_C2 = np.float32(0.49999991)
+_C3 = np.float32(0.16666521)
+_C4 = np.float32(0.041668896)
+_C5 = np.float32(0.008368689)
+_C6 = np.float32(0.0013789239)
+_ONE = np.float32(1)
+_ZERO = np.float32(0)
+
+# Added to a number below 2^22 in magnitude, 1.5 * 2^23 leaves it rounded to a whole number, in the low bits of the pattern.
+# With the exponent bias 127 on top, these bits shifted to the place of the exponent are a power of two.
+_ROUND_TO_WHOLE = np.float32(1.5 * 2.0**23)
+_MODERATE_POWER = np.float32(1.5 * 2.0**23 + 127)
+
+# 2^k leaves the range of normal numbers at both ends: 2^(k + 63) * 2^-63 and 2^(k - 63) * 2^63 do not, and round once.
+_NEGATIVE_POWER = np.float32(1.5 * 2.0**23 + 127 + 63)
+_POSITIVE_POWER = np.float32(1.5 * 2.0**23 + 127 - 63)
+_TWO_TO_MINUS_63 = np.float32(2.0**-63)
+_TWO_TO_63 = np.float32(2.0**63)
+
+
+@device_function
+def _polynomial(x: Any, k: Any) -> Any:
+    """Return exp(x - k*ln2), of numbers or of lanes."""
+    r = multiply_add(k, _MINUS_LN2_LOW, multiply_add(k, _MINUS_LN2_HIGH, x))
+    tail = multiply_add(multiply_add(multiply_add(_C6, r, _C5), r, _C4), r, _C3)
+    return multiply_add(multiply_add(multiply_add(tail, r, _C2), r, _ONE), r, _ONE)
+
+
+@device_function
+def exp_fp32(x: np.float32) -> np.float32:
+    """Return exp(x) for any fp32 number: 0 for -inf, inf beyond the range, subnormal results kept, nan for nan."""
+    x = _LOWEST if x < _LOWEST else x
+    x = _HIGHEST if x > _HIGHEST else x
+    power = _NEGATIVE_POWER if x < _ZERO else _POSITIVE_POWER
+    rest = _TWO_TO_MINUS_63 if x < _ZERO else _TWO_TO_63
+    shifted = multiply_add(x, _LOG2_E, power)
+    return (_polynomial(x, shifted - power) * power_of_two(shifted)) * rest
+
+
+@device_function
+def exp_moderate(x: Any) -> Any:
+    """Return exp(x) for -87 <= x <= -0 only, with the bits of :func:`exp_fp32` in two thirds of its instructions.
+
+    ``x`` is a fp32 number or a block of lanes (:mod:`npu_sim.kernels.vectors.lane_blocks`).
+    """
+    shifted = multiply_add(x, _LOG2_E, _MODERATE_POWER)
+    return _polynomial(x, shifted - _MODERATE_POWER) * power_of_two(shifted)
+
+
+@device_function
+def exp_rounded(x: np.float32) -> np.float32:
+    """Return exp(x) rounded to fp32 from fp64, for the few places where a difference cancels and 1 ulp would become many."""
+    if _LOWEST < x < _HIGHEST:
+        return np.float32(math.exp(np.float64(x)))
+    return exp_fp32(x)

@@ -1,0 +1,51 @@
+"""Multiplication and addition with one rounding, where a kernel asks for it; nowhere else are the two fused.
+
+The same bits on every processor: one without the instruction calls the C library's ``fmaf``.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+from npu_sim.kernels.vectors.lane_type import Emitted, as_lanes, common_lanes
+
+
+def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
+    """Return a * b + c of float32 numbers or arrays with one rounding.
+
+    The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo and Melquiond,
+    "Emulation of FMA and correctly rounded sums", 2008), after which rounding to fp32 is as if there had been only one.
+    """
+    with np.errstate(all="ignore"):
+        product = np.multiply(a, b, dtype=np.float64)
+        addend = np.broadcast_to(np.asarray(c, np.float64), product.shape)
+        total = product + addend
+        virtual = total - product
+        error = (product - (total - virtual)) + (addend - virtual)
+        even = (total.view(np.int64) & 1) == 0
+        towards = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+        odd = np.where(np.isfinite(total) & (error != 0) & even, towards, total)
+        return odd.astype(np.float32)[()]
+
+
+@intrinsic
+def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None:
+    result = types.float32 if a == b == c == types.float32 else common_lanes((a, b, c))
+    if result is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        values = arguments if result == types.float32 else as_lanes(builder, result, signature.args, arguments)
+        kind = values[0].type
+        name = "llvm.fma.f32" if result == types.float32 else f"llvm.fma.v{result.count}f32"
+        function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(function, values)
+
+    return result(a, b, c), generate
+
+
+multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add
+"""The same for kernels: of fp32 numbers, or of lanes (`npu_sim.kernels.vectors.lane_type`) and fp32 numbers."""

@@ -1,0 +1,230 @@
+"""Blocks of fp32 lanes, for kernels that compute much on every element: several cache lines at once, so that no instruction waits.
+
+The compiler turns plain loops into vector instructions too, but it neither splits the words of two bf16 elements as cheaply nor uses
+the widest registers for fp32. Lanes never mix: an operation on blocks (``+``, ``-`` and ``*`` with blocks and fp32 numbers, and the
+functions below) is one fp32 operation for every lane. The Python definitions (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give the
+same bits.
+
+Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16 (bf16). Indices count elements.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import config
+from numba.core.datamodel import models
+from numba.extending import intrinsic, register_model
+from numpy.typing import NDArray
+
+from npu_sim.kernels.vectors.lane_type import (
+    FLOAT,
+    I32,
+    LINE_BYTES,
+    Emitted,
+    LanesType,
+    constant_vector,
+    element_address,
+    load_vector,
+    undefined_vector,
+)
+from npu_sim.kernels.vectors.lanes import mark_streamed, narrow_to_bfloat, widen_bfloat
+from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
+from npu_sim.numbers.scalars import narrow, widen
+
+Stored = NDArray[Any]
+Values = NDArray[np.float32]
+Patterns = NDArray[np.signedinteger[Any]]
+
+NO_BLOCK = 1 << 62
+"""Length of a block where the processor cannot convert the elements: longer than any array."""
+
+
+def _features() -> list[str]:
+    """Return what the processor can do that code is compiled for."""
+    named = config.CPU_FEATURES
+    return (binding.get_host_cpu_features().flatten() if named is None else named).split(",")
+
+
+_IS_ARM = binding.get_process_triple().startswith(("aarch64", "arm64"))
+_CONVERTS_HALF = _IS_ARM or "+f16c" in _features()
+BLOCK_BYTES = LINE_BYTES * (4 if "+avx512f" in _features() else 1)
+"""Bytes of the stored elements of a block: as many as the registers hold on the way through a polynomial."""
+
+_HALF = ir.HalfType()
+
+
+# --- what the functions mean --------------------------------------------------------------------------------
+
+
+def block_length(array: Stored) -> int:
+    """Return how many elements of an array a block has."""
+    return BLOCK_BYTES // array.itemsize
+
+
+def load_block(array: Stored, index: int) -> Values:
+    """Return the block of elements from ``index`` on, widened to fp32."""
+    return np.array([widen(element) for element in array[index : index + block_length(array)]], np.float32)
+
+
+def store_numbers(array: Stored, index: int, values: Values) -> None:
+    """Round a block once to the storage type and store it from ``index`` on; none of the values may be nan."""
+    for lane, value in enumerate(values):
+        array[index + lane] = narrow(value, array)
+
+
+def stream_numbers(array: Stored, index: int, values: Values) -> None:
+    """The same past the cache; ``index`` must start a cache line, and `npu_sim.kernels.vectors.lanes.end_streams` must follow."""
+    store_numbers(array, index, values)
+
+
+def power_of_two(shifted: Any) -> Any:
+    """Return 2^n of a block, or of one fp32 number, with the value 1.5 * 2^23 + 127 + n; 2^n must be a normal number."""
+    return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
+
+
+def patterns_at(array: Stored, index: int) -> Patterns:
+    """Return the bit patterns of the block of stored elements from ``index`` on, as signed integers."""
+    signed = np.int32 if array.itemsize == 4 else np.int16
+    return array[index : index + block_length(array)].view(signed)
+
+
+def larger(a: Patterns, b: Patterns) -> Patterns:
+    """Return the larger pattern of every lane."""
+    return np.maximum(a, b)
+
+
+def largest(patterns: Patterns) -> int:
+    """Return the largest pattern of all lanes."""
+    return int(patterns.max())
+
+
+# --- compiled twins -----------------------------------------------------------------------------------------
+
+
+class PatternsType(types.Type):  # type: ignore[misc]
+    """Numba's type of a vector of ``count`` bit patterns of ``width`` bits."""
+
+    def __init__(self, width: int, count: int) -> None:
+        self.width, self.count = width, count
+        super().__init__(name=f"Patterns({count} x {width})")
+
+
+@register_model(PatternsType)
+class _PatternsModel(models.PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager: Any, numba_type: PatternsType) -> None:
+        super().__init__(manager, numba_type, ir.VectorType(ir.IntType(numba_type.width), numba_type.count))
+
+
+def _lane_count(array: Any) -> int:
+    """Return the lanes of a block of an array type; 0 when it is no storage array."""
+    fits = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+    return 8 * BLOCK_BYTES // array.dtype.bitwidth if fits and array.dtype in (types.float32, types.int16, types.uint16) else 0
+
+
+def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.Value:
+    """Add half a step, less one where the kept part is even: the upper halves are then rounded to nearest even."""
+    bits = builder.bitcast(values, ir.VectorType(I32, count))
+    last = builder.and_(bits, constant_vector(I32, count, 1 << BF16_SHIFT))
+    is_odd = builder.icmp_unsigned("!=", last, constant_vector(I32, count, 0))
+    half = 1 << (BF16_SHIFT - 1)
+    return builder.add(bits, builder.select(is_odd, constant_vector(I32, count, half), constant_vector(I32, count, half - 1)))
+
+
+@intrinsic
+def _block_length(typing_context: Any, array: Any) -> Emitted | None:
+    length = _lane_count(array) if _CONVERTS_HALF or array.dtype != types.int16 else NO_BLOCK
+    return types.intp(array), lambda context, builder, signature, arguments: ir.IntType(64)(length)
+
+
+@intrinsic
+def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    count = _lane_count(array)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, array, *arguments)
+        if array.dtype == types.uint16:
+            return widen_bfloat(builder, address, count)
+        if array.dtype == types.float32:
+            return load_vector(builder, address, FLOAT, count, 4)
+        if not _CONVERTS_HALF:
+            return undefined_vector(FLOAT, count)  # never reached: there is no block of these elements
+        return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
+
+    return (LanesType(count)(array, types.intp), generate) if count else None
+
+
+def _emit_numbers(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
+    array, index, bits = arguments
+    if array_type.dtype == types.uint16:
+        bits = narrow_to_bfloat(builder, bits, bits.type.count, _rounded_to_bfloat)
+    elif array_type.dtype == types.int16 and _CONVERTS_HALF:
+        bits = builder.fptrunc(bits, ir.VectorType(_HALF, bits.type.count))
+    address = element_address(context, builder, array_type, array, index)
+    return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
+
+
+@intrinsic
+def _store_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> Emitted | None:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _emit_numbers(context, builder, array, arguments).align = array.dtype.bitwidth // 8
+        return context.get_dummy_value()
+
+    return (types.void(array, types.intp, values), generate) if values == LanesType(_lane_count(array)) else None
+
+
+@intrinsic
+def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> Emitted | None:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        mark_streamed(builder, _emit_numbers(context, builder, array, arguments))
+        return context.get_dummy_value()
+
+    return (types.void(array, types.intp, values), generate) if values == LanesType(_lane_count(array)) else None
+
+
+@intrinsic
+def _power_of_two(typing_context: Any, shifted: Any) -> Emitted | None:
+    vector = isinstance(shifted, LanesType)
+    whole = ir.VectorType(I32, shifted.count) if vector else I32
+    places = constant_vector(I32, shifted.count, FP32_MANTISSA_BITS) if vector else I32(FP32_MANTISSA_BITS)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.bitcast(builder.shl(builder.bitcast(arguments[0], whole), places), arguments[0].type)
+
+    return (shifted(shifted), generate) if vector or shifted == types.float32 else None
+
+
+@intrinsic
+def _patterns_at(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    count = _lane_count(array)
+    width = array.dtype.bitwidth
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return load_vector(builder, element_address(context, builder, array, *arguments), ir.IntType(width), count, width // 8)
+
+    return (PatternsType(width, count)(array, types.intp), generate) if count else None
+
+
+@intrinsic
+def _larger(typing_context: Any, a: Any, b: Any) -> Emitted | None:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return builder.select(builder.icmp_signed(">", *arguments), *arguments)
+
+    return (a(a, b), generate) if isinstance(a, PatternsType) and a == b else None
+
+
+@intrinsic
+def _largest(typing_context: Any, patterns: Any) -> Emitted | None:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        element = ir.IntType(patterns.width)
+        name = f"llvm.vector.reduce.smax.v{patterns.count}{element}"
+        reduce = builder.module.declare_intrinsic(name, (), ir.FunctionType(element, [ir.VectorType(element, patterns.count)]))
+        return builder.call(reduce, arguments)
+
+    return (types.Integer.from_bitwidth(patterns.width)(patterns), generate) if isinstance(patterns, PatternsType) else None
+
+
+if not config.DISABLE_JIT:
+    block_length, load_block, store_numbers, stream_numbers = _block_length, _load_block, _store_numbers, _stream_numbers
+    power_of_two, patterns_at, larger, largest = _power_of_two, _patterns_at, _larger, _largest

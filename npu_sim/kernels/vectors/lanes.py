@@ -1,0 +1,298 @@
+"""Vectors of fp32 values for kernels that sum rows element by element: a cache line of stored elements at a time.
+
+Numba vectorises plain loops well as long as it can prove that arrays do not overlap; a sum of many rows is beyond that, and it has
+no way to ask for stores past the cache. So the few operations such kernels need are given here as vector instructions; arithmetic on
+lanes is in `npu_sim.kernels.vectors.lane_type`. A lane holds the same bits as a scalar would.
+
+``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D, C-contiguous and aligned. Indices count elements;
+nothing checks them. While NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small fp32 arrays and give
+the same bits; otherwise they are intrinsics, to be called by kernels only.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from npu_sim.kernels.engine.device import device_function
+from npu_sim.kernels.vectors.lane_type import (
+    FLOAT,
+    I32,
+    LINE_BYTES,
+    Emitted,
+    constant_vector,
+    counting_vector,
+    element_address,
+    lanes_of,
+    load_vector,
+    splat_numbers,
+    undefined_vector,
+)
+from npu_sim.numbers import rounding
+from npu_sim.numbers.scalars import _has_half_conversions, fp16_to_fp32, fp32_to_fp16, narrow, widen
+
+Stored = NDArray[Any]
+Values = NDArray[np.float32]
+"""What lanes are when kernels are not compiled."""
+
+STREAM_BYTES = 1 << 23
+"""Results larger than this are stored past the cache, which would otherwise read every line before it is overwritten. Smaller results
+stay in the cache for whoever reads them next."""
+STREAM_ROW_BYTES = 3072
+"""Shorter rows are not stored past the cache where they begin and end within lines: a store to the part of a line holds up those behind
+it. Rows of 2 KiB were 5 to 50 % slower that way, rows of 4 KB a tenth faster."""
+
+
+# --- what the functions mean --------------------------------------------------------------------------------
+
+
+def splat(value: np.float32, like: Stored) -> Values:
+    """Return a value in as many lanes as a cache line of ``like`` has elements."""
+    return np.full(LINE_BYTES // like.itemsize, value, np.float32)
+
+
+def load(array: Stored, index: int) -> Values:
+    """Return the elements from ``index`` on, widened to fp32."""
+    return np.array([widen(element) for element in array[index : index + LINE_BYTES // array.itemsize]], np.float32)
+
+
+def store(array: Stored, index: int, lanes: Values) -> None:
+    """Round once to the storage type and store from ``index`` on."""
+    for lane, value in enumerate(lanes):
+        array[index + lane] = narrow(value, array)
+
+
+def stream(array: Stored, index: int, lanes: Values) -> None:
+    """Store past the cache; ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow."""
+    for lane, value in enumerate(lanes):
+        array[index + lane] = narrow(value, array)
+
+
+def end_streams() -> None:
+    """Make what was streamed visible to other threads."""
+
+
+def to_next_line(array: Stored, index: int) -> int:
+    """Return how many elements lie between ``index`` and the next start of a cache line; 0 when it is one."""
+    return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
+
+
+def prefetch(array: Stored, index: int) -> None:
+    """Ask for the cache line of an element of any array, which need not exist; changes nothing."""
+
+
+def prefetch_to_write(array: Stored, index: int) -> None:
+    """Ask for the cache line of an element that will be written."""
+
+
+# --- compiled twins -----------------------------------------------------------------------------------------
+
+_HALF, _I8, _I16, _I64 = ir.HalfType(), ir.IntType(8), ir.IntType(16), ir.IntType(64)
+_UPPER_HALF = 0xFFFF_0000
+Rounding = Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
+"""Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16 elements."""
+
+
+def _lane_by_lane(context: Any, builder: ir.IRBuilder, function: Any, signature: Any, vector: ir.Value, result: ir.Type) -> ir.Value:
+    """Apply a Python function to every lane: for processors that have no instruction for it."""
+    count = vector.type.count
+    lanes = undefined_vector(result, count)
+    for lane in range(count):
+        value = context.compile_internal(builder, function, signature, [builder.extract_element(vector, I32(lane))])
+        lanes = builder.insert_element(lanes, value, I32(lane))
+    return lanes
+
+
+def widen_half(context: Any, builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
+    """Emit the load of fp16 elements at an address, widened."""
+    if _has_half_conversions():
+        return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
+    bits = load_vector(builder, address, _I16, count, 2)
+    return _lane_by_lane(context, builder, lambda bits: fp16_to_fp32(bits), types.float32(types.int16), bits, FLOAT)
+
+
+def narrow_to_half(context: Any, builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
+    """Emit the rounding of lanes to fp16."""
+    if _has_half_conversions():
+        return builder.fptrunc(lanes, ir.VectorType(_HALF, count))
+    return _lane_by_lane(context, builder, lambda value: fp32_to_fp16(value), types.int16(types.float32), lanes, _I16)
+
+
+def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
+    """Take two elements as a word: its lower half is the even one, its upper half the odd one. All even ones come first."""
+    half = count // 2
+    words = load_vector(builder, address, I32, half, 2)
+    even = builder.shl(words, constant_vector(I32, half, rounding.BF16_SHIFT))
+    odd = builder.and_(words, constant_vector(I32, half, _UPPER_HALF))
+    floats = ir.VectorType(FLOAT, half)
+    return builder.shuffle_vector(builder.bitcast(even, floats), builder.bitcast(odd, floats), counting_vector(0, count))
+
+
+def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
+    """Round to nearest even; the upper halves of the result are the bf16 elements. See `npu_sim.numbers.rounding` for nan."""
+    bits = builder.bitcast(lanes, ir.VectorType(I32, count))
+    last = builder.and_(builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)), constant_vector(I32, count, 1))
+    below_half = constant_vector(I32, count, (1 << (rounding.BF16_SHIFT - 1)) - 1)
+    rounded = builder.add(bits, builder.add(last, below_half))
+    sign = builder.and_(bits, constant_vector(I32, count, rounding.FP32_SIGN))
+    nan = builder.or_(sign, constant_vector(I32, count, rounding.BF16_NAN << rounding.BF16_SHIFT))
+    return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
+
+
+def narrow_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat) -> ir.Value:
+    """Round, and undo the order of `widen_bfloat`."""
+    half, unused = count // 2, undefined_vector(FLOAT, count)
+    even, odd = (round_to_bfloat(builder, builder.shuffle_vector(lanes, unused, counting_vector(at, half)), half) for at in (0, half))
+    lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
+    return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
+
+
+def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value) -> ir.Value:
+    """Emit what widens a cache line of elements at an address."""
+    count = LINE_BYTES * 8 // array_type.dtype.bitwidth
+    if array_type.dtype == types.int16:
+        return widen_half(context, builder, address, count)
+    if array_type.dtype == types.uint16:
+        return widen_bfloat(builder, address, count)
+    return load_vector(builder, address, FLOAT, count, 4)
+
+
+def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir.Value) -> ir.Value:
+    """Emit the rounding of lanes to the elements of an array: numbers, halves, or words of two bf16 elements."""
+    if array_type.dtype == types.float32:
+        return lanes
+    if array_type.dtype == types.int16:
+        return narrow_to_half(context, builder, lanes, lanes.type.count)
+    return narrow_to_bfloat(builder, lanes, lanes.type.count)
+
+
+def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
+    """Let a store to the start of a cache line go past the cache."""
+    stored.align = LINE_BYTES
+    stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
+
+
+def _emit_store(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
+    array, index, lanes = arguments
+    bits = narrow_lanes(context, builder, array_type, lanes)
+    address = element_address(context, builder, array_type, array, index)
+    return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
+
+
+@intrinsic
+def _splat(typing_context: Any, value: Any, like: Any) -> Emitted | None:
+    lanes = lanes_of(like)
+    if lanes is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return splat_numbers(builder, arguments[0], lanes.count)
+
+    return lanes(types.float32, like), generate
+
+
+@intrinsic
+def _load(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    lanes = lanes_of(array)
+    if lanes is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        return emit_load(context, builder, array, element_address(context, builder, array, *arguments))
+
+    return lanes(array, types.intp), generate
+
+
+@intrinsic
+def _store(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted | None:
+    if lanes is None or lanes != lanes_of(array):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _emit_store(context, builder, array, arguments).align = array.dtype.bitwidth // 8
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+@intrinsic
+def _stream(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted | None:
+    if lanes is None or lanes != lanes_of(array):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        mark_streamed(builder, _emit_store(context, builder, array, arguments))
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, lanes), generate
+
+
+@intrinsic
+def _end_streams(typing_context: Any) -> Emitted:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        builder.fence("seq_cst")  # weaker fences do not wait for nontemporal stores on x86
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def _to_next_line(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    if lanes_of(array) is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = builder.ptrtoint(element_address(context, builder, array, *arguments), _I64)
+        missing = builder.and_(builder.neg(address), _I64(LINE_BYTES - 1))
+        return builder.udiv(missing, _I64(array.dtype.bitwidth // 8))
+
+    return types.intp(array, types.intp), generate
+
+
+def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> None:
+    address = builder.bitcast(element, _I8.as_pointer())
+    function_type = ir.FunctionType(ir.VoidType(), [address.type, I32, I32, I32])
+    function = builder.module.declare_intrinsic("llvm.prefetch", [address.type], function_type)
+    keep_in_all_levels, data_cache = I32(3), I32(1)
+    builder.call(function, [address, I32(to_write), keep_in_all_levels, data_cache])
+
+
+@intrinsic
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=0)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+@intrinsic
+def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=1)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), generate
+
+
+if not config.DISABLE_JIT:
+    # Overloads would do as well, but Numba compiles each of them as a function of its own, which takes longer than the kernel.
+    splat, load, store, stream = _splat, _load, _store, _stream
+    end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
+    prefetch_to_write = _prefetch_to_write
+
+
+def is_streamed(out: Stored, least_row_bytes: int = STREAM_ROW_BYTES) -> bool:
+    """Whether a result (rows, columns) is to be stored past the cache."""
+    return out.nbytes > STREAM_BYTES and out.shape[1] * out.itemsize >= least_row_bytes
+
+
+@device_function
+def prefetch_lines(array: Stored, index: int, count: int) -> None:
+    """Ask for the cache lines of ``count`` elements from ``index`` on, which need not exist."""
+    for element in range(index, index + count, LINE_BYTES // array.itemsize):
+        prefetch(array, element)

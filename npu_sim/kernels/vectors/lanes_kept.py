@@ -1,0 +1,94 @@
+"""Lanes that wait in memory between two passes over their rows, and lanes in the order of their elements.
+
+Kept lanes are fp32 values in no particular order (lanes of bf16 elements are not in the order of the elements), so only `recall` with
+the same ``like`` can make sense of them. ``kept`` is a float32 array, 1-D, C-contiguous and aligned.
+"""
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from npu_sim.kernels.vectors.lane_type import (
+    FLOAT,
+    I32,
+    LINE_BYTES,
+    Emitted,
+    LanesType,
+    constant_vector,
+    element_address,
+    lanes_of,
+    load_vector,
+)
+from npu_sim.kernels.vectors.lanes import Stored, Values, widen_half
+from npu_sim.numbers.rounding import BF16_SHIFT
+from npu_sim.numbers.scalars import widen
+
+Kept = NDArray[np.float32]
+ORDERED_LANES = 16
+"""Lanes of a vector in the order of its elements: a cache line of fp32 numbers."""
+
+
+def keep(kept: Kept, index: int, lanes: Values) -> None:
+    """Write lanes to ``kept`` from ``index`` on."""
+    kept[index : index + lanes.size] = lanes
+
+
+def recall(kept: Kept, index: int, like: Stored) -> Values:
+    """Return lanes of ``like`` that were kept from ``index`` on."""
+    return kept[index : index + LINE_BYTES // like.itemsize].copy()
+
+
+def load_ordered(array: Stored, index: int) -> Values:
+    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order; ``keep`` puts them into an array of fp32 numbers."""
+    return np.array([widen(element) for element in array[index : index + ORDERED_LANES]], np.float32)
+
+
+@intrinsic
+def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None:
+    lanes = LanesType(ORDERED_LANES)
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, array, *arguments)
+        if array.dtype == types.float32:
+            return load_vector(builder, address, FLOAT, lanes.count, 4)
+        if array.dtype == types.int16:
+            return widen_half(context, builder, address, lanes.count)
+        words = builder.zext(load_vector(builder, address, ir.IntType(16), lanes.count, 2), ir.VectorType(I32, lanes.count))
+        bits = builder.shl(words, constant_vector(I32, lanes.count, BF16_SHIFT))
+        return builder.bitcast(bits, ir.VectorType(FLOAT, lanes.count))
+
+    return None if lanes_of(array) is None else (lanes(array, types.intp), generate)
+
+
+@intrinsic
+def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | None:
+    if lanes_of(kept) is None or kept.dtype != types.float32 or not isinstance(lanes, LanesType):
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, kept, *arguments[:2])
+        builder.store(arguments[2], builder.bitcast(address, arguments[2].type.as_pointer())).align = 4
+        return context.get_dummy_value()
+
+    return types.void(kept, types.intp, lanes), generate
+
+
+@intrinsic
+def _recall(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | None:
+    lanes = lanes_of(like)
+    if lanes_of(kept) is None or kept.dtype != types.float32 or lanes is None:
+        return None
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        address = element_address(context, builder, kept, *arguments[:2])
+        return load_vector(builder, address, FLOAT, lanes.count, 4)
+
+    return lanes(kept, types.intp, like), generate
+
+
+if not config.DISABLE_JIT:
+    keep, recall, load_ordered = _keep, _recall, _load_ordered  # see `npu_sim.kernels.vectors.lanes`

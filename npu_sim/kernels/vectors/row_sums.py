@@ -1,0 +1,60 @@
+"""How one vector core adds up the numbers of a row: by halving, or in 64 lanes.
+
+Sources: specification page ``rms_norm_grad``, "Kernels and accumulation order" (``halving``); ``numerics``, "tree64".
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.engine.compile import device_function
+from npu_sim.kernels.vectors.lanes import Values
+from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep
+from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
+
+_ZERO = np.float32(0)
+Floats = NDArray[np.float32]
+
+
+@device_function
+def clear(values: Floats) -> None:
+    """Set values to 0."""
+    for place in range(values.size):
+        values[place] = _ZERO
+
+
+@device_function
+def add_to(target: Floats, values: Floats) -> None:
+    """Add values to a slice of the same size."""
+    for place in range(target.size):
+        target[place] = target[place] + values[place]
+
+
+@device_function
+def keep_lanes(lanes: Floats, first: Values, second: Values, third: Values, fourth: Values) -> None:
+    """Write 64 lane accumulators, a quarter in each vector, to an array (64,)."""
+    keep(lanes, 0, first)
+    keep(lanes, ORDERED_LANES, second)
+    keep(lanes, 2 * ORDERED_LANES, third)
+    keep(lanes, 3 * ORDERED_LANES, fourth)
+
+
+@device_function
+def front_of(columns: int) -> int:
+    """Return how many numbers of a row its first halving leaves: the others are added to them.
+
+    When the number of columns is a power of two itself, its first halving adds nothing, so the next one comes first. At most 64
+    numbers are not halved.
+    """
+    front = LANE_COUNT
+    while 2 * front < columns:
+        front *= 2
+    return min(front, columns)
+
+
+@device_function
+def halve(numbers: Floats, front: int) -> np.float32:
+    """Return the sum by ``halving`` of the first ``front`` numbers, a power of two and at least 64; overwrites them."""
+    while front > LANE_COUNT:
+        front //= 2
+        add_to(numbers[:front], numbers[front : 2 * front])
+    return add_lanes(numbers[:LANE_COUNT])

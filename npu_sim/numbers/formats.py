@@ -1,0 +1,286 @@
+"""Number formats as data, dtype names, and the description of a tensor without its values.
+
+Importing this module is cheap on purpose (no Numba): planning needs names and sizes only.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from npu_sim.numbers.arrays import as_array, bfloat16
+
+__all__ = [
+    "DTYPES",
+    "FORMATS",
+    "SHORT_NAMES",
+    "Format",
+    "TensorSpec",
+    "as_array",
+    "canonical_dtype",
+    "itemsize",
+    "numpy_dtype",
+    "shape_text",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A binary floating-point format with a sign bit, subnormals, infinities and nan.
+
+    Attributes
+    ----------
+    name : str
+        Canonical name, also the name of the storage dtype except for ``hf32``.
+    short_name : str
+        Name in tables and in the text form of a ``TensorSpec``.
+    bits : int
+        Bits that carry information, 16 to 32.
+    exponent_bits : int
+        Width of the biased exponent, 5 or 8.
+    mantissa_bits : int
+        Explicit mantissa bits, without the hidden one, 7 to 23.
+    itemsize : int
+        Bytes of one element in memory, 2 or 4.
+    storage : str
+        dtype of the array that holds the elements.
+    evidence : str
+        Where the layout comes from.
+    """
+
+    name: str
+    short_name: str
+    bits: int
+    exponent_bits: int
+    mantissa_bits: int
+    itemsize: int
+    storage: str
+    evidence: str
+
+    @property
+    def bias(self) -> int:
+        """Exponent bias, ``2**(exponent_bits - 1) - 1``."""
+        return (1 << (self.exponent_bits - 1)) - 1
+
+    @property
+    def largest_finite(self) -> float:
+        """Largest finite value, exact in fp64."""
+        return (2.0 - self.epsilon) * 2.0**self.bias
+
+    @property
+    def smallest_normal(self) -> float:
+        """Smallest positive value with a hidden one."""
+        return 2.0 ** (1 - self.bias)
+
+    @property
+    def smallest_subnormal(self) -> float:
+        """Smallest positive value; also the distance of neighbours below ``smallest_normal``."""
+        return self.smallest_normal * self.epsilon
+
+    @property
+    def epsilon(self) -> float:
+        """Distance from 1 to the next larger value, ``2**-mantissa_bits``."""
+        return 2.0**-self.mantissa_bits
+
+
+_HF32_EVIDENCE = "vendor programming documents: fp32 operands of the cube unit on A2/A3, low 12 mantissa bits zero"
+
+FORMATS: MappingProxyType[str, Format] = MappingProxyType(
+    {
+        "float16": Format("float16", "fp16", 16, 5, 10, 2, "float16", "IEEE 754 binary16"),
+        "bfloat16": Format("bfloat16", "bf16", 16, 8, 7, 2, "bfloat16", "upper half of IEEE 754 binary32"),
+        "float32": Format("float32", "fp32", 32, 8, 23, 4, "float32", "IEEE 754 binary32"),
+        "hf32": Format("hf32", "hf32", 20, 8, 11, 4, "float32", _HF32_EVIDENCE),
+    }
+)
+"""Every floating-point format the simulated kernels compute in."""
+
+_ITEMSIZES: MappingProxyType[str, int] = MappingProxyType(
+    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8} | {"int32": 4, "int64": 8, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+)
+DTYPES: tuple[str, ...] = tuple(_ITEMSIZES)
+"""Canonical names of the dtypes a tensor can have."""
+
+SHORT_NAMES: MappingProxyType[str, str] = MappingProxyType(
+    {name: name for name in DTYPES} | {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+)
+"""Canonical name to the name used in tables and in the text form of a ``TensorSpec``."""
+
+_ALIASES: MappingProxyType[str, str] = MappingProxyType(
+    {name: name for name in DTYPES}
+    | {short: name for name, short in SHORT_NAMES.items()}
+    # names of C and of tensor libraries: there "float" has 32 bits and "int" too
+    | {"half": "float16", "float": "float32", "single": "float32", "double": "float64"}
+    | {"char": "int8", "byte": "uint8", "short": "int16", "int": "int32", "long": "int64"}
+    | {"bool_": "bool", "boolean": "bool", "f16": "float16", "f32": "float32", "f64": "float64"}
+    | {"i8": "int8", "u8": "uint8", "i16": "int16", "i32": "int32", "i64": "int64"}
+)
+
+
+def canonical_dtype(dtype: Any) -> str:
+    """Return the canonical name of a dtype given by name, alias, NumPy dtype or framework dtype.
+
+    The Python types ``float`` and ``int`` mean what they mean to NumPy (64 bits), the words what they mean in C.
+
+    Raises
+    ------
+    ValueError
+        When it is none of ``DTYPES``; the message lists them.
+    """
+    if isinstance(dtype, str):
+        text = dtype
+    elif isinstance(dtype, (np.dtype, type)):
+        try:
+            text = np.dtype(dtype).name
+        except TypeError:
+            text = str(dtype)
+    else:
+        text = str(getattr(dtype, "name", None) or dtype)
+    # "torch.bfloat16" names its library first; product documents write dtypes in capitals.
+    name = _ALIASES.get(text.strip().lower().rsplit(".", 1)[-1])
+    if name is None:
+        hint = ""
+        if text == "void16":
+            hint = "; 2-byte void is what numpy.save makes of bfloat16: view the array as ml_dtypes.bfloat16"
+        short = ", ".join(f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES)
+        raise ValueError(f"unknown dtype {text!r}; allowed are {short}{hint}")
+    return name
+
+
+def itemsize(dtype: Any) -> int:
+    """Return the bytes of one element; accepts what ``canonical_dtype`` accepts, and ``"hf32"``."""
+    return FORMATS["hf32"].itemsize if dtype == "hf32" else _ITEMSIZES[canonical_dtype(dtype)]
+
+
+def numpy_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the NumPy dtype that stores ``dtype``; bfloat16 is ``ml_dtypes.bfloat16``, hf32 is float32."""
+    name = FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype)
+    return bfloat16() if name == "bfloat16" else np.dtype(name)
+
+
+_SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"
+_STRIDED = "strided"
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """What planning knows about a tensor: everything but its values.
+
+    Attributes
+    ----------
+    shape : tuple[int, ...]
+        Sizes, outermost first, each >= 0; empty for a scalar.
+    dtype : str
+        Canonical name; the constructor accepts aliases and NumPy dtypes.
+    contiguous : bool
+        Whether the elements lie in memory in row-major order without gaps.
+    storage_format : str
+        Layout name of the product's tensor descriptor, ``"ND"`` unless private.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    contiguous: bool = True
+    storage_format: str = "ND"
+
+    def __post_init__(self) -> None:
+        """Normalise what users write and refuse what no tensor has."""
+        try:
+            shape = tuple(operator.index(size) for size in self.shape)
+        except TypeError:
+            raise ValueError(f"shape {self.shape!r} is not a sequence of integers") from None
+        if any(size < 0 for size in shape):
+            raise ValueError(f"shape {shape} has a negative size; sizes are 0 or more")
+        object.__setattr__(self, "shape", shape)
+        object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
+        object.__setattr__(self, "contiguous", bool(self.contiguous))
+        object.__setattr__(self, "storage_format", str(self.storage_format).upper())
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    def plain(self) -> TensorSpec:
+        """Return the same tensor, contiguous and without a layout of its own."""
+        return self if self.contiguous and self.storage_format == "ND" else TensorSpec(self.shape, self.dtype)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements; 1 for a scalar."""
+        product = 1
+        for size in self.shape:
+            product *= size
+        return product
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element."""
+        return _ITEMSIZES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel * self.itemsize
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Read ``4096x512:bf16``; ``scalar:fp32`` or ``:fp32`` has rank 0.
+
+        A tensor that is not contiguous ends in ``:strided``, one with a layout other than ND in its name:
+        ``4096x512:bf16:strided:NCL``.
+
+        Raises
+        ------
+        ValueError
+            When the text has another form; the message says which part and what is right.
+        """
+        sizes, colon, rest = text.strip().partition(":")
+        if not colon:
+            raise ValueError(f"tensor {text!r} has no dtype: {_SPEC_FORM}")
+        dtype, *marks = (part.strip() for part in rest.split(":"))
+        try:
+            return cls(_parse_shape(sizes.strip()), dtype, _STRIDED not in marks, _parse_storage_format(marks))
+        except ValueError as error:
+            raise ValueError(f"tensor {text!r}: {error}; {_SPEC_FORM}") from None
+
+    @classmethod
+    def of(cls, array: Any) -> TensorSpec:
+        """Describe an array, or anything ``as_array`` accepts."""
+        values = as_array(array)
+        return cls(values.shape, canonical_dtype(values.dtype), values.flags.c_contiguous)
+
+    def __str__(self) -> str:
+        """Return the text that ``parse`` reads."""
+        sizes = shape_text(self.shape)
+        marks = "" if self.contiguous else f":{_STRIDED}"
+        layout = "" if self.storage_format == "ND" else f":{self.storage_format}"
+        return f"{sizes}:{SHORT_NAMES[self.dtype]}{marks}{layout}"
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as users write it."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    if text in ("", "scalar"):
+        return ()
+    parts = re.split("[xX×*,]", text)
+    for part in parts:
+        if not re.fullmatch(r"\s*[0-9]+\s*", part):
+            raise ValueError(f"size {part.strip()!r} is not a whole number of 0 or more")
+    return tuple(int(part) for part in parts)
+
+
+def _parse_storage_format(marks: list[str]) -> str:
+    layouts = [mark for mark in marks if mark != _STRIDED]
+    if len(layouts) > 1 or "" in layouts:
+        raise ValueError(f"more than one storage format in {':'.join(marks)!r}")
+    return layouts[0] if layouts else "ND"

@@ -1,0 +1,253 @@
+"""Rounding for kernels: scalar functions that Numba compiles to a few vector instructions.
+
+Stored elements are bit patterns: int16 for fp16, uint16 for bf16, float32 for fp32 (hf32 too). The storage type
+carries the format, so `widen` and `narrow` choose at compile time.
+
+Called from Python, or from a kernel while NUMBA_DISABLE_JIT=1, the same names run the definitions in
+`npu_sim.numbers.rounding` on NumPy scalars and give the same bits. The compiled twins:
+
+- fp16: LLVM ``half`` conversions, which become vcvtph2ps and vcvtps2ph (fcvt on Arm). Where the processor, or the
+  one Numba is told to compile for, lacks them, LLVM would call functions that Numba does not provide, and the
+  process would die; the integer definition is compiled instead.
+- bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on processors with AVX512-BF16,
+  but that instruction flushes subnormals to zero.
+
+nan: see `npu_sim.numbers.rounding`.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba import types
+from numba.core import config
+from numba.extending import intrinsic, overload, register_jitable
+
+from npu_sim.numbers import rounding
+
+_HALF, _FLOAT, _I16, _I32 = (ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32))
+_SIXTEEN_BITS = (types.int16, types.uint16)
+
+
+def _has_half_conversions() -> bool:
+    """Whether the code generator may use fp16 conversion instructions."""
+    if platform.machine().lower() in ("aarch64", "arm64"):
+        return True  # part of the base instruction set
+    features = config.CPU_FEATURES
+    if features is None:
+        features = binding.get_host_cpu_features().flatten()
+    return "+f16c" in features.split(",")
+
+
+# --- Python definitions on scalars ----------------------------------------------------------------------------
+
+
+def _bits_of(value: np.float32) -> int:
+    if not isinstance(value, np.float32):
+        raise TypeError(f"rounding needs a float32 value, not {type(value).__name__}: it would round twice")
+    return int(value.view(np.uint32))
+
+
+def _float_of(bits: int) -> np.float32:
+    return np.uint32(bits).view(np.float32)
+
+
+def fp16_to_fp32(bits: np.int16) -> np.float32:
+    """Widen a stored fp16 element (its 16 bits, signed or unsigned); exact."""
+    return _float_of(rounding.fp16_to_fp32_bits(int(bits) & 0xFFFF))
+
+
+def fp32_to_fp16(value: np.float32) -> np.int16:
+    """Round to fp16, nearest even, and return its bits; inf beyond the range, subnormals kept."""
+    return np.uint16(rounding.fp32_to_fp16_bits(_bits_of(value))).view(np.int16)
+
+
+def bf16_to_fp32(bits: np.uint16) -> np.float32:
+    """Widen a stored bf16 element (its 16 bits, signed or unsigned); exact."""
+    return _float_of(rounding.bf16_to_fp32_bits(int(bits) & 0xFFFF))
+
+
+def fp32_to_bf16(value: np.float32) -> np.uint16:
+    """Round to bf16, nearest even, and return its bits; inf beyond the range, subnormals kept."""
+    return np.uint16(rounding.fp32_to_bf16_bits(_bits_of(value)))
+
+
+def fp32_to_hf32(value: np.float32) -> np.float32:
+    """Round to hf32, nearest even: 11 explicit mantissa bits remain."""
+    return _float_of(rounding.fp32_to_hf32_bits(_bits_of(value)))
+
+
+def fp32_to_hf32_towards_zero(value: np.float32) -> np.float32:
+    """Cut to hf32: the 12 low mantissa bits become zero."""
+    return _float_of(rounding.fp32_to_hf32_bits_towards_zero(_bits_of(value)))
+
+
+def widen(stored: Any) -> np.float32:
+    """Return a stored element as fp32: int16 is fp16, uint16 is bf16, float32 is itself."""
+    if isinstance(stored, np.float32):
+        return stored
+    if isinstance(stored, np.int16):
+        return fp16_to_fp32(stored)
+    if isinstance(stored, np.uint16):
+        return bf16_to_fp32(stored)
+    raise TypeError(f"not a stored element: {type(stored).__name__}; int16, uint16 or float32")
+
+
+def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
+    """Return a fp32 value as an element of ``out``: int16 is fp16, uint16 is bf16, float32 is itself."""
+    kind = out.dtype.type
+    if kind is np.int16:
+        return fp32_to_fp16(value)
+    if kind is np.uint16:
+        return fp32_to_bf16(value)
+    if kind is np.float32:
+        _bits_of(value)  # the same refusal of fp64 as the other formats
+        return value
+    raise TypeError(f"not a storage dtype: {out.dtype}; int16, uint16 or float32")
+
+
+# --- compiled twins -------------------------------------------------------------------------------------------
+
+
+def _twin(arguments: tuple[Any, ...], result: Any) -> Callable[..., Any]:
+    """Make an intrinsic with one argument of one of the given types from a function that emits its instructions."""
+
+    def decorate(emit: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
+        def typed(typing_context: Any, value: Any) -> Any:
+            if value not in arguments:
+                return None
+
+            def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+                return emit(builder, values[0])
+
+            return result(value), generate
+
+        typed.__name__ = emit.__name__
+        return intrinsic(typed)
+
+    return decorate
+
+
+@_twin(_SIXTEEN_BITS, types.float32)
+def _half_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    return builder.fpext(builder.bitcast(bits, _HALF), _FLOAT)
+
+
+@_twin((types.float32,), types.uint32)
+def _bits_of_float(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    return builder.bitcast(value, _I32)
+
+
+@_twin((types.uint32,), types.float32)
+def _float_of_bits(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    return builder.bitcast(bits, _FLOAT)
+
+
+@_twin((types.float32,), types.int16)
+def _float_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    return builder.bitcast(builder.fptrunc(value, _HALF), _I16)
+
+
+@_twin(_SIXTEEN_BITS, types.float32)
+def _bfloat_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
+    wide = builder.shl(builder.zext(bits, _I32), _I32(rounding.BF16_SHIFT))
+    return builder.bitcast(wide, _FLOAT)
+
+
+def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
+    """Add what makes the cut at ``shift`` round to nearest even."""
+    odd = builder.and_(builder.lshr(bits, _I32(shift)), _I32(1))
+    return builder.add(bits, builder.add(odd, _I32((1 << (shift - 1)) - 1)))
+
+
+@_twin((types.float32,), types.uint16)
+def _float_to_bfloat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    bits = builder.bitcast(value, _I32)
+    rounded = _emit_round(builder, bits, rounding.BF16_SHIFT)
+    sign = builder.and_(bits, _I32(rounding.FP32_SIGN))
+    nan = builder.or_(sign, _I32(rounding.BF16_NAN << rounding.BF16_SHIFT))
+    chosen = builder.select(builder.fcmp_unordered("uno", value, value), nan, rounded)
+    return builder.trunc(builder.lshr(chosen, _I32(rounding.BF16_SHIFT)), _I16)
+
+
+def _emit_hf32(builder: ir.IRBuilder, value: ir.Value, nearest: bool) -> ir.Value:
+    bits = builder.bitcast(value, _I32)
+    finite = _emit_round(builder, bits, rounding.HF32_SHIFT) if nearest else bits
+    nan = builder.or_(bits, _I32(rounding.FP32_QUIET))
+    chosen = builder.select(builder.fcmp_unordered("uno", value, value), nan, finite)
+    kept = builder.and_(chosen, _I32(0xFFFF_FFFF >> rounding.HF32_SHIFT << rounding.HF32_SHIFT))
+    return builder.bitcast(kept, _FLOAT)
+
+
+@_twin((types.float32,), types.float32)
+def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    return _emit_hf32(builder, value, nearest=True)
+
+
+@_twin((types.float32,), types.float32)
+def _float_to_hf32_towards_zero(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
+    return _emit_hf32(builder, value, nearest=False)
+
+
+for _definition in (rounding.shift_right_to_nearest_even, rounding.fp16_to_fp32_bits, rounding.fp32_to_fp16_bits):
+    register_jitable(_definition)
+
+
+def _overload_one(function: Callable[..., Any], twin: Any, argument_types: tuple[Any, ...]) -> None:
+    """Let compiled code that calls ``function`` use ``twin``; other argument types are compile errors."""
+
+    @overload(function)
+    def choose(value):  # type: ignore[no-untyped-def]
+        return (lambda value: twin(value)) if value in argument_types else None
+
+
+_overload_one(bf16_to_fp32, _bfloat_to_float, _SIXTEEN_BITS)
+_overload_one(fp32_to_bf16, _float_to_bfloat, (types.float32,))
+_overload_one(fp32_to_hf32, _float_to_hf32, (types.float32,))
+_overload_one(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.float32,))
+
+
+@overload(fp16_to_fp32)
+def _choose_fp16_to_fp32(bits):  # type: ignore[no-untyped-def]
+    if bits not in _SIXTEEN_BITS:
+        return None
+    if _has_half_conversions():
+        return lambda bits: _half_to_float(bits)
+    return lambda bits: _float_of_bits(np.uint32(rounding.fp16_to_fp32_bits(np.int64(bits) & 0xFFFF)))  # type: ignore[arg-type]
+
+
+@overload(fp32_to_fp16)
+def _choose_fp32_to_fp16(value):  # type: ignore[no-untyped-def]
+    if value != types.float32:
+        return None
+    if _has_half_conversions():
+        return lambda value: _float_to_half(value)
+    return lambda value: np.int16(rounding.fp32_to_fp16_bits(np.int64(_bits_of_float(value))))  # type: ignore[arg-type]
+
+
+@overload(widen)
+def _choose_widen(stored):  # type: ignore[no-untyped-def]
+    if stored == types.float32:
+        return lambda stored: stored
+    if stored == types.int16:
+        return lambda stored: fp16_to_fp32(stored)
+    if stored == types.uint16:
+        return lambda stored: bf16_to_fp32(stored)
+    return None
+
+
+@overload(narrow)
+def _choose_narrow(value, out):  # type: ignore[no-untyped-def]
+    if value != types.float32 or not isinstance(out, types.Array):
+        return None
+    if out.dtype == types.float32:
+        return lambda value, out: value
+    if out.dtype == types.int16:
+        return lambda value, out: fp32_to_fp16(value)
+    if out.dtype == types.uint16:
+        return lambda value, out: fp32_to_bf16(value)
+    return None

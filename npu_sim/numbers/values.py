@@ -1,0 +1,44 @@
+"""Distributions that several operators draw their data from."""
+
+import numpy as np
+
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
+
+CHUNK = 1 << 20
+"""Elements drawn at a time: a 16-bit tensor never exists in fp32 as a whole."""
+
+
+def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) -> np.ndarray:
+    """Draw a tensor from the standard normal distribution times ``scale``, in fp32 and rounded to its dtype."""
+    array = np.empty(spec.shape, numpy_dtype(spec.dtype))
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, CHUNK):
+        part = flat[start : start + CHUNK]
+        part[...] = random.standard_normal(part.size, np.float32) * np.float32(scale)
+    return array
+
+
+def zipf(random: "np.random.Generator", count: int, size: int) -> np.ndarray:
+    """Draw whole numbers of ``0 .. size - 1`` as often as words occur: number ``i`` in proportion to ``log((i + 2) / (i + 1))``.
+
+    This is Zipf's law with exponent 1 (about ``1 / (i + 1)``), in the form that needs no table: the logarithm of ``i + 1`` is uniform.
+
+    Parameters
+    ----------
+    random
+        Where randomness comes from.
+    count
+        How many to draw.
+    size
+        How many numbers there are, at least 1.
+
+    Returns
+    -------
+    int64 (count,)
+    """
+    drawn = np.empty(count, np.int64)
+    for start in range(0, count, CHUNK):
+        part = drawn[start : start + CHUNK]
+        part[...] = np.exp(random.random(part.size) * np.log(size + 1))
+    drawn -= 1
+    return np.minimum(drawn, size - 1, out=drawn)  # exp(log(size + 1) * u) can round up to size + 1

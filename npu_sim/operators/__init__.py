@@ -1,0 +1,122 @@
+"""The operators, one declaration each, and the two calls that serve them all: :func:`plan` and :func:`run`.
+
+Questions, sweeps and faces enter through :func:`npu_sim.registry.load_operator`; an operator's files are ``<name>*.py``.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from npu_sim.cores import Profile, load_profile
+from npu_sim.numbers.formats import as_array
+from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.operators.contract.results import CoreOrder, Order, Result
+from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
+from npu_sim.status import INVALID, AclnnError
+
+LIMITS: tuple[Limits, ...] = ("documented", "hardware")
+
+
+def require_limits(limits: str) -> Limits:
+    """Check the ``limits`` switch."""
+    for known in LIMITS:
+        if limits == known:
+            return known
+    raise AclnnError(INVALID, "limits", f"limits = {limits!r} is not a set of limits", f"one of: {', '.join(LIMITS)}")
+
+
+def plan(
+    operator: str,
+    *,
+    profile: str | Path | Profile = "atlas_a2",
+    soc: str | None = None,
+    deterministic: bool = False,
+    limits: Limits = "documented",
+    **arguments: Any,
+) -> Plan:
+    """Plan one call: check it against the contract, then decide path, tiling, buffers and workspace.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator, here (``rms_norm_grad``) or in the product documents (``RmsNormGrad``).
+    profile, soc
+        Product (name or YAML file) and SoC; the product's default SoC when None.
+    deterministic
+        The determinism switch.
+    limits
+        ``documented`` enforces what the product documents state, ``hardware`` only what really does not fit.
+    **arguments
+        The operator's arguments: tensors as :class:`~npu_sim.TensorSpec`, text such as ``"4096x512:bf16"``, or arrays. Inputs that
+        the others imply may be left out; None stands for the null pointer.
+
+    Raises
+    ------
+    AclnnError
+        With the product's status when the call is refused.
+    """
+    declared: Operator = load_operator(operator)
+    built = declared.build(arguments, infer=True)
+    loaded = load_profile(profile, soc)
+    return plan_of(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
+
+
+def run(
+    operator: str,
+    *,
+    profile: str | Path | Profile = "atlas_a2",
+    soc: str | None = None,
+    deterministic: bool = False,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+    limits: Limits = "documented",
+    out: Any = None,
+    **arguments: Any,
+) -> Result:
+    """Plan one call and compute it with the product's arithmetic and accumulation order.
+
+    Parameters
+    ----------
+    core_order, seed
+        Order in which the atomic additions of different cores arrive; deterministic kernels ignore it.
+    out
+        Array (or tuple of arrays, one for every output in order) to write the results to; new arrays when None.
+    operator, profile, soc, deterministic, limits, **arguments
+        As for :func:`plan`, with arrays for the tensors.
+
+    Raises
+    ------
+    AclnnError
+        With the product's status when the call is refused, 361001 when the data is out of bounds; ``out`` is then untouched.
+    """
+    from npu_sim.operators.contract.execution import execute
+
+    declared: Operator = load_operator(operator)
+    names = declared.input_names
+    tensors = {name: as_array(value) for name, value in arguments.items() if name in names and value is not None}
+    return execute(
+        declared,
+        declared.build({**arguments, **tensors}),
+        tensors,
+        load_profile(profile, soc),
+        deterministic=require_bool("deterministic", deterministic),
+        order=Order(core_order, seed),
+        limits=require_limits(limits),
+        outs=tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None),
+    )
+
+
+@cache
+def public_function(name: str) -> Callable[..., Any]:
+    """Return the function of an operator, for instance ``npu_sim.rms_norm_grad``."""
+    from npu_sim.operators.contract import functions
+
+    return functions.public_function(load_operator(name), run)
+
+
+__all__ = ["LIMITS", "plan", "public_function", "require_limits", "run"]

@@ -1,0 +1,181 @@
+"""What an operator's declaration says of its arguments, and the arguments of one call."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import INVALID, MISSING, AclnnError
+
+REQUIRED = object()
+"""Default of an attribute that a call must give."""
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input tensor.
+
+    Attributes
+    ----------
+    name
+        Name of the argument.
+    shape
+        Pattern of its axes, see :mod:`npu_sim.operators.contract.patterns`; where attributes decide, a function of the arguments that
+        gives it.
+    help
+        What it is.
+    dtype
+        Axis that says its dtype, or the one dtype it can have.
+    document
+        Name of the parameter in the product document; the name in camel case when empty.
+    optional
+        Whether a call may leave it out.
+    samples
+        Axis along which samples lie, for what changes when a batch does; None when it has none.
+    """
+
+    name: str
+    shape: str | Callable[[Mapping[str, Any]], str]
+    help: str
+    dtype: str = ""
+    document: str = ""
+    optional: bool = False
+    samples: int | None = None
+
+    @property
+    def parameter(self) -> str:
+        """Name of the parameter in the product document."""
+        return self.document or camel_case(self.name)
+
+
+@dataclass(frozen=True)
+class Output(Tensor):
+    """An output: its spec may be left out, and is then what the inputs imply.
+
+    Attributes
+    ----------
+    result
+        Name of the result, where that is not the argument's.
+    parts
+        What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
+    """
+
+    result: str = ""
+    parts: str = "row"
+
+    @property
+    def output(self) -> str:
+        """Name of the result."""
+        return self.result or self.name
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An argument that is no tensor.
+
+    Attributes
+    ----------
+    name, help, document
+        As for a tensor.
+    kind
+        ``int``, ``float``, ``bool`` or ``str``.
+    default
+        Its value when a call leaves it out; :data:`REQUIRED` when it may not.
+    low, high
+        Legal range of a whole number, both ends included.
+    """
+
+    name: str
+    kind: type
+    help: str
+    default: Any = REQUIRED
+    document: str = ""
+    low: int = -INT64_MAX - 1
+    high: int = INT64_MAX
+
+    @property
+    def parameter(self) -> str:
+        """Name of the parameter in the product document."""
+        return self.document or camel_case(self.name)
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is REQUIRED
+
+
+Argument = Tensor | Attribute
+
+
+def camel_case(name: str) -> str:
+    """Return ``gradLoss`` for ``grad_loss``."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+class Arguments(Mapping[str, Any]):
+    """The arguments of one call, also as attributes: tensors as specs (None when left out), attributes as they are."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the arguments as plain data: tensors as text, attributes as they are."""
+        return {name: str(value) if isinstance(value, TensorSpec) else value for name, value in self.items() if value is not None}
+
+
+def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Arguments:
+    """Build arguments from what a caller passed: tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
+
+    Raises
+    ------
+    AclnnError
+        161002 for an unknown argument or a tensor that is none; 161001 for a required attribute that is missing.
+    """
+    known = {one.name: one for one in declared}
+    for name in values:
+        if name not in known:
+            raise AclnnError(INVALID, name, f"{name}: no such argument", f"arguments: {', '.join(known)}")
+    built: dict[str, Any] = {}
+    for name, one in known.items():
+        if isinstance(one, Tensor):
+            built[name] = spec_of(name, values.get(name))
+        elif name in values:
+            built[name] = values[name]
+        elif one.required:
+            raise AclnnError(MISSING, name, f"{name} is missing", one.help)
+        else:
+            built[name] = one.default
+    return Arguments(built)
+
+
+def spec_of(name: str, value: Any) -> TensorSpec | None:
+    """Return the spec of a tensor given as one, as text or as an array.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is no tensor.
+    """
+    if value is None or isinstance(value, TensorSpec):
+        return value
+    try:
+        return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
+    except (ValueError, TypeError) as error:
+        raise AclnnError(INVALID, name, f"{name}: {error}", "give a TensorSpec, a text such as '4096x512:bf16', or an array") from None

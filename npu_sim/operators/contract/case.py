@@ -1,0 +1,149 @@
+"""A call while it is checked, and the checked call that plans and kernels are made for."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+from npu_sim.cores import Device, Profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.arguments import Arguments, Output, Tensor
+from npu_sim.plans.workspace import TensorArea
+
+Limits = Literal["documented", "hardware"]
+
+
+@dataclass
+class Inspection:
+    """A call on its way through the checks: they fill in what they find.
+
+    Attributes
+    ----------
+    specs
+        Every tensor that is given, and from :meth:`imply` on every output.
+    sizes
+        What the shapes checked so far say.
+    agreed
+        Tensors whose shapes have been checked.
+    """
+
+    operator: Any
+    arguments: Arguments
+    profile: Profile
+    limits: Limits
+    deterministic: bool
+    specs: dict[str, TensorSpec]
+    sizes: patterns.Sizes
+    agreed: list[str] = field(default_factory=list)
+
+    def size(self, name: str) -> int:
+        """Return a size, a whole number among the attributes, or one that is derived from them."""
+        read = self.operator.readers.get(name)
+        return int(self.operator.size(name, self.sizes, self.arguments) if read is None else read(self.specs))
+
+    def pattern(self, tensor: Tensor) -> str:
+        """Return the pattern of a tensor's axes, which attributes may decide."""
+        return str(self.operator.pattern(tensor, self.arguments))
+
+    def expected(self, tensor: Tensor, given: tuple[int, ...] = ()) -> tuple[int, ...] | None:
+        """Return the shape that the sizes known so far give a tensor; None when they do not say.
+
+        Axes that nothing else says keep their size in a ``given`` shape of as many axes as the pattern names.
+        """
+        names = patterns.names(self.pattern(tensor))
+        values = dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
+        for name in names:
+            with suppress(KeyError):
+                values[name] = self.size(name)
+        try:
+            return patterns.build(self.pattern(tensor), values, self.sizes.groups)
+        except KeyError:
+            return None
+
+    def imply(self, output: Output) -> TensorSpec:
+        """Return the spec of an output that was left out."""
+        for twin in self.operator.twins[output.name]:
+            if twin in self.specs:
+                return self.specs[twin].plain()
+        shape = self.expected(output)
+        assert shape is not None, f"{output.name} of {self.operator.name}: its sizes follow from no tensor checked before it"
+        patterns.bind(self.pattern(output), shape, self.sizes)  # so that what follows is not worked out again
+        return TensorSpec(shape, self.operator.dtype_of(output, self.specs))
+
+    @cached_property
+    def facts(self) -> Any:
+        """What planners need of the product, as whole numbers."""
+        return self.operator.facts(self.profile)
+
+    @cached_property
+    def row(self) -> Any:
+        """The call in whole numbers, as planners and sweeps take it."""
+        return self.operator.row_of(self)
+
+    def case(self, *, empty: bool) -> "Case":
+        """Return the checked call."""
+        for output in self.operator.outputs:
+            if output.name not in self.specs:
+                self.specs[output.name] = self.imply(output)
+        return Case(self.operator, self.arguments, dict(self.specs), self.row, self.profile, self.limits, self.deterministic, empty)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A checked call.
+
+    Attributes
+    ----------
+    operator
+        What is called.
+    arguments
+        As they were given.
+    specs
+        Every tensor of the call, outputs included.
+    row
+        The call in whole numbers: a NamedTuple of the sizes, the codes of dtypes and words, ``limits`` and ``deterministic``.
+    profile
+        Product and SoC.
+    empty
+        Whether there is nothing to compute.
+    """
+
+    operator: Any
+    arguments: Arguments
+    specs: Mapping[str, TensorSpec]
+    row: Any
+    profile: Profile
+    limits: Limits
+    deterministic: bool
+    empty: bool = False
+
+    @cached_property
+    def device(self) -> Device:
+        """The integers of the SoC that planners take."""
+        return self.profile.device
+
+    @cached_property
+    def rules(self) -> Any:
+        """The integers of the product that planners take."""
+        return self.operator.facts(self.profile)
+
+    @cached_property
+    def tiling(self) -> Any:
+        """How the product tiles the call."""
+        return self.operator.tile(self.row, self.device, self.rules)
+
+    @property
+    def copies(self) -> tuple[TensorArea, ...]:
+        """Contiguous copies of the inputs that are not."""
+        given = ((one.name, self.specs.get(one.name)) for one in self.operator.inputs)
+        return tuple(TensorArea(f"contiguous {name}", spec.nbytes) for name, spec in given if spec is not None and not spec.contiguous)
+
+    def changed(self, **sizes: int) -> "Case":
+        """Return the call with other whole numbers: what flips of decisions try; its tensors stay as they are."""
+        return replace(self, row=self.row._replace(**sizes))
+
+    def with_determinism(self, deterministic: bool) -> "Case":
+        """Return the call with the determinism switch on or off."""
+        return replace(self, deterministic=deterministic, row=self.row._replace(deterministic=int(deterministic)))

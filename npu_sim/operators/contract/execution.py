@@ -1,0 +1,157 @@
+"""Computing a checked call: outputs are laid out, the operator's kernels fill them, and the result knows what depends on timing."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract.arguments import Arguments
+from npu_sim.operators.contract.case import Case, Limits
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
+from npu_sim.plans.areas import Areas, contiguous
+from npu_sim.plans.model import Caveat
+from npu_sim.status import INVALID, AclnnError
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Run:
+    """A call with its data, as an operator computes it.
+
+    Attributes
+    ----------
+    case
+        The checked call.
+    tensors
+        The inputs by name, as they were given.
+    outputs
+        The results by name: contiguous arrays to write to.
+    order
+        Order in which the atomic additions of different cores arrive.
+    areas
+        The workspace, when the call has one in memory; None otherwise.
+    watch
+        Collects time by stage.
+    masks
+        To fill in: which parts of an output depend on the order; outputs that are not named do not.
+    caveats
+        To fill in: warnings that only the data could tell.
+    """
+
+    case: Case
+    tensors: Mapping[str, Array]
+    outputs: dict[str, Array]
+    order: Order
+    areas: Areas | None
+    watch: Stopwatch
+    masks: dict[str, Array | Callable[[], Array]] = field(default_factory=dict)
+    caveats: tuple[Caveat, ...] = ()
+
+    def stored(self, name: str) -> Array:
+        """Return an input as kernels read it: contiguous, in native order, 16-bit values as they are stored."""
+        from npu_sim.numbers.storage import kernel_input
+
+        return kernel_input(contiguous(name, self.tensors[name], self.areas))
+
+    def written(self, name: str) -> Array:
+        """Return a result as kernels write it."""
+        from npu_sim.numbers.storage import storage_view
+
+        return storage_view(self.outputs[name])
+
+    @cached_property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the results."""
+        return {name: array.shape for name, array in self.outputs.items()}
+
+
+def execute(
+    operator: Operator,
+    arguments: Arguments,
+    tensors: Mapping[str, Array],
+    profile: Profile,
+    *,
+    deterministic: bool,
+    order: Order,
+    limits: Limits,
+    outs: tuple[Any, ...] = (),
+    areas: Areas | None = None,
+) -> Result:
+    """Check, plan and compute one call; see :func:`npu_sim.run`.
+
+    Parameters
+    ----------
+    outs
+        Arrays to write the results to, one for every output in order; new ones where None.
+    areas
+        The workspace in memory: what the plan keeps there then passes through it.
+
+    Raises
+    ------
+    AclnnError
+        With the product's status when the call is refused, 361001 when the data is out of bounds; no output is written then.
+    """
+    watch = Stopwatch()
+    with watch.stage("plan"):
+        case = operator.check(arguments, profile, deterministic, limits)
+    written, given = _output_arrays(case, tensors, outs)
+    run = Run(case, tensors, written, order, areas, watch)
+    if case.empty and operator.fill is None:
+        for array in written.values():
+            array.fill(0)
+    else:
+        with watch.stage("load"):
+            compute = operator.hook("fill" if case.empty else "compute")
+        compute(run)
+    with watch.stage("compute"):
+        _finish(run, given, profile)
+    return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
+
+
+def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
+    """Return for every result the array the kernel writes and the one the caller gets."""
+    outputs = case.operator.outputs
+    if len(outs) > len(outputs):
+        names = ", ".join(one.output for one in outputs)
+        raise AclnnError(INVALID, "out", f"out has {len(outs)} arrays", f"one for every output: {names}")
+    taken, written, given = dict(tensors), {}, {}
+    for place, one in enumerate(outputs):
+        spec = case.specs[one.name]
+        out = outs[place] if place < len(outs) else None
+        written[one.output], given[one.output] = output_array(one.name, out, TensorSpec(spec.shape, spec.dtype), taken)
+        taken[one.name] = given[one.output]
+    return written, given
+
+
+def _finish(run: Run, given: Mapping[str, Array], profile: Profile) -> None:
+    """Apply what the product does to results that leave its range, and hand results over."""
+    for name, array in run.outputs.items():
+        if profile.saturates and not run.case.empty:
+            from npu_sim.kernels.elementwise import saturate
+
+            saturate(array)
+        if array is not given[name]:
+            np.copyto(given[name], array)
+
+
+def _order_masks(run: Run, given: Mapping[str, Array]) -> dict[str, OrderMask]:
+    masks = {}
+    for one in run.case.operator.outputs:
+        found = run.masks.get(one.output)
+        masks[one.output] = OrderMask(one.parts, _fixed(given[one.output], one.parts) if found is None else found)
+    return masks
+
+
+def _fixed(array: Array, parts: str) -> Array:
+    """Return a mask that says no part depends on timing."""
+    if parts == "element":
+        return np.broadcast_to(np.False_, array.shape)
+    return np.zeros(prod(array.shape[:-1]) if array.ndim > 1 and parts == "row" else array.size, np.bool_)

@@ -1,0 +1,85 @@
+"""The public function of an operator: its signature and its help follow from the declaration."""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.operator import Operator
+
+OPTIONS: dict[str, Any] = {
+    "profile": "atlas_a2",
+    "soc": None,
+    "deterministic": False,
+    "core_order": "sequential",
+    "seed": 0,
+    "limits": "documented",
+    "out": None,
+}
+"""Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
+
+
+def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of an operator's name.
+
+    Parameters
+    ----------
+    operator
+        The declaration.
+    run
+        :func:`npu_sim.run`.
+    """
+    signature = signature_of(operator)
+    names = [one.output for one in operator.outputs]
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        outputs = run(operator.name, **bound.arguments).outputs
+        return outputs[names[0]] if len(names) == 1 else tuple(outputs[name] for name in names)
+
+    function.__name__ = function.__qualname__ = operator.name
+    function.__module__ = "npu_sim"
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__doc__ = _help(operator)
+    return function
+
+
+def signature_of(operator: Operator) -> inspect.Signature:
+    """Return the signature of an operator's public function: its inputs and attributes, then the options."""
+    parameters = []
+    for one in operator.arguments:
+        if one in operator.outputs:
+            continue
+        default: Any = inspect.Parameter.empty
+        if isinstance(one, Tensor):
+            default = None if one.optional else default
+        elif not one.required:
+            default = one.default
+        parameters.append(inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+    options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in OPTIONS.items()]
+    return inspect.Signature(parameters + options)
+
+
+def _help(operator: Operator) -> str:
+    """Write the docstring: arguments, results, and what is raised."""
+    lines = [operator.summary, "", "Parameters", "----------"]
+    for one in operator.arguments:
+        if one not in operator.outputs:
+            lines += [one.name, f"    {_argument_help(operator, one)}"]
+    lines += [", ".join(OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
+    for output in operator.outputs:
+        lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
+    lines += ["", "Raises", "------", "AclnnError"]
+    lines += ["    With the product's status when the call is refused, 361001 for data out of bounds."]
+    return "\n".join(lines)
+
+
+def _argument_help(operator: Operator, one: Tensor | Attribute) -> str:
+    text = one.help[0].upper() + one.help[1:]
+    if isinstance(one, Attribute):
+        return f"{text}."
+    words = {axis.name: " or ".join(axis.words) for axis in operator.dtype_axes}
+    shape = "" if callable(one.shape) else f": {patterns.text(one.shape)}"
+    return f"{text}{shape}, {words.get(one.dtype, one.dtype)}."

@@ -1,0 +1,99 @@
+"""An operator as everything above it sees it: it reads calls, checks them, and says them in whole numbers."""
+
+import itertools
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.arguments import Arguments
+from npu_sim.operators.contract.axes import Axis, Number, Switch
+from npu_sim.operators.contract.case import Case, Inspection, Limits
+from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
+from npu_sim.operators.contract.reading import Reader
+from npu_sim.operators.contract.rows import RowPlanner, row_planner
+from npu_sim.status import AclnnError
+
+
+@dataclass(frozen=True, eq=False)
+class Operator(Reader):
+    """A declared operator; its fields are those of a declaration."""
+
+    @cached_property
+    def planner(self) -> RowPlanner:
+        """The contract and the planner in whole numbers."""
+        return row_planner(self)
+
+    def supported_by(self, profile: Profile) -> bool:
+        """Whether a product has the operator."""
+        return self.name in profile.product.operators or profile.name in self.products
+
+    def check(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
+        """Run the contract's checks in the product's order, and see that there is a tiling.
+
+        Raises
+        ------
+        AclnnError
+            With the status of the first check that fails.
+        """
+        specs = {one.name: arguments[one.name] for one in self.tensors if arguments[one.name] is not None}
+        call = Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes())
+        for check in self.checks:
+            if isinstance(check, NothingToDo) and check.holds(call):
+                return call.case(empty=True)
+            check(call)
+        case = call.case(empty=False)
+        if case.tiling.status != 0:
+            raise AclnnError(self.planner_failure, *self._failure_words(case))
+        return case
+
+    def _failure_words(self, case: Case) -> tuple[str, str, str]:
+        if self.planner_words is not None:
+            return self.planner_words(case)
+        return self.inputs[0].name, f"{self.title} has no tiling for this call on {case.profile.title}", "try smaller sizes"
+
+    def row_of(self, call: Inspection) -> Any:
+        """Return a call in whole numbers, as :mod:`npu_sim.operators.contract.rows` says."""
+        values = [self._code(axis, call) for axis in self.axes]
+        common = [int(call.limits == "hardware"), int(call.deterministic)]
+        return self.planner.row(*values, *common, *(call.size(one.name) for one in self.derived))
+
+    def _code(self, axis: Axis, call: Inspection) -> int:
+        if isinstance(axis, Number):
+            return call.size(axis.name)
+        value = self._value(axis, call.sizes, call.arguments)
+        return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
+
+    def rules(self, profile: Profile) -> Any:
+        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented."""
+        return self._rules(profile, int(self.supported_by(profile)), self._dtype_mask(profile))
+
+    def facts(self, profile: Profile) -> Any:
+        """Return the same for a call whose product and dtypes have been checked."""
+        return self._rules(profile, 1, -1)
+
+    def _rules(self, profile: Profile, supported: int, dtypes: int) -> Any:
+        limits = profile.documented_limits(self.name)
+        stated = [limits.get(name, -1) if name not in self.rules_of else self.rules_of[name](profile) for name in self.rule_names]
+        return self.planner.rules(supported, dtypes, *stated)
+
+    def _dtype_mask(self, profile: Profile) -> int:
+        """Return one bit for every combination of dtypes that the contract takes, the last axis fastest."""
+        steps = [check for check in self.checks if isinstance(check, DtypeCheck)]
+        mask = 0
+        for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):
+            chosen = dict(zip((axis.name for axis in self.dtype_axes), words, strict=True))
+            specs = {one.name: TensorSpec((), chosen.get(one.dtype, one.dtype)) for one in self.inputs if not one.optional}
+            call = Inspection(self, Arguments({}), profile, "documented", False, specs, patterns.Sizes())
+            mask |= int(all(_passes(check, call) for check in steps)) << code
+        return mask
+
+
+def _passes(check: Check, call: Inspection) -> bool:
+    try:
+        check(call)
+    except AclnnError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+"""Shapes as patterns: ``"row* col+"`` says what the axes of a tensor are, and so what sizes a call has.
+
+A pattern is a list of axes, with spaces between them:
+
+- ``col`` is one axis of that size;
+- ``row*`` are any number of axes, ``col+`` one or more, whose product is the size; they are the same axes in every tensor;
+- ``rows~`` are one or more axes with so many elements, however they are shaped;
+- ``1col`` are as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number of
+  them and none unless they are given.
+
+A pattern has at most two tokens of a variable number of axes. Sizes are named here and nowhere else: arguments, sweeps, limits and
+explanations know them by these names.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from math import prod
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+_KINDS = ("", "*", "+", "~", "1", "1?", "1*")
+_TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
+
+
+class Token(NamedTuple):
+    """One axis or group of axes: ``kind`` is ``""``, ``*``, ``+``, ``~`` as in a pattern, and for ones ``1``, ``1?`` and ``1*``."""
+
+    name: str
+    kind: str
+
+
+class PatternError(ValueError):
+    """A text that is no pattern; the message says which part and what is allowed."""
+
+
+@cache
+def parse(pattern: str) -> tuple[Token, ...]:
+    """Read a pattern.
+
+    Raises
+    ------
+    PatternError
+        For a part that is none.
+    """
+    tokens = []
+    for text in pattern.split():
+        match = _TOKEN.fullmatch(text)
+        kind = match[1] + match[3] if match else "?"
+        if match is None or kind not in _KINDS:
+            raise PatternError(f"{text!r} in {pattern!r} is no axis; write name, name*, name+, name~, 1name, 1name? or 1name*")
+        tokens.append(Token(match[2], kind))
+    if sum(token.kind in ("*", "+", "~") for token in tokens) > 2:
+        raise PatternError(f"{pattern!r} has more than two groups of axes")
+    return tuple(tokens)
+
+
+def names(pattern: str) -> tuple[str, ...]:
+    """Return the sizes that a pattern speaks of."""
+    return tuple(token.name for token in parse(pattern))
+
+
+@cache
+def openness(pattern: str) -> tuple[bool, int]:
+    """Return how little a pattern says by itself, to read the others first: whether ones follow, and how many groups it has."""
+    kinds = [token.kind for token in parse(pattern)]
+    return any(kind.startswith("1") for kind in kinds), sum(kind in ("*", "+") for kind in kinds)
+
+
+@cache
+def _is_plain(pattern: str) -> bool:
+    return all(token.kind == "" for token in parse(pattern))
+
+
+@dataclass
+class Sizes:
+    """What is known of the sizes of a call.
+
+    Attributes
+    ----------
+    values
+        Sizes by name.
+    groups
+        The axes of every group of axes.
+    """
+
+    values: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, Shape] = field(default_factory=dict)
+
+    def bind(self, token: Token, axes: Shape) -> bool:
+        """Take a token's axes from a tensor; False when they contradict what is known."""
+        if token.kind.startswith("1"):
+            most = len(self.groups.get(token.name, axes))
+            fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[token.kind]
+            return fits and all(size == 1 for size in axes)
+        if token.kind in ("*", "+") and self.groups.setdefault(token.name, axes) != axes:
+            return False
+        return self.values.setdefault(token.name, prod(axes)) == prod(axes)
+
+
+def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
+    """Take the sizes of a tensor; False when its shape cannot have the pattern, or contradicts what is known.
+
+    Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
+    """
+    tokens = parse(pattern)
+    if _is_plain(pattern):
+        known = sizes.values
+        return len(tokens) == len(shape) and all(
+            known.setdefault(token.name, size) == size for token, size in zip(tokens, shape, strict=True)
+        )
+    lengths = _lengths(tokens, len(shape), sizes)
+    is_open = sum(_known_length(token, sizes) is None for token in tokens) > 1
+    if lengths is None or (is_open and not guess):
+        return False
+    start = 0
+    for token, length in zip(tokens, lengths, strict=True):
+        if not sizes.bind(token, shape[start : start + length]):
+            return False
+        start += length
+    return True
+
+
+def _lengths(tokens: tuple[Token, ...], rank: int, sizes: Sizes) -> list[int] | None:
+    """Return how many axes every token has; None when the rank does not allow it."""
+    lengths = [_known_length(token, sizes) for token in tokens]
+    open_places = [place for place, length in enumerate(lengths) if length is None]
+    for place in open_places[1:]:
+        lengths[place] = 1
+    rest = rank - sum(length or 0 for length in lengths)
+    if open_places:
+        if rest < (1 if tokens[open_places[0]].kind in ("+", "~", "1") else 0):
+            return None
+        lengths[open_places[0]] = rest
+    elif rest:
+        return None
+    return [length or 0 for length in lengths]
+
+
+def _known_length(token: Token, sizes: Sizes) -> int | None:
+    if token.kind == "":
+        return 1
+    return len(sizes.groups[token.name]) if token.kind in ("*", "+", "1") and token.name in sizes.groups else None
+
+
+def build(pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] | None = None) -> Shape:
+    """Return the shape that sizes give; a group has the axes it has in ``groups``, or one.
+
+    Parameters
+    ----------
+    pattern
+        The pattern.
+    values
+        Sizes by name.
+    groups
+        Axes of groups; where their product is not the size, :func:`reshape` fits them.
+
+    Raises
+    ------
+    KeyError
+        For a size that is not known.
+    """
+    shape: list[int] = []
+    for token in parse(pattern):
+        known = (groups or {}).get(token.name)
+        if token.kind.startswith("1"):
+            shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
+        elif token.kind in ("*", "+") and known is not None:
+            shape += reshape(known, values[token.name])
+        else:
+            shape.append(int(values[token.name]))
+    return tuple(shape)
+
+
+def reshape(axes: Shape, size: int) -> Shape:
+    """Return as many axes with another product: the first one changes where that is possible, else all are 1 but the last."""
+    if prod(axes) == size or not axes:
+        return axes
+    inner = prod(axes[1:])
+    if inner and size % inner == 0:
+        return (size // inner, *axes[1:])
+    return (*(1 for _ in axes[1:]), size)
+
+
+def text(pattern: str) -> str:
+    """Return a pattern as help texts show it: ``(row ..., col ...)``."""
+    words = {"": "{}", "*": "{} ...", "+": "{} ...", "~": "{} elements", "1": "1 ...", "1?": "1 ...", "1*": "1 ..."}
+    tokens = parse(pattern)
+    return "scalar" if not tokens else "(" + ", ".join(words[token.kind].format(token.name) for token in tokens) + ")"

@@ -1,0 +1,41 @@
+"""The plan of a checked call, put together from what the operator says of it."""
+
+from typing import Any
+
+from npu_sim.operators.contract.case import Case
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Plan
+from npu_sim.plans.workspace_model import Workspace
+
+_SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
+"""From the surest on."""
+
+
+def empty_fields(path: str) -> dict[str, Any]:
+    """Return the plan fields of a call that runs no kernel; ``path`` says why and what the outputs are."""
+    return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
+
+
+def plan_of(case: Case) -> Plan:
+    """Plan a checked call."""
+    operator, profile = case.operator, case.profile
+    fields: dict[str, Any] = {}
+    if case.empty:
+        fields = empty_fields(operator.empty)
+    if not case.empty or operator.describe_empty is not None:
+        fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
+    fields["evidence"] = max(operator.evidence, fields.get("evidence", operator.evidence), key=_SURE.index)
+    device = profile.device
+    return Plan(
+        operator=operator.name,
+        title=operator.title,
+        product=profile.name,
+        product_title=profile.product.title,
+        soc=profile.soc,
+        deterministic=case.deterministic,
+        limits=case.limits,
+        arguments=case.arguments.as_dict(),
+        cores_available=device.cube_cores if operator.on_cube else device.vector_cores,
+        core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
+        **fields,
+    )

@@ -1,0 +1,136 @@
+"""From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract import arguments as declared
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.arguments import Arguments, Tensor
+from npu_sim.operators.contract.axes import Axis, Number, Switch, Value, Values, Word
+from npu_sim.operators.contract.declaration import Declaration
+from npu_sim.operators.contract.expressions import evaluate
+
+
+@dataclass(frozen=True, eq=False)
+class Reader(Declaration):
+    """A declaration that reads calls."""
+
+    def call(self, values: Mapping[str, Value], groups: Mapping[str, patterns.Shape] | None = None) -> dict[str, Any]:
+        """Return the arguments of a call with these values; ``groups`` are the axes of a given call, whose rank they keep."""
+        sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
+        needed = {name for one in self.inputs for name in patterns.names(self.pattern(one, values))}
+        for derived in self.derived:
+            if derived.name in needed:
+                sizes[derived.name] = max(int(evaluate(derived.swept, sizes.__getitem__)), 0)
+        given = {axis.tensor: values[axis.name] for axis in self.axes if isinstance(axis, Switch) and axis.tensor}
+        call: dict[str, Any] = {}
+        for one in self.inputs:
+            if given.get(one.name, not one.optional):
+                shape = patterns.build(self.pattern(one, values), sizes, groups)
+                call[one.name] = TensorSpec(shape, str(values.get(one.dtype, one.dtype)))
+        named = {axis.name for axis in self.axes}
+        return call | {one.name: one.kind(values[one.name]) for one in self.attributes if one.name in named}
+
+    def plan_arguments(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """Return all keyword arguments of :func:`npu_sim.plan` but the profile."""
+        own = {axis.name: values[axis.name] for axis in self.axes}
+        return {"deterministic": values["deterministic"], "limits": values["limits"], **self.call(own)}
+
+    def read(self, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
+        """Return the values of a call's axes as far as it says them, and the axes of its groups."""
+        sizes = self.bound(arguments)
+        values: Values = {}
+        for axis in self.axes:
+            try:
+                values[axis.name] = self._value(axis, sizes, arguments)
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                continue
+        return values, sizes.groups
+
+    def _value(self, axis: Axis, sizes: patterns.Sizes, arguments: Arguments) -> Value:
+        if isinstance(axis, Number):
+            return self.size(axis.name, sizes, arguments)
+        if isinstance(axis, Switch) and axis.tensor:
+            return arguments[axis.tensor] is not None
+        if axis.name in arguments:
+            value = arguments[axis.name]
+            return str(value) if isinstance(axis, Word) else bool(value)
+        specs = {one.name: arguments[one.name] for one in self.inputs if arguments[one.name] is not None}
+        return self.dtype_of(next(one for one in self.tensors if one.dtype == axis.name), specs)
+
+    def pattern(self, tensor: Tensor, arguments: Mapping[str, Any]) -> str:
+        """Return the pattern of a tensor's axes, which attributes may decide."""
+        return tensor.shape(arguments) if callable(tensor.shape) else tensor.shape
+
+    def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
+        """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
+        sizes = patterns.Sizes()
+        given = [(self.pattern(one, arguments), arguments[one.name]) for one in self.inputs if arguments[one.name] is not None]
+        for pattern, spec in sorted(given, key=lambda one: patterns.openness(one[0])):
+            trial = patterns.Sizes(dict(sizes.values), dict(sizes.groups))
+            if patterns.bind(pattern, spec.shape, trial, guess):
+                sizes = trial
+        return sizes
+
+    def size(self, name: str, sizes: patterns.Sizes, arguments: Arguments, asked: tuple[str, ...] = ()) -> int:
+        """Return a size, a whole number among the attributes, or one that follows from them.
+
+        ``asked`` are the names that this one is wanted for: two that only follow from each other are both unknown.
+
+        Raises
+        ------
+        KeyError
+            When nothing says it.
+        """
+        if name in sizes.values:
+            return sizes.values[name]
+        if name in arguments:
+            return int(arguments[name])
+        if name not in self.expressions or name in asked:
+            raise KeyError(name)
+        return int(evaluate(self.expressions[name], lambda other: self.size(other, sizes, arguments, (*asked, name))))
+
+    def build(self, values: Mapping[str, Any], *, infer: bool = False) -> Arguments:
+        """Build arguments from what a caller passed; with ``infer`` inputs left out become what the others imply.
+
+        Raises
+        ------
+        AclnnError
+            161002 for an unknown argument or a tensor that is none; 161001 for a required attribute that is missing.
+        """
+        built = declared.build(self.arguments, values)
+        missing = [one for one in self.inputs if not one.optional and one.name not in values] if infer else []
+        return self._inferred(built, missing) if missing else built
+
+    def _inferred(self, arguments: Arguments, missing: list[Tensor]) -> Arguments:
+        filled, sizes = dict(arguments), self.bound(arguments, guess=False)
+        specs = {name: spec for name, spec in filled.items() if isinstance(spec, TensorSpec)}
+        for one in missing:
+            twins = [name for name in self.twins[one.name] if name in specs]
+            try:
+                if twins:
+                    filled[one.name] = specs[twins[0]]
+                    continue
+                pattern = self.pattern(one, filled)
+                values = {name: self.size(name, sizes, arguments) for name in patterns.names(pattern)}
+                filled[one.name] = TensorSpec(patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs))
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                continue  # the contract says what is missing
+        return Arguments(filled)
+
+    def dtype_of(self, tensor: Tensor, specs: Mapping[str, TensorSpec]) -> str:
+        """Return the dtype that a tensor must have, given the others.
+
+        Raises
+        ------
+        KeyError
+            When no given tensor says it.
+        """
+        if tensor.dtype not in self.dtype_names:
+            return tensor.dtype
+        for one in self.inputs:
+            if one.dtype == tensor.dtype and one.name in specs:
+                return specs[one.name].dtype
+        raise KeyError(tensor.dtype)

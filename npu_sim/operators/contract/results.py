@@ -1,0 +1,190 @@
+"""What a run is asked and what it gives: the order of arrival, the outputs, which parts depend on the order, and the time it took."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, Literal
+
+import numpy as np
+
+from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
+from npu_sim.plans.model import Caveat, Plan
+from npu_sim.plans.printing import Printed
+from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError
+
+CoreOrder = Literal["sequential", "reverse", "round_robin", "random"]
+CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "random")
+"""Orders in which the atomic additions of different cores may arrive (specification page ``numerics``); kernels take the position."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which of the legal orders of atomic additions a run takes.
+
+    Attributes
+    ----------
+    core_order
+        One of ``CORE_ORDERS``.
+    seed
+        Seed of ``random``; other orders ignore it.
+    """
+
+    core_order: CoreOrder = "sequential"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.core_order not in CORE_ORDERS:
+            message = f"core_order = {self.core_order!r} is not an order"
+            raise AclnnError(INVALID, "core_order", message, f"orders: {', '.join(CORE_ORDERS)}")
+        if not 0 <= self.seed < 2**64:
+            raise AclnnError(INVALID, "seed", f"seed = {self.seed} is not an unsigned 64-bit number", "0 <= seed < 2^64")
+
+    @property
+    def code(self) -> int:
+        """Position in ``CORE_ORDERS``, as kernels take it."""
+        return CORE_ORDERS.index(self.core_order)
+
+
+class OrderMask:
+    """Which parts of an output depend on the order of atomic additions.
+
+    Attributes
+    ----------
+    axis
+        What one flag stands for: ``row``, ``column`` or ``element``.
+    mask
+        Boolean flags; found when they are first asked for where that takes time.
+    """
+
+    def __init__(self, axis: Literal["row", "column", "element"], mask: np.ndarray | Callable[[], np.ndarray]) -> None:
+        self.axis = axis
+        self._mask = mask
+
+    @cached_property
+    def mask(self) -> np.ndarray:
+        """Return the flags."""
+        return self._mask() if callable(self._mask) else self._mask
+
+    @property
+    def count(self) -> int:
+        """Number of order-dependent rows, columns or elements."""
+        return int(np.count_nonzero(self.mask))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the counts as plain data."""
+        return {"axis": self.axis, "order_dependent": self.count, "of": int(self.mask.size)}
+
+
+class Result(Printed):
+    """What a run gives.
+
+    Attributes
+    ----------
+    outputs
+        Output arrays by name.
+    plan
+        The plan that was carried out; put into words when it is first asked for.
+    order_dependent
+        For every output, which parts can differ between runs.
+    seconds
+        Wall time by stage: ``plan`` (checks and tiling), ``check`` (of the data), ``compile``, ``compute`` ...
+    caveats
+        Warnings that only the data could tell, besides those of the plan.
+    """
+
+    def __init__(
+        self,
+        outputs: dict[str, np.ndarray],
+        plan: Plan | Callable[[], Plan],
+        order_dependent: dict[str, OrderMask],
+        seconds: dict[str, float] | None = None,
+        caveats: tuple[Caveat, ...] = (),
+    ) -> None:
+        self.outputs = outputs
+        self._plan = plan
+        self.order_dependent = order_dependent
+        self.seconds = {} if seconds is None else seconds
+        self.caveats = caveats
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return self._plan() if callable(self._plan) else self._plan
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything but the arrays as plain data, the form ``--json`` prints."""
+        outputs = {name: {"shape": list(array.shape), "dtype": str(array.dtype)} for name, array in self.outputs.items()}
+        return {
+            "plan": self.plan.as_dict(),
+            "outputs": outputs,
+            "order_dependent": {name: mask.as_dict() for name, mask in self.order_dependent.items()},
+            "seconds": self.seconds,
+            "caveats": [caveat.model_dump(mode="json") for caveat in self.caveats],
+        }
+
+
+class Stopwatch:
+    """Collects wall time by stage; time in Numba's compiler is booked as ``compile``, whichever stage it fell into."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a block of code under a name."""
+        start, before = time.perf_counter(), _compile_seconds()
+        yield
+        compiled = _compile_seconds() - before
+        self._add(name, time.perf_counter() - start - compiled)
+        if compiled:
+            self._add("compile", compiled)
+
+    def _add(self, name: str, seconds: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+def _compile_seconds() -> float:
+    """Return how long Numba compiled so far; nothing when it is not loaded."""
+    timer = _compile_timer() if "numba" in sys.modules else None
+    return timer.duration if timer is not None and timer.done else 0.0
+
+
+@cache
+def _compile_timer() -> Any:
+    """Return what listens to Numba's compiler from the first call on: listening anew for every stage takes longer than some stages."""
+    from numba.core.event import TimingListener, register
+
+    timer = TimingListener()
+    register("numba:compile", timer)
+    return timer
+
+
+def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the array a kernel writes and the one the caller gets: the same one unless ``out`` is strided or not aligned.
+
+    Raises
+    ------
+    AclnnError
+        161002 when ``out`` has another shape or dtype, cannot be written, or shares memory with an input.
+    """
+    if out is None:
+        array = np.empty(spec.shape, numpy_dtype(spec.dtype))
+        return array, array
+    array = as_array(out)
+    given = TensorSpec.of(array)
+    if given.shape != spec.shape or given.dtype != spec.dtype:
+        raise AclnnError(INVALID, name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}")
+    if not array.flags.writeable:
+        raise AclnnError(INVALID, name, f"{name} cannot be written", "pass a writable array")
+    for other, values in inputs.items():
+        if np.may_share_memory(array, values):
+            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
+    return (array if array.flags.c_contiguous and array.flags.aligned else np.empty(spec.shape, array.dtype)), array
+
+
+def runtime_failure(argument: str, message: str, hint: str) -> AclnnError:
+    """Return the error for data that is out of bounds on the device: 361001."""
+    return AclnnError(RUNTIME_FAILURE, argument, message, hint)

@@ -1,0 +1,176 @@
+"""What decides the plan of ConvTbcBackward, and what a user should know about it."""
+
+from npu_sim.cores import NPU_ARCH_A2_A3
+from npu_sim.operators.contract.case import Case
+from npu_sim.operators.conv_tbc_backward_math import CUBE_MATH_TYPES, compute_dtype, computed_in, converts_to_fp16
+from npu_sim.plans.model import Caveat, Decision, Flip
+from npu_sim.tiling.conv_tbc_backward import problem_of
+from npu_sim.tiling.conv_tbc_problem import (
+    ROUTE_GATE_FAILED,
+    ROUTE_MATMUL,
+    ROUTE_PLANNER,
+    ConvTbcProblem,
+    gate_bytes,
+    is_plannable,
+    published_planner_takes,
+)
+
+SMALLEST_ROW_BYTES = 32
+"""A row of input in L1 takes at least this, so that no time beyond L1 / 32 passes the gate."""
+
+
+def decisions(case: Case) -> tuple[Decision, ...]:
+    """Return every condition that was tested, with what would turn it around."""
+    found = [_compute_decision(case)]
+    if case.profile.npu_arch == NPU_ARCH_A2_A3:
+        found.append(_matmul_decision(case))
+    if case.tiling.route != ROUTE_MATMUL:
+        found.append(_deterministic_decision(case))
+        if case.deterministic and case.profile.npu_arch == NPU_ARCH_A2_A3:
+            found.append(_gate_decision(case))
+        if not case.deterministic:
+            found.append(_split_decision(case))
+    return tuple(found)
+
+
+def _compute_decision(case: Case) -> Decision:
+    dtype, compute, chosen = case.specs["input"].dtype, computed_in(case), case.row.cube_math_type
+    converted = compute != dtype
+    offered = [compute_dtype(dtype, one, case.profile.product.cube_dtypes) for one in range(len(CUBE_MATH_TYPES))]
+    flipping = [code for code, one in enumerate(offered) if one is not None and (one != dtype) is not converted]
+    nearest = sorted(flipping, key=lambda code: abs(code - chosen))[:1]
+    return Decision(
+        name="operands are converted",
+        condition="the dtype that cubeMathType selects is not the dtype of the tensors",
+        values={"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
+        outcome=converted,
+        effect=f"the cube unit multiplies {compute} and accumulates fp32",
+        flips=tuple(Flip(argument="cubeMathType", value=one) for one in nearest),
+    )
+
+
+def _matmul_decision(case: Case) -> Decision:
+    row, outcome = case.row, case.tiling.route == ROUTE_MATMUL
+    flips: tuple[Flip, ...] = ()
+    if outcome:
+        flips = (Flip(argument="pad", value=1),)
+    elif row.pad == 0:
+        flips = (Flip(argument="K", value=row.T),)
+    elif row.K == row.T:
+        flips = (Flip(argument="pad", value=0),)
+    return Decision(
+        name="matrix product",
+        condition="pad == 0 and K == T",
+        values={"pad": row.pad, "K": row.K, "T": row.T},
+        outcome=outcome,
+        effect="both gradients are plain batched matrix products" if outcome else "both gradients are convolutions",
+        flips=flips,
+    )
+
+
+def _deterministic_decision(case: Case) -> Decision:
+    effect = "no output depends on timing" if case.deterministic else "cores may share a gradWeight tile and add atomically"
+    return Decision(
+        name="deterministic",
+        condition="deterministic",
+        values={"deterministic": case.deterministic},
+        outcome=case.deterministic,
+        effect=effect,
+        flips=(Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+    )
+
+
+def _gate_decision(case: Case) -> Decision:
+    row, taken = case.row, case.tiling.route == ROUTE_PLANNER
+    smallest = gate_bytes(problem_of(row, case.rules))
+    return Decision(
+        name="deterministic planner takes the shape",
+        condition="pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on any A2 or A3 SoC",
+        values={"pad": row.pad, "K": row.K, "smallest operands in L1": smallest, "L1": case.device.l1_bytes},
+        outcome=taken,
+        effect="gradWeight follows the published planner" if taken else "the model without a split over cores",
+        flips=_gate_flips(case),
+    )
+
+
+def _gate_flips(case: Case) -> tuple[Flip, ...]:
+    problem, device, passes = problem_of(case.row, case.rules), case.device, case.tiling.route == ROUTE_PLANNER
+
+    def turns(changed: ConvTbcProblem) -> bool:
+        return is_plannable(changed) and published_planner_takes(changed, device) is not passes
+
+    flips = []
+    pad = problem.taps if passes else problem.taps - 1
+    if turns(problem._replace(pad=pad)):
+        flips.append(Flip(argument="pad", value=pad))
+    longest = device.l1_bytes // SMALLEST_ROW_BYTES + 1
+    times = range(problem.time + 1, longest + 1) if passes else range(min(problem.time, longest), 0, -1)
+    if problem.pad >= problem.taps:
+        times = range(0)
+    time = next((time for time in times if turns(problem._replace(time=time)) and not (problem.pad == 0 and time == problem.taps)), 0)
+    if time:
+        flips.append(Flip(argument="T", value=time))
+    return tuple(flips)
+
+
+def _split_decision(case: Case) -> Decision:
+    tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
+    return Decision(
+        name="gradWeight split over cores",
+        condition="at least twice as many cores as tiles, and more than one sample or 16 time steps",
+        values={"tiles": tiling.m_blocks * tiling.n_blocks, "cores": tiling.cores, "B": case.row.B, "To": case.row.To},
+        outcome=parts > 1,
+        effect=f"{parts} cores add to every tile" if parts > 1 else "one core computes a whole tile",
+    )
+
+
+def caveats(case: Case) -> tuple[Caveat, ...]:
+    """Return what a user should know although the call succeeds."""
+    found = [*_precision_caveats(case)]
+    if case.tiling.route == ROUTE_MATMUL:
+        message = "pad 0 and K = T: both gradients are matrix products whose tiling and workspace are not published"
+        found.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
+    if case.tiling.route == ROUTE_GATE_FAILED:
+        message = "the deterministic planner does not take this shape: gradWeight is planned by the model, one core for every tile"
+        found.append(Caveat(code="deterministic_gate", argument="pad" if case.row.pad >= case.row.K else "input", message=message))
+    return (*found, *_planner_caveats(case))
+
+
+def _precision_caveats(case: Case) -> list[Caveat]:
+    found = []
+    if computed_in(case) == "hf32":
+        message = "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry about 3 decimal digits"
+        found.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
+    if converts_to_fp16(case):
+        range_text = "values beyond 65504 become 65504" if case.profile.saturates else "values beyond 65504 become inf"
+        message = (
+            f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, below 2^-24 they vanish; "
+            "gradBias is summed from the original self"
+        )
+        found.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
+    if case.profile.saturates:
+        message = "inf and nan are not supported on this product: overflow becomes the largest finite value, nan becomes 0"
+        found.append(Caveat(code="saturation", message=message))
+    return found
+
+
+def _planner_caveats(case: Case) -> list[Caveat]:
+    """Shapes for which the published rule asks for more than the chip has (page, "Known defects")."""
+    tiling, device = case.tiling.published, case.device
+    excess = (
+        ("L0A", tiling.exceeds_l0a, tiling.l0a_bytes, device.l0a_bytes),
+        ("L0B", tiling.exceeds_l0b, tiling.l0b_bytes, device.l0b_bytes),
+        ("L0C", tiling.exceeds_l0c, tiling.l0c_bytes, device.l0c_bytes),
+        ("L1", tiling.exceeds_l1, tiling.l1_bytes, device.l1_bytes),
+    )
+    base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    return [
+        Caveat(
+            code=f"hardware_limit_{name.lower()}",
+            argument="deterministic",
+            message=f"hardware limit: the deterministic planner's base block {base} needs {needed} bytes of {name}, there are {available}; "
+            "the call may fail on the device (without --deterministic it fits)",
+        )
+        for name, exceeds, needed, available in excess
+        if exceeds
+    ]

@@ -1,0 +1,79 @@
+"""Computing ConvTbcBackward: what its kernels are told of a checked call; loaded with the first run.
+
+Source: specification page ``conv_tbc_backward``, "Execution".
+"""
+
+from functools import partial
+
+import numpy as np
+
+from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.operators import conv_tbc_backward_staging as staging
+from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.execution import Run
+from npu_sim.operators.conv_tbc_backward_math import computed_in, converts_to_fp16
+from npu_sim.tiling.conv_tbc_backward import is_split, problem_of
+from npu_sim.tiling.conv_tbc_grad_weight_deterministic import tail_split
+from npu_sim.tiling.conv_tbc_problem import ROUTE_MATMUL, ROUTE_PLANNER
+
+
+def shares_of(case: Case) -> staging.Reduction:
+    """Return how the reduction of gradWeight is shared by cores, as the kernel takes it."""
+    batch, out_time, tiling = case.row.B, case.row.To, case.tiling
+    if tiling.route == ROUTE_MATMUL:
+        # One product summed over the batch: the batch takes the place of time, see `compute`.
+        return kernels.Shares(1, 1, batch, batch), kernels.NO_TAIL
+    if tiling.route == ROUTE_PLANNER:
+        tail = tail_split(tiling.published, problem_of(case.row, case.rules))
+        return kernels.Shares(batch, batch, out_time, out_time), kernels.NO_TAIL if tail is None else kernels.TailTiles(*tail)
+    return kernels.Shares(batch, tiling.weight_model.single_samples, out_time, tiling.weight_model.single_reduction), kernels.NO_TAIL
+
+
+def weight_order_mask(case: Case) -> np.ndarray:
+    """Return which elements of gradWeight depend on timing: terms of at least two cores reach them.
+
+    Every core that shares a tile adds all of it; where a share of the time axis has no term for a tap (it meets only
+    padding), what is added is 0, which changes no sum and does not count.
+    """
+    row, tiling = case.row, case.tiling.weight_model
+    shape = (row.K, row.Cin, row.Cout)
+    if not is_split(case.tiling):
+        return np.zeros(shape, np.bool_)
+    starts = np.arange(tiling.time_blocks)[:, None] * tiling.single_reduction
+    stops = np.minimum(starts + tiling.single_reduction, row.To)
+    shifts = np.arange(row.K)[None, :] - row.pad
+    cores = (np.maximum(starts, -shifts) < np.minimum(stops, row.T - shifts)).sum(axis=0) * tiling.sample_blocks
+    return np.broadcast_to((cores > 1)[:, None, None], shape).copy()
+
+
+def roundings(case: Case) -> staging.Roundings:
+    """Return how operands, and finished sums of gradInput, are rounded to the compute dtype."""
+    if converts_to_fp16(case):
+        to_fp16 = kernels.TO_FP16_SATURATED if case.profile.saturates else kernels.TO_FP16
+        return to_fp16, to_fp16
+    return (kernels.TO_HF32 if computed_in(case) == "hf32" else kernels.EXACT), kernels.EXACT
+
+
+def compute(run: Run) -> None:
+    """Compute the three gradients; with a workspace, every tensor between the kernels in its area."""
+    case = run.case
+    with run.watch.stage("compute"):
+        if run.areas:
+            staging.compute(run, run.areas, roundings(case), shares_of(case))
+        else:
+            _compute(run)
+    run.masks["grad_weight"] = partial(weight_order_mask, case)
+
+
+def _compute(run: Run) -> None:
+    row, grad, x = run.case.row, run.stored("grad_output"), run.stored("input")
+    operand, result = roundings(run.case)
+    kernels.grad_input(grad, run.stored("weight"), run.written("grad_input"), row.pad, operand, result)
+    pad, distance = row.pad, 1
+    views = x, grad
+    if run.case.tiling.route == ROUTE_MATMUL:
+        # Taps lie a whole batch apart when the batch takes the place of time.
+        views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
+        pad, distance = 0, row.B
+    kernels.grad_weight(*views, pad, distance, operand, run.written("grad_weight"), *shares_of(run.case), run.order.code, run.order.seed)
+    kernels.grad_bias(grad, run.written("grad_bias"))

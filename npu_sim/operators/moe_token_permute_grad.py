@@ -1,0 +1,199 @@
+"""MoeTokenPermuteGrad: for every token the sum of the gradients that its experts return.
+
+Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.numbers.values import normal
+from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.axes import Derived, Number, Word
+from npu_sim.operators.contract.case import Case, Inspection
+from npu_sim.operators.contract.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.operators.contract.codes import FLOAT_DTYPES
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.results import runtime_failure
+from npu_sim.operators.contract.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
+from npu_sim.operators.moe_token_permute_grad_plan import describe, element_bytes
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.tiling import moe_token_permute_grad as moe
+from npu_sim.tiling.integers import align
+
+if TYPE_CHECKING:
+    from npu_sim.operators.contract.execution import Run
+
+
+def check_padding(call: Inspection) -> None:
+    """Refuse padding, which the product does not support yet."""
+    if call.arguments.padded_mode:
+        raise AclnnError(INVALID, "padded_mode", "padded_mode = True is not supported yet", "padded_mode = False")
+
+
+def _documented_words(call: Inspection) -> tuple[str, str]:
+    """The documented bound, where it comes from, and where the buffers really end (page, "The real breaking point")."""
+    profile, grad, top_k = call.profile, call.specs["permuted_output_grad"], call.size("num_topk")
+    documented, ub_bytes = call.operator.facts(profile).num_topk_at_most, profile.device.ub_bytes
+    really = f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} at every hidden size"
+    if grad.rank == 2 and grad.shape[1] > 0:
+        own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
+        really = f"numTopk <= {own} at hidden {grad.shape[1]} {grad.dtype}, {really}"
+    message = (
+        f"num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; "
+        f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = {moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
+    )
+    return message, f"nearest legal value: {documented}; what really fits on {profile.title}: {really} (limits=hardware)"
+
+
+def check_entries(call: Inspection) -> None:
+    """Every token has ``num_topk`` indices, and the gradient at most a row for every index."""
+    call.sizes = call.operator.bound(call.arguments)
+    entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
+    tokens = entries // top_k
+    if entries % top_k:
+        near = f"{tokens * top_k} or {(tokens + 1) * top_k} elements" if tokens else f"{top_k} elements"
+        message = f"sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}"
+        raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
+    if rows > entries:
+        message = f"permuted_output_grad has {rows} rows, sorted_indices only {entries} elements"
+        hint = f"at most {entries} rows: one for every index, fewer when tokens were dropped"
+        raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
+
+
+def _buffer_words(case: Case) -> tuple[str, str, str]:
+    """What does not fit the Unified Buffer, whatever the documents say: any piece of a row, or the indices of one token."""
+    ub_bytes, size, dtype = case.device.ub_bytes, element_bytes(case), case.specs["permuted_output_grad"].dtype
+    hidden, top_k = case.row.hidden, case.row.num_topk
+    length = moe.piece_length(ub_bytes, hidden, size)
+    if length <= 0:
+        smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * moe.bytes_per_column(moe.FEWEST_BUFFERS, size)
+        message = f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable bytes"
+        return "permuted_output_grad", message, f"the smallest piece of {dtype} needs {smallest} bytes"
+    unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
+    needed, left = moe.INDEX_BYTES * top_k, moe.bytes_for_indices(ub_bytes, hidden, size)
+    message = (
+        f"num_topk = {top_k}: the indices of one token need {moe.INDEX_BYTES} * {top_k} = {needed} bytes, "
+        f"the rows leave {ub_bytes} - {align(length, moe.HIDDEN_ALIGNMENT)} * {unit} - {moe.MARGIN_BYTES} = {left} of the Unified Buffer"
+    )
+    always = moe.largest_topk_of_every_hidden(ub_bytes, size)
+    largest = moe.largest_topk(ub_bytes, hidden, size)
+    return "num_topk", message, f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every hidden size"
+
+
+def check_indices(indices: np.ndarray) -> None:
+    """Check what only the data can tell.
+
+    Raises
+    ------
+    AclnnError
+        361001 for a negative index, naming the first one's position and value.
+    """
+    if indices.size and indices.min() < 0:
+        position = int(np.argmax(indices < 0))
+        message = f"sorted_indices[{position}] = {indices[position]} is negative"
+        hint = "index >= 0, at or beyond the rows of the gradient for a dropped token; nothing was written"
+        raise runtime_failure("sorted_indices", message, hint)
+
+
+def compute(run: "Run") -> None:
+    """Sum the rows of every token; the kernel itself keeps nothing in the workspace, and nothing depends on the order of arrival."""
+    with run.watch.stage("check"):
+        check_indices(run.tensors["sorted_indices"])
+    with run.watch.stage("load"):
+        from npu_sim.kernels.moe_token_permute_grad import sum_tokens
+    with run.watch.stage("compute"):
+        grad, indices, out = run.stored("permuted_output_grad"), run.stored("sorted_indices"), run.written("input_grad")
+        sum_tokens(grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden)
+
+
+def formula(arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]) -> dict[str, np.ndarray]:
+    """Sum the rows a token was sent to; dropped rows count nothing."""
+    grad = tensors["permuted_output_grad"]
+    indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
+    out = np.zeros((indices.shape[0], grad.shape[1]), precision)
+    for rows in indices.T:
+        live = np.flatnonzero(rows < grad.shape[0])
+        out[live] += grad[rows[live]].astype(precision)
+    return {"input_grad": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal gradients, and tokens that went to experts at random: which of them are dropped, when some are, is random too."""
+    random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
+    return {
+        "permuted_output_grad": normal(random, arguments.permuted_output_grad),
+        "sorted_indices": random.permutation(np.arange(entries, dtype=np.int32)),
+    }
+
+
+OPERATOR = Operator(
+    name="moe_token_permute_grad",
+    title="MoeTokenPermuteGrad",
+    summary="Sum for every token the gradients that its experts return, as the product does.",
+    arguments=(
+        Tensor(
+            "permuted_output_grad",
+            "grad_rows hidden",
+            "gradient of the permuted tokens, (tokens * num_topk, hidden), or fewer rows when tokens were dropped",
+            "dtype",
+        ),
+        Tensor(
+            "sorted_indices",
+            "entries",
+            "row of every token and expert, (tokens * num_topk,), at or beyond the rows of the gradient where it was dropped",
+            "int32",
+            samples=0,
+        ),
+        Attribute("num_topk", int, "experts chosen for a token", low=1),
+        Attribute("padded_mode", bool, "not supported yet: False", False, document="paddedModeOptional"),
+        Output("out", "tokens hidden", "gradient of the tokens", "dtype", samples=0, result="input_grad"),
+    ),
+    axes=(
+        Word("dtype", "dtype of permuted_output_grad", FLOAT_DTYPES, "bfloat16"),
+        Number("num_topk", "experts chosen for a token", 8, unit="expert", aliases=("numTopk", "topk", "K")),
+        Number("hidden", "last axis of permuted_output_grad", 1024, unit="column", aliases=("H", "hidden_size")),
+        Number(
+            "tokens",
+            "tokens; sorted_indices has tokens * num_topk elements",
+            1024,
+            unit="token",
+            aliases=("T",),
+            read="entries // num_topk",
+        ),
+    ),
+    derived=(Derived("entries", "tokens * num_topk"), Derived("grad_rows", "entries")),
+    checks=(
+        Given(),
+        Supported(),
+        Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
+        Dtypes("sorted_indices", ("int32",)),
+        SameDtype("out", "permuted_output_grad"),
+        Formats(ND),
+        Attributes("padded_mode"),
+        check_padding,
+        Attributes("num_topk"),
+        Holds("num_topk <= num_topk_at_most", "num_topk", _documented_words, INVALID, documented=True),
+        Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
+        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        check_entries,
+        Holds("hidden >= 1", "permuted_output_grad"),
+        Shapes("out", TILING_FAILURE),
+        NothingToDo("tokens == 0"),
+    ),
+    tiling=moe.Tiling,
+    tile=moe.tile_row,
+    describe=describe,
+    compute=compute,
+    formula=formula,
+    data=data,
+    program="npu_sim.timelines.moe_token_permute_grad:program",
+    claims="npu_sim.operators.moe_token_permute_grad_study:claims",
+    terms="npu_sim.operators.moe_token_permute_grad_study:terms",
+    changes="npu_sim.operators.moe_token_permute_grad_study:CHANGES",
+    evidence=Evidence.EXACT,
+    empty="empty: no tokens, nothing runs",
+    planner_words=_buffer_words,
+)

@@ -1,0 +1,220 @@
+"""Summation trees: in which order the terms of one output element are added.
+
+A tree is a leaf (the number of a term) or a pair of trees that one fp32 addition joins. Zeros that a kernel starts from or fills
+lanes with are no terms: adding them changes no value. Addition is commutative bit for bit, so a tree says which terms are added to
+which, not on which side they stand.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+Tree = int | tuple[Any, Any]
+LANES = 64
+"""fp32 lanes of one vector instruction (specification page ``numerics``)."""
+
+
+def left_fold(parts: Sequence[Tree | None]) -> Tree | None:
+    """Return ``((part0 + part1) + part2) + ...``; parts that hold no term are passed over."""
+    total: Tree | None = None
+    for part in parts:
+        total = join(total, part)
+    return total
+
+
+def join(left: Tree | None, right: Tree | None) -> Tree | None:
+    """Return the sum of two trees; None stands for a zero."""
+    if left is None or right is None:
+        return right if left is None else left
+    return (left, right)
+
+
+def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
+    """Return the binary tree of neighbours over 64 lanes; missing lanes are zeros (page ``numerics``)."""
+    level: list[Tree | None] = [*lanes, *[None] * (LANES - len(lanes))]
+    while len(level) > 1:
+        level = [join(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
+    return level[0]
+
+
+def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
+    """Return the A2/A3 sum of the first n elements: tree64 in each block of 64, blocks one after the other (page ``numerics``)."""
+    return left_fold([tree64(terms[begin : begin + LANES]) for begin in range(0, len(terms), LANES)])
+
+
+def halving(terms: Sequence[Tree | None]) -> Tree | None:
+    """Return the sum by halving of specification page ``rms_norm_grad``."""
+    values = list(terms)
+    if len(values) > LANES:
+        half = 1 << (len(values).bit_length() - 1)
+        if half == len(values):
+            half //= 2
+        while True:
+            values = [
+                join(value, values[half + place] if half + place < len(values) else None) for place, value in enumerate(values[:half])
+            ]
+            if half == LANES:
+                break
+            half //= 2
+    return tree64(values)
+
+
+def lane_sum(terms: Sequence[Tree | None]) -> Tree | None:
+    """Return the sum in 64 lane accumulators over steps of 64, then tree64 (page ``rms_norm_grad``)."""
+    return tree64([left_fold(list(terms[lane::LANES])) for lane in range(min(LANES, len(terms)))])
+
+
+def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
+    """Return what a tree adds up to in fp32.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    terms : float32 (terms, ...)
+        Value of every term; further axes are summed side by side.
+    """
+    done: list[np.ndarray] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            done.append(terms[node])
+        elif visited:
+            right = done.pop()
+            done.append(done.pop() + right)
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return done[0]
+
+
+def leaves(tree: Tree | None) -> list[int]:
+    """Return the terms of a tree from left to right."""
+    found: list[int] = []
+    stack: list[Tree | None] = [tree]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, tuple):
+            stack += [node[1], node[0]]
+        elif node is not None:
+            found.append(node)
+    return found
+
+
+def canonical(tree: Tree | None) -> Tree | None:
+    """Return the tree with the part that holds the smaller first term on the left everywhere."""
+    if tree is None:
+        return None
+    # Without recursion: folds of thousands of terms are deep. Every finished part carries its smallest term.
+    done: list[tuple[int, Tree]] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            done.append((node, node))
+        elif visited:
+            (right_first, right), (left_first, left) = done.pop(), done.pop()
+            both = (left, right) if left_first < right_first else (right, left)
+            done.append((min(left_first, right_first), both))
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return done[0][1]
+
+
+def shape_hash(tree: Tree | None) -> str:
+    """Return a hash of the tree's shape: elements whose terms, numbered in order, are added alike share it."""
+    renumber = {leaf: place for place, leaf in enumerate(sorted(leaves(tree)))}
+    digests: list[bytes] = []
+    stack: list[tuple[Tree | None, bool]] = [(canonical(tree), False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            digests.append(hashlib.sha256(b"leaf" + str(None if node is None else renumber[node]).encode()).digest())
+        elif visited:
+            right, left = digests.pop(), digests.pop()
+            digests.append(hashlib.sha256(b"sum" + left + right).digest())
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return digests[0].hex()[:16]
+
+
+def text(tree: Tree | None, name: Callable[[int], str] = str) -> str:
+    """Return a tree as a formula; left folds are written without brackets: ``(a + b + c) + (d + e)`` adds from the left."""
+    if tree is None:
+        return "0"
+    parts: list[str] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            parts.append(name(node))
+        elif visited:
+            right, left = parts.pop(), parts.pop()
+            parts.append(f"{left} + ({right})" if isinstance(node[1], tuple) else f"{left} + {right}")
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return parts[0]
+
+
+def as_lists(tree: Tree | None) -> Any:
+    """Return a tree as nested lists for JSON; a left fold of three terms or more is ``{"fold": [a, b, c]}``."""
+    if not isinstance(tree, tuple):
+        return tree
+    terms: list[Any] = []
+    node: Tree = tree
+    while isinstance(node, tuple):
+        terms.append(as_lists(node[1]))
+        node = node[0]
+    return {"fold": [node, *reversed(terms)]}
+
+
+def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
+    """Return for every pair of terms how many terms the smallest part that holds both has: (terms, terms), 1 on the diagonal."""
+    sizes = np.eye(terms, dtype=np.int32)
+
+    def meet(left: Any, right: Any) -> Any:
+        both = [*left, *right]
+        sizes[np.ix_(left, right)] = len(both)
+        sizes[np.ix_(right, left)] = len(both)
+        return both
+
+    done: list[Any] = []
+    stack: list[tuple[Tree, bool]] = [(tree, False)]
+    while stack:
+        node, visited = stack.pop()
+        if not isinstance(node, tuple):
+            done.append([node])
+        elif visited:
+            right, left = done.pop(), done.pop()
+            done.append(meet(left, right))
+        else:
+            stack += [(node, True), (node[1], False), (node[0], False)]
+    return sizes
+
+
+def from_meeting_sizes(sizes: np.ndarray) -> Tree:
+    """Rebuild the tree from the size of the smallest part that holds each pair of terms.
+
+    Raises
+    ------
+    ValueError
+        When no tree of two-term additions has these sizes.
+    """
+    trees: dict[int, Tree] = {term: term for term in range(sizes.shape[0])}
+    members = {term: [term] for term in trees}
+    owner = list(trees)
+    for size, i, j in sorted((int(sizes[a, b]), a, b) for a in range(sizes.shape[0]) for b in range(a)):
+        left, right = owner[i], owner[j]
+        if left == right:
+            continue
+        if len(members[left]) + len(members[right]) != size:
+            raise ValueError(f"terms {j} and {i} meet in a part of {size} terms, which no two parts make")
+        trees[left] = (trees[left], trees.pop(right))
+        members[left] += members.pop(right)
+        for term in members[left]:
+            owner[term] = left
+    tree = canonical(next(iter(trees.values())))
+    assert tree is not None
+    return tree

@@ -1,0 +1,220 @@
+"""The data model of a plan: everything the first stage of a call decides, and why.
+
+One model serves every operator; the text, JSON, reports, comparisons and the explorer are all made from it.
+"""
+
+from typing import Any
+
+from pydantic import Field
+
+from npu_sim.plans.answers import Evidence, Frozen
+from npu_sim.plans.printing import Printed
+from npu_sim.plans.workspace_model import Workspace
+
+
+class Flip(Frozen):
+    """The nearest value of one argument that would turn a decision around."""
+
+    argument: str
+    value: int | str
+
+
+class Decision(Frozen):
+    """One condition that the planner tested.
+
+    Attributes
+    ----------
+    name
+        Name of the condition.
+    condition
+        The test, written with the names in ``values``.
+    values
+        The numbers it was tested with.
+    outcome
+        Whether it held.
+    effect
+        What follows from the outcome.
+    flips
+        Nearest values of single arguments that turn the outcome around; empty when none does.
+    """
+
+    name: str
+    condition: str
+    values: dict[str, int | float | str | bool]
+    outcome: bool
+    effect: str
+    flips: tuple[Flip, ...] = ()
+
+
+class Allocation(Frozen):
+    """One named buffer in an on-chip memory; ``bytes`` counts every copy when it is buffered more than once."""
+
+    name: str
+    bytes: int
+    note: str = ""
+
+
+class Memory(Frozen):
+    """One on-chip memory of a core during one phase of the kernel.
+
+    Attributes
+    ----------
+    name
+        ``UB``, ``L1``, ``L0A``, ``L0B`` or ``L0C``.
+    phase
+        Which part of the kernel; empty when there is only one.
+    capacity_bytes
+        Bytes the kernel may use.
+    allocations
+        What lies in it.
+    evidence
+        How sure the layout is.
+    """
+
+    name: str
+    phase: str = ""
+    capacity_bytes: int
+    allocations: tuple[Allocation, ...]
+    evidence: Evidence = Evidence.EXACT
+
+    @property
+    def used_bytes(self) -> int:
+        """Sum of the allocations."""
+        return sum(allocation.bytes for allocation in self.allocations)
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left; negative when the allocations do not fit."""
+        return self.capacity_bytes - self.used_bytes
+
+
+class Caveat(Frozen):
+    """Something the user should know although the call succeeds.
+
+    Attributes
+    ----------
+    code
+        Stable name, for programs.
+    message
+        What happens, with the numbers.
+    argument
+        The argument that causes it; empty when none does.
+    """
+
+    code: str
+    message: str
+    argument: str = ""
+
+
+class CoreWork(Frozen):
+    """What one core does: half-open ranges by the name of what is split (``rows``, ``weight rows``, ``tiles`` ...)."""
+
+    core: int
+    ranges: dict[str, tuple[int, int]]
+
+
+class OutputOrder(Frozen):
+    """Whether an output can differ between two runs of the same call.
+
+    Attributes
+    ----------
+    output
+        Name of the output.
+    deterministic
+        True when the accumulation order is fixed.
+    reason
+        Why.
+    """
+
+    output: str
+    deterministic: bool
+    reason: str
+
+
+class Plan(Printed, Frozen):
+    """Everything decided before data is seen.
+
+    Attributes
+    ----------
+    operator, title
+        Name here, and in the product documents.
+    product, product_title, soc
+        What it is planned for.
+    deterministic, limits
+        The switches of the call.
+    arguments
+        The call: shapes and dtypes as text, attributes as they are.
+    kernel
+        Vendor kernel that runs; empty when none does.
+    path
+        The path taken, in words.
+    path_reason
+        The condition that decides it, in numbers.
+    tiling_key, schedule_mode
+        As the vendor numbers them; None where the kernel has none.
+    block_dim
+        Cores that work.
+    cores_available, core_kind
+        Cores there are, and what they are called.
+    cores_note, per_core
+        How the work is split, in words.
+    tiling
+        Every tiling field under the vendor's name.
+    cores
+        Ranges of every working core.
+    memories
+        On-chip memories with every allocation.
+    decisions
+        Every condition tested on the way.
+    workspace
+        Size and parts.
+    order
+        For every output, whether its accumulation order is fixed.
+    caveats
+        Warnings.
+    evidence
+        How sure the plan is; a model unless its planner says that it is the published rule.
+    """
+
+    operator: str
+    title: str
+    product: str
+    product_title: str
+    soc: str
+    deterministic: bool
+    limits: str
+    arguments: dict[str, Any]
+    kernel: str
+    path: str
+    path_reason: str = ""
+    tiling_key: int | None = None
+    schedule_mode: int | None = None
+    block_dim: int
+    cores_available: int
+    core_kind: str
+    cores_note: str = ""
+    per_core: str = ""
+    tiling: dict[str, Any] = Field(default_factory=dict)
+    cores: tuple[CoreWork, ...] = ()
+    memories: tuple[Memory, ...] = ()
+    decisions: tuple[Decision, ...] = ()
+    workspace: Workspace
+    order: tuple[OutputOrder, ...] = ()
+    caveats: tuple[Caveat, ...] = ()
+    evidence: Evidence = Evidence.MODEL
+
+    @property
+    def idle_cores(self) -> int:
+        """Cores without work."""
+        return self.cores_available - self.block_dim
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the plan as plain data, the form ``--json`` prints; derived sizes are included."""
+        data = self.model_dump(mode="json")
+        for memory, dumped in zip(self.memories, data["memories"], strict=True):
+            dumped["used_bytes"] = memory.used_bytes
+            dumped["free_bytes"] = memory.free_bytes
+        for work, dumped in zip(self.cores, data["cores"], strict=True):
+            dumped["amounts"] = {name: stop - start for name, (start, stop) in work.ranges.items()}
+        data["idle_cores"] = self.idle_cores
+        return data

@@ -1,0 +1,201 @@
+"""Workspace of a call: which tensors and kernel areas share global memory, and where each lies.
+
+Source: specification page ``workspace``. An operator made of several kernels keeps its intermediate tensors in the workspace;
+areas whose lifetimes do not overlap share a bucket.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceBucket, WorkspaceNode, WorkspacePart
+
+ALIGNMENT_BYTES = 512
+"""Every area starts at a multiple of this (page, "Align")."""
+PADDING_BYTES = 32
+"""Bytes added before rounding up (page, "Align")."""
+
+
+class TensorArea(NamedTuple):
+    """A tensor that one kernel writes for another."""
+
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class KernelNode:
+    """One kernel of an executor, in launch order.
+
+    Attributes
+    ----------
+    name
+        Name of the kernel.
+    inputs
+        Names of the tensors it reads; names that no earlier node wrote belong to the user.
+    outputs
+        Intermediate tensors it writes; what goes to the user's own memory is not listed.
+    workspace
+        The kernel's own workspace by part; empty when it has none.
+    """
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[TensorArea, ...] = ()
+    workspace: tuple[WorkspacePart, ...] = ()
+
+    def described(self) -> WorkspaceNode:
+        """Return the node as the plan shows it."""
+        return WorkspaceNode(
+            name=self.name, inputs=self.inputs, outputs=tuple(area.name for area in self.outputs), workspace=self.workspace
+        )
+
+
+class Entry(NamedTuple):
+    """An area of the workspace and the nodes between which it lives, both included."""
+
+    name: str
+    bytes: int
+    first_node: int
+    last_node: int
+    parts: tuple[WorkspacePart, ...]
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Memory that entries use one after the other; as large as its largest aligned tenant."""
+
+    tenants: tuple[Entry, ...]
+
+    @property
+    def largest(self) -> Entry:
+        """The tenant that decides the size."""
+        return max(self.tenants, key=lambda entry: entry.bytes)
+
+    @property
+    def bytes(self) -> int:
+        """Size with alignment."""
+        return aligned_bytes(self.largest.bytes)
+
+
+def aligned_bytes(size: int) -> int:
+    """Return ``Align(n) = (n + 32 + 511)`` rounded down to a multiple of 512: an empty tensor costs 512."""
+    return (size + PADDING_BYTES + ALIGNMENT_BYTES - 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
+
+
+def executor_entries(nodes: Sequence[KernelNode]) -> tuple[Entry, ...]:
+    """List the areas of an executor node by node: a kernel's workspace first, then its intermediate outputs."""
+    last_use = {name: index for index, node in enumerate(nodes) for name in node.inputs}
+    entries = []
+    for index, node in enumerate(nodes):
+        known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
+        if known:
+            entries.append(Entry(f"workspace of {node.name}", _bytes_of(known), index, index, known))
+        for area in node.outputs:
+            part = WorkspacePart(name=area.name, bytes=area.bytes, kind="intermediate")
+            entries.append(Entry(area.name, area.bytes, index, max(index, last_use.get(area.name, index)), (part,)))
+    return tuple(entries)
+
+
+def _bytes_of(parts: Sequence[WorkspacePart]) -> int:
+    return sum(part.bytes for part in parts)
+
+
+def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
+    """Assign entries to buckets in order: the last bucket whose latest tenant has ended, else a new one."""
+    buckets: list[list[Entry]] = []
+    for entry in entries:
+        free = [tenants for tenants in buckets if tenants[-1].last_node < entry.first_node]
+        if free:
+            free[-1].append(entry)
+        else:
+            buckets.append([entry])
+    return tuple(Bucket(tuple(tenants)) for tenants in buckets)
+
+
+def lay_out(placed: Sequence[tuple[Sequence[Entry], int]]) -> tuple[tuple[WorkspaceArea, ...], tuple[WorkspaceBucket, ...]]:
+    """Put buckets one behind the other.
+
+    Parameters
+    ----------
+    placed
+        The tenants of every bucket, and its size with padding.
+
+    Returns
+    -------
+    areas, buckets
+        Where every part of every tenant lies, in order of first use, and the buckets themselves.
+    """
+    areas, buckets, start = [], [], 0
+    for number, (tenants, size) in enumerate(placed):
+        for entry in tenants:
+            offset = start
+            for part in entry.parts:
+                lifetime = {"first_node": entry.first_node, "last_node": entry.last_node}
+                areas.append(WorkspaceArea(name=part.name, offset=offset, bytes=part.bytes, bucket=number, **lifetime))
+                offset += part.bytes
+        buckets.append(WorkspaceBucket(offset=start, bytes=size))
+        start += size
+    return tuple(sorted(areas, key=lambda area: area.first_node)), tuple(buckets)
+
+
+def executor_workspace(nodes: Sequence[KernelNode], kernel_bytes: int) -> Workspace:
+    """Return size and parts of the workspace of several kernels.
+
+    Parameters
+    ----------
+    nodes
+        The kernels in launch order.
+    kernel_bytes
+        Workspace of the main kernel alone, from its tiling.
+    """
+    parts: list[WorkspacePart] = []
+    alignment = 0
+    placed = place(executor_entries(nodes))
+    for bucket in placed:
+        others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
+        note = f"shares its memory with: {', '.join(others)}" if others else ""
+        parts += [part.model_copy(update={"note": note}) if note else part for part in bucket.largest.parts]
+        alignment += bucket.bytes - bucket.largest.bytes
+    if alignment:
+        parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
+    parts += [part for node in nodes for part in node.workspace if part.evidence is Evidence.UNKNOWN]
+    areas, buckets = lay_out([(bucket.tenants, bucket.bytes) for bucket in placed])
+    return Workspace(
+        total_bytes=sum(bucket.bytes for bucket in buckets),
+        kernel_bytes=kernel_bytes,
+        parts=tuple(parts),
+        nodes=tuple(node.described() for node in nodes),
+        areas=areas,
+        buckets=buckets,
+    )
+
+
+def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[TensorArea] = (), kernel: str = "kernel") -> Workspace:
+    """Return the workspace of a single kernel: its tiling's size as it is, then a copy of every non-contiguous input.
+
+    Parameters
+    ----------
+    parts
+        The kernel's own workspace by part.
+    copies
+        Contiguous copies of inputs, each aligned and never sharing memory.
+    kernel
+        Name of the kernel.
+    """
+    copying = [KernelNode("Contiguous", outputs=(copy,)) for copy in copies]
+    reading = KernelNode(kernel, inputs=tuple(copy.name for copy in copies))
+    copied = executor_entries([*copying, reading])
+    own = Entry(kernel, _bytes_of(parts), len(copies), len(copies), tuple(parts))
+    alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
+    padding = [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
+    areas, buckets = lay_out([((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)])
+    return Workspace(
+        total_bytes=sum(bucket.bytes for bucket in buckets),
+        kernel_bytes=own.bytes,
+        parts=(*own.parts, *(part for entry in copied for part in entry.parts), *padding),
+        nodes=tuple(node.described() for node in [*copying, replace(reading, workspace=tuple(parts))]),
+        areas=areas,
+        buckets=buckets,
+    )

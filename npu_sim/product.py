@@ -1,0 +1,178 @@
+"""What a profile file may say: the facts of a product, of its SoCs, and its documented limits, with the values that make sense.
+
+:mod:`npu_sim.cores` reads the files and answers from them.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from npu_sim.registry import OPERATORS, all_operators, find_operator
+from npu_sim.status import closest
+
+Bytes = Annotated[int, Field(gt=0)]
+Count = Annotated[int, Field(gt=0, le=65535)]
+
+
+SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93")
+"""Short versions of the SoCs of all products; the code a planner sees is the place."""
+SOC_OTHER = -1
+"""Code of a SoC with another short version, which a profile file may name."""
+
+
+class Chip(BaseModel):
+    """Facts of one SoC; names carry their units."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    npu_arch: Literal[1001, 2002, 2201]
+    short_soc_version: str
+    core_layout: Literal["fused", "split"]
+    ai_core_count: Count
+    cube_core_count: Count | None
+    vector_core_count: Annotated[int, Field(ge=0, le=65535)]
+    memory_bytes: Bytes | None
+    l2_bytes: Bytes
+    cube_clock_mhz: Annotated[float, Field(gt=0)]
+    vector_clock_mhz: Annotated[float, Field(gt=0)] | None
+    cube_mkn: tuple[Count, Count, Count]
+    vector_lanes_fp16: Count
+    ub_bytes: Annotated[int, Field(ge=1024)]
+    ub_block_bytes: Count
+    ub_bank_bytes: Bytes
+    ub_bank_count: Count
+    l1_bytes: Bytes
+    l0a_bytes: Bytes
+    l0b_bytes: Bytes
+    l0c_bytes: Bytes
+    ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    l2_read_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    l2_write_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    ub_to_ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    l1_to_l0a_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    l1_to_l0b_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    l0c_to_ub_bytes_per_cycle: Annotated[float, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _split_cores_are_counted(self) -> "Chip":
+        if self.core_layout == "split" and (self.cube_core_count is None or self.vector_core_count == 0):
+            raise ValueError("core_layout: a split chip needs cube_core_count and vector_core_count above 0")
+        return self
+
+    @property
+    def vector_cores(self) -> int:
+        """Cores a vector operator is spread over."""
+        return self.vector_core_count if self.core_layout == "split" else self.ai_core_count
+
+    @property
+    def cube_cores(self) -> int:
+        """Cores a cube operator is spread over."""
+        return self.cube_core_count if self.cube_core_count is not None else self.ai_core_count
+
+    @property
+    def soc_version(self) -> int:
+        """Code of the short version, as planners take it."""
+        return SOC_VERSIONS.index(self.short_soc_version) if self.short_soc_version in SOC_VERSIONS else SOC_OTHER
+
+
+class CubeRate(BaseModel):
+    """Multiplications of one dtype: ``m x n x k`` in one cycle, and the k of the smallest block."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    m: Count
+    n: Count
+    k: Count
+    block_k: Count
+
+
+Rate = Annotated[float, Field(gt=0)]
+
+
+class Throughput(BaseModel):
+    """Published theoretical rates of one core; a timeline counts what is null or absent as 0 and names it.
+
+    Attributes
+    ----------
+    vector_elements_per_cycle
+        By class of instruction: one rate, or one by dtype.
+    cube_macs_per_cycle
+        By dtype of the operands.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    vector_elements_per_cycle: dict[str, Rate | dict[str, Rate] | None] = {}
+    cube_macs_per_cycle: dict[str, CubeRate | None] = {}
+
+
+DocumentedLimits = dict[str, Annotated[int, Field(gt=0)]]
+"""Limits that the product's document states for one operator, by the names in the operator's line of the registry."""
+
+
+class Product(BaseModel):
+    """One profile file: a product with all its SoCs."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
+    title: str
+    title_zh: str = ""
+    default_soc: str
+    overflow_mode: Literal["inf_nan", "saturation"]
+    dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
+    cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
+    operators: tuple[str, ...]
+    ub_reserved_bytes: Annotated[int, Field(ge=0)]
+    system_workspace_bytes: Annotated[int, Field(ge=0)]
+    documented_limits: dict[str, DocumentedLimits] = {}
+    throughput: Throughput | None = None
+    socs: Annotated[dict[str, Chip], Field(min_length=1)]
+
+    @field_validator("documented_limits", mode="before")
+    @classmethod
+    def _by_operator(cls, stated: Any) -> Any:
+        """Take limits also as profiles stated them before they were grouped by operator: ``moe_num_topk_at_most: 512``."""
+        if not isinstance(stated, dict):
+            return stated
+        grouped = {name: value for name, value in stated.items() if isinstance(value, dict)}
+        for name, value in stated.items():
+            if name not in grouped:
+                for operator, limit in _owners_of(str(name)):
+                    grouped[operator] = {**grouped.get(operator, {}), limit: value}
+        return grouped
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Product":
+        if self.default_soc not in self.socs:
+            raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}")
+        for position, operator in enumerate(self.operators):
+            if find_operator(operator) is None:
+                raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(one.name for one in all_operators())}")
+        for operator, stated in self.documented_limits.items():
+            _check_limits(operator, stated)
+        for soc, chip in self.socs.items():
+            if chip.ub_bytes <= self.ub_reserved_bytes:
+                raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}")
+        return self
+
+
+def _owners_of(name: str) -> list[tuple[str, str]]:
+    """Split ``moe_num_topk_at_most`` into the operators it speaks of and their limit."""
+    limits = [(entry.name, limit) for entry in OPERATORS for limit in entry.limits if name.endswith(f"_{limit}")]
+    found = [(operator, limit) for operator, limit in limits if operator.startswith(name.removesuffix(f"_{limit}"))]
+    if not found:
+        known = [f"{entry.name}: {', '.join(entry.limits)}" for entry in OPERATORS if entry.limits]
+        raise ValueError(f"{name} is no limit and no operator; {'; '.join(known)}{closest(name, [entry.name for entry in OPERATORS])}")
+    return found
+
+
+def _check_limits(operator: str, stated: DocumentedLimits) -> None:
+    entry = find_operator(operator)
+    if entry is None:
+        names = [one.name for one in OPERATORS if one.limits]
+        raise ValueError(f"documented_limits.{operator}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}")
+    for name in stated if not entry.home else ():  # an operator of somebody else says itself what it knows
+        if name not in entry.limits:
+            wanted = ", ".join(entry.limits) or "none"
+            raise ValueError(f"documented_limits.{operator}.{name}: limits of {operator}: {wanted}{closest(name, entry.limits)}")

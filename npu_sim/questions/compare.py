@@ -1,0 +1,139 @@
+"""One call on every product and SoC."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.operators import require_limits
+from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.plans.model import Memory, Plan
+from npu_sim.plans.printing import Printed
+from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
+from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
+from npu_sim.registry import load_operator
+from npu_sim.status import AclnnError
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What becomes of the call on SoCs that treat it alike.
+
+    Attributes
+    ----------
+    profile
+        The first of them.
+    socs
+        All of them, of one product.
+    plan, refusal
+        One of the two is None.
+    """
+
+    profile: Profile
+    socs: tuple[str, ...]
+    plan: Plan | None
+    refusal: AclnnError | None
+
+    @property
+    def largest_memory(self) -> Memory | None:
+        """The fullest on-chip memory."""
+        memories = self.plan.memories if self.plan else ()
+        return max(memories, key=lambda memory: memory.used_bytes / memory.capacity_bytes, default=None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the row as plain data."""
+        row: dict[str, Any] = {"product": self.profile.name, "socs": list(self.socs), "outcome": "runs" if self.plan else "refused"}
+        if self.refusal is not None:
+            return row | {"error": self.refusal.as_dict()}
+        plan, memory = self.plan, self.largest_memory
+        assert plan is not None
+        largest = max(memory.allocations, key=lambda one: one.bytes, default=None) if memory else None
+        return row | {
+            "path": plan.path,
+            "tiling_key": plan.tiling_key,
+            "cores_used": plan.block_dim,
+            "cores_idle": plan.idle_cores,
+            "buffer": {"memory": memory.name, "used_bytes": memory.used_bytes, "capacity_bytes": memory.capacity_bytes} if memory else None,
+            "largest_allocation": {"name": largest.name, "bytes": largest.bytes} if largest else None,
+            "workspace_bytes": plan.workspace.total_bytes,
+            "workspace_unknown": [part.name for part in plan.workspace.unknown],
+            "order": {one.output: "fixed" if one.deterministic else "timing" for one in plan.order},
+            "caveats": [caveat.code for caveat in plan.caveats],
+        }
+
+
+@dataclass(frozen=True)
+class Comparison(Printed):
+    """The call on all chosen products, and the nearest changes that take another path anywhere."""
+
+    operator: str
+    rows: tuple[Compared, ...]
+    nearby: tuple[tuple[NearbyPlan, tuple[str, ...]], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain data, the form ``--json`` prints."""
+        nearest = [{**one.as_dict(), "products": list(products)} for one, products in self.nearby]
+        return {"operator": self.operator, "rows": [row.as_dict() for row in self.rows], "nearest_changes": nearest}
+
+
+def compare(
+    operator: str,
+    *,
+    products: str | Path | Sequence[str | Path] | None = None,
+    soc: str | Sequence[str] | None = None,
+    deterministic: bool = False,
+    limits: Limits = "documented",
+    **arguments: Any,
+) -> Comparison:
+    """Plan one call on every product and SoC.
+
+    Parameters
+    ----------
+    products, soc
+        Which ones; all shipped products and all their SoCs when None.
+    operator, deterministic, limits, **arguments
+        As for :func:`npu_sim.plan`.
+
+    Raises
+    ------
+    AclnnError
+        161002 or 161001 when the call cannot be read: an unknown operator, product or argument, or a missing one.
+    """
+    declared: Operator = load_operator(operator)
+    built = declared.build(arguments, infer=True)
+    require_limits(limits)
+    rows: list[Compared] = []
+    for profile in chosen_profiles(products, soc):
+        plan = refusal = None
+        try:
+            plan = plan_of(declared.check(built, profile, deterministic, limits))
+        except AclnnError as error:
+            refusal = error
+        _add(rows, Compared(profile, (profile.soc,), plan, refusal))
+    call = fixed_call(declared, arguments, deterministic)
+    nearby: dict[NearbyPlan, tuple[str, ...]] = {}
+    for row in rows:
+        for one in nearby_plans(row.plan, call, row.profile, limits) if row.plan is not None else ():
+            if one.changes_path and row.profile.name not in nearby.get(one, ()):
+                nearby[one] = (*nearby.get(one, ()), row.profile.name)
+    ordered = sorted(nearby.items(), key=lambda item: item[0].distance)
+    return Comparison(declared.name, tuple(rows), tuple(ordered))
+
+
+def _add(rows: list[Compared], row: Compared) -> None:
+    """Join SoCs of one product whose outcome is the same."""
+    for position, other in enumerate(rows):
+        if other.profile.name == row.profile.name and _outcome(other) == _outcome(row):
+            rows[position] = replace(other, socs=other.socs + row.socs)
+            return
+    rows.append(row)
+
+
+def _outcome(row: Compared) -> tuple[Any, ...]:
+    if row.plan is not None:
+        return (row.plan.model_copy(update={"soc": ""}),)
+    assert row.refusal is not None
+    return (row.refusal.status, row.refusal.argument)

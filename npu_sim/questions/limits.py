@@ -1,0 +1,282 @@
+"""How large one argument may be, given the others: ``npu_sim.limits``.
+
+The change from accepted to refused is bisected with the operator's planner in whole numbers, and the contract itself, which knows
+the reasons, confirms both sides of every end; where it disagrees, it is bisected alone.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.operators import LIMITS
+from npu_sim.operators.contract.axes import Number, Values
+from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.plans.printing import Printed
+from npu_sim.questions.legal_ranges import Interval, legal_ranges
+from npu_sim.questions.varied_calls import FixedCall, device_groups, fixed_call
+from npu_sim.registry import load_operator
+from npu_sim.status import INVALID, AclnnError
+
+FRONTIER_STEPS = (1, 2, 5)
+"""Values of the second argument of a frontier, times powers of ten."""
+FRONTIER_PROBES = 4
+"""Probes between two powers of two in a frontier, where many searches are made."""
+ASSUMPTION = (
+    "values around zero, the ends and every change are all tested, others at 16 (frontier: 4) points between powers of two; "
+    "both sides of every end of a range are confirmed by the contract"
+)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Legal values of one argument under one set of limits.
+
+    Attributes
+    ----------
+    ranges
+        Intervals of legal values, both ends included; empty when no value is legal.
+    below, above
+        The refusal just below the smallest and just above the largest legal value; None where the search ended there
+        (:data:`npu_sim.operators.contract.axes.SEARCH_END`, or the smallest value that makes sense). Without legal values ``above`` is the
+        refusal of the call as it is.
+    """
+
+    ranges: tuple[Interval, ...]
+    below: AclnnError | None = None
+    above: AclnnError | None = None
+
+    @property
+    def smallest(self) -> int | None:
+        """Smallest legal value."""
+        return self.ranges[0][0] if self.ranges else None
+
+    @property
+    def largest(self) -> int | None:
+        """Largest legal value; None when there is none, or the search ended before one was refused."""
+        return self.ranges[-1][1] if self.ranges and self.above is not None else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the bound as plain data."""
+        return {
+            "smallest": self.smallest,
+            "largest": self.largest,
+            "unlimited": bool(self.ranges) and self.above is None,
+            "ranges": [list(interval) for interval in self.ranges],
+            "below": self.below.as_dict() if self.below else None,
+            "above": self.above.as_dict() if self.above else None,
+        }
+
+
+@dataclass(frozen=True)
+class ProductLimits:
+    """Bounds on the SoCs of one product that plan alike.
+
+    Attributes
+    ----------
+    product, socs
+        Product, and its SoCs with the same cores and buffers.
+    at
+        Value of the second argument, for a frontier.
+    documented, hardware
+        What the product documents state, and what really fits.
+    """
+
+    product: str
+    socs: tuple[str, ...]
+    documented: Bound
+    hardware: Bound
+    at: int | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the bounds as plain data."""
+        where = {"product": self.product, "socs": list(self.socs)} | ({"at": self.at} if self.at is not None else {})
+        return {**where, "documented": self.documented.as_dict(), "hardware": self.hardware.as_dict()}
+
+
+@dataclass(frozen=True)
+class LimitTable(Printed):
+    """The answer of :func:`limits`.
+
+    Attributes
+    ----------
+    operator, vary, along
+        What was asked: the argument whose bound is searched, and the second one of a frontier ("" without).
+    fixed
+        Value of everything else.
+    rows
+        One for every product and kind of SoC, and for every value of the second argument.
+    """
+
+    operator: str
+    vary: str
+    along: str
+    fixed: dict[str, Any] = field(repr=False)
+    rows: tuple[ProductLimits, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the table as plain data, the form ``--json`` prints."""
+        return {
+            "operator": self.operator,
+            "vary": self.vary,
+            "along": self.along or None,
+            "fixed": self.fixed,
+            "assumption": ASSUMPTION,
+            "rows": [row.as_dict() for row in self.rows],
+        }
+
+
+def limits(
+    operator: str,
+    vary: str | Sequence[str],
+    *,
+    product: str | Sequence[str] | None = None,
+    soc: str | Sequence[str] | None = None,
+    deterministic: bool = False,
+    **fixed: Any,
+) -> LimitTable:
+    """Find the smallest and largest legal value of an argument, given the others.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator.
+    vary
+        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier: the bound of the first for values
+        of the second, listed as ``"num_weights=1000,32000"`` or chosen between its own limits.
+    product, soc
+        Products (all shipped ones when None, also YAML files) and SoCs (one of every kind when None).
+    deterministic
+        The determinism switch.
+    **fixed
+        The rest of the call: sizes, dtypes and switches by their natural names, or arguments as for :func:`npu_sim.plan`. What is
+        left out takes a small legal default.
+
+    Raises
+    ------
+    AclnnError
+        161002 for an unknown name.
+    """
+    declared: Operator = load_operator(operator)
+    names = [vary] if isinstance(vary, str) else list(vary)
+    if not 1 <= len(names) <= 2:
+        raise AclnnError(INVALID, "vary", f"vary: {len(names)} names", "one name, or two for a frontier")
+    axis = _number(declared, names[0])
+    call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
+    groups = device_groups(product, soc)
+    second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
+    if not second_name:
+        rows = [_product_limits(call, axis, profile, socs) for profile, socs in groups]
+    else:
+        second = _number(declared, second_name)
+        if second == axis:
+            raise AclnnError(INVALID, "vary", f"vary: {axis.name} twice", "two different names")
+        rows = [row for profile, socs in groups for row in _frontier(call, axis, second, listed, profile, socs)]
+        second_name = second.name
+    shown = {name: value for name, value in call.values.items() if name not in (axis.name, second_name)} | dict(call.attributes)
+    return LimitTable(declared.name, axis.name, second_name, shown, tuple(rows))
+
+
+def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, per_octave: int = 16) -> Bound:
+    """Return the legal values of one argument on one device."""
+    refusal = refusals(call, axis, profile, limits)
+    current = int(call.values[axis.name])
+    now = refusal(current)
+    if now is not None and now.argument == "profile":
+        return Bound((), None, now)  # the product does not support the operator at all
+    window = 2 * max(profile.device.vector_cores, profile.device.cube_cores)
+
+    def search(legal: Callable[[int], bool]) -> list[Interval]:
+        return legal_ranges(legal, axis.low, axis.high, (current,), per_octave, window)
+
+    def accepted(value: int) -> bool:
+        return refusal(value) is None
+
+    planned = quick_test(call, axis, profile, limits)
+    ranges = search(planned) if planned is not None else search(accepted)
+    if planned is not None and not _confirmed(ranges, accepted, axis, current):
+        ranges = search(accepted)  # something about the call that no axis knows decides
+    if not ranges:
+        return Bound((), None, now or refusal(axis.low))
+    smallest, largest = ranges[0][0], ranges[-1][1]
+    return Bound(
+        tuple(ranges),
+        below=refusal(smallest - 1) if smallest > axis.low else None,
+        above=refusal(largest + 1) if largest < axis.high else None,
+    )
+
+
+def quick_test(call: FixedCall, axis: Number, profile: Profile, limits: Limits) -> Callable[[int], bool] | None:
+    """Return whether a value is legal by the operator's planner in whole numbers, much faster than the contract with its messages.
+
+    None when the call has a value that no axis knows, such as a dtype that no product supports.
+    """
+    operator = call.operator
+    values: Values = {**call.values, "limits": limits, "deterministic": call.deterministic}
+    try:
+        codes = {one.name: one.code(values[one.name]) for one in operator.all_axes}
+    except AclnnError:
+        return None
+    planner, device, rules = operator.planner, profile.device, operator.rules(profile)
+    return lambda value: planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules).status == 0
+
+
+def _confirmed(ranges: list[Interval], accepted: Callable[[int], bool], axis: Number, current: int) -> bool:
+    """Whether the contract agrees at both sides of every end, at the ends of the domain, and at the current value."""
+    points = {axis.low, axis.high, current}
+    for first, last in ranges:
+        points.update((first - 1, first, last, last + 1))
+    inside = (point for point in points if axis.low <= point <= axis.high)
+    return all(accepted(point) == any(first <= point <= last for first, last in ranges) for point in inside)
+
+
+def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) -> Callable[[int], AclnnError | None]:
+    """Return the function from a value to the refusal of the call with it; None when the contract accepts it."""
+    operator = call.operator
+
+    def refusal(value: int) -> AclnnError | None:
+        try:
+            operator.check(operator.build(call.arguments({axis.name: value})), profile, call.deterministic, limits)
+        except AclnnError as error:
+            return error
+        return None
+
+    return refusal
+
+
+def _number(operator: Operator, name: str) -> Number:
+    axis = operator.axis(name)
+    if not isinstance(axis, Number):
+        numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
+        raise AclnnError(INVALID, "vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
+    return axis
+
+
+def _product_limits(call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], at: int | None = None) -> ProductLimits:
+    probes = 16 if at is None else FRONTIER_PROBES
+    documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
+    return ProductLimits(profile.name, socs, documented, hardware, at)
+
+
+def _frontier(call: FixedCall, axis: Number, second: Number, listed: str, profile: Profile, socs: tuple[str, ...]) -> list[ProductLimits]:
+    if listed:
+        values = [second.code(item) for item in listed.split(",")]
+    else:
+        smallest = call.with_values({axis.name: max(axis.low, 1)})
+        values = _round_values(find_bound(smallest, second, profile, "hardware", FRONTIER_PROBES), int(call.values[second.name]))
+    return [_product_limits(call.with_values({second.name: value}), axis, profile, socs, value) for value in values]
+
+
+def _round_values(bound: Bound, current: int) -> list[int]:
+    """Return the ends of a bound and the round numbers between them; a search that met no end goes to a million."""
+    if bound.smallest is None:
+        return [current]
+    largest = bound.largest if bound.largest is not None else max(10**6, current)
+    values = {bound.smallest, largest, current}
+    power = 1
+    while power <= largest:
+        values.update(power * step for step in FRONTIER_STEPS)
+        power *= 10
+    return sorted(value for value in values if max(bound.smallest, 1) <= value <= largest)

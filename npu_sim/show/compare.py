@@ -1,0 +1,77 @@
+"""A comparison as a table a person reads."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from npu_sim.questions.compare import Compared, Comparison
+from npu_sim.questions.nearby_plans import NearbyPlan
+from npu_sim.show.text import render
+
+SHOWN_NEARBY = 3
+COLUMNS = ("product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats")
+
+
+def comparison_text(comparison: Comparison, width: int | None = None) -> str:
+    """Return a comparison as text."""
+    return render(comparison_view(comparison), width)
+
+
+def comparison_view(comparison: Comparison) -> RenderableType:
+    """Return a comparison as something rich can print."""
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, overflow="fold", no_wrap=name == "product")
+    for row in comparison.rows:
+        table.add_row(*_cells(row), style="" if row.plan else "dim")
+    parts: list[RenderableType] = [table]
+    why = _refusals(comparison)
+    if why:
+        reasons = Table.grid(padding=(0, 2))
+        for where, text in why.items():
+            reasons.add_row(where, text)
+        parts += ["", reasons]
+    parts += ["", *(nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY])]
+    return Group(*parts)
+
+
+def _cells(row: Compared) -> list[str]:
+    product, socs = row.profile.name, ", ".join(row.socs)
+    if row.plan is None:
+        assert row.refusal is not None
+        return [product, socs, f"refused {int(row.refusal.status)}", *[""] * (len(COLUMNS) - 3)]
+    plan, memory = row.plan, row.largest_memory
+    key = f", key {plan.tiling_key}" if plan.tiling_key is not None else ""
+    idle = f", {plan.idle_cores} idle" if plan.idle_cores else ""
+    buffer = ""
+    if memory is not None:
+        largest = max(memory.allocations, key=lambda one: one.bytes, default=None)
+        share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
+        buffer = f"{share}, {largest.name} {largest.bytes}" if largest else share
+    workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
+    timed = [one.output for one in plan.order if not one.deterministic]
+    order = f"timing: {', '.join(timed)}" if timed else "fixed"
+    caveats = ", ".join(caveat.code for caveat in plan.caveats)
+    return [
+        product,
+        socs,
+        "runs",
+        f"{plan.path}{key}",
+        f"{plan.block_dim} of {plan.cores_available}{idle}",
+        buffer,
+        workspace,
+        order,
+        caveats,
+    ]
+
+
+def _refusals(comparison: Comparison) -> dict[str, str]:
+    return {f"{row.profile.name}, {row.socs[0]}": row.refusal.message for row in comparison.rows if row.refusal is not None}
+
+
+def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
+    """Return a nearby change as one sentence: ``one more column and the path changes ...``."""
+    where = f" on {', '.join(products)}" if products else ""
+    value = f"{nearby.axis.name} {nearby.value}" if not isinstance(nearby.value, bool) else nearby.step_text
+    if nearby.refusal:
+        return f"{nearby.step_text} and the call is refused{where}: {nearby.refusal}"
+    return f"{nearby.step_text} and the path changes{where}: {value} takes '{nearby.path}' ({nearby.decision})"

@@ -1,0 +1,150 @@
+"""An explanation as text a person reads."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Decision, Memory, Plan
+from npu_sim.plans.workspace_model import Workspace
+from npu_sim.questions.explain import Explanation, SizeLimit
+from npu_sim.questions.nearby_plans import NearbyPlan
+from npu_sim.registry import find_operator
+from npu_sim.show.limits import bound_text
+from npu_sim.show.text import plan_headline, render
+
+SHOWN_NEARBY = 4
+Row = Sequence[str]
+
+
+def explanation_text(explanation: Explanation, width: int | None = None) -> str:
+    """Return an explanation as text."""
+    return render(explanation_view(explanation), width)
+
+
+def explanation_view(explanation: Explanation) -> RenderableType:
+    """Return an explanation as something rich can print."""
+    plan = explanation.plan
+    if plan is None:
+        return _refusal_view(explanation)
+    key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
+    parts: list[RenderableType] = [Text(plan_headline(plan), style="bold green")]
+    parts += _section("path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])])
+    parts += _section("decisions", [row for number, one in enumerate(plan.decisions, 1) for row in _decision_rows(number, one)])
+    parts += _section(
+        "nearest changes", [_nearby_row(one) for one in explanation.nearby[:SHOWN_NEARBY]] or [("nothing nearby takes another path",)]
+    )
+    parts += _section(
+        "cores",
+        [(f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}, {plan.idle_cores} idle", plan.cores_note), (plan.per_core,)],
+    )
+    for memory in plan.memories:
+        parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
+    parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
+    parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
+    parts += _section("order", _order_rows(plan, explanation.other_mode))
+    parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
+    if plan.evidence is not Evidence.EXACT:
+        parts += _section("evidence", [(f"{plan.evidence.value}: not published by the vendor, our model of it",)])
+    return Group(*parts)
+
+
+def _section(title: str, rows: Sequence[Row], right: int | None = None) -> list[RenderableType]:
+    """Lay a section out as a heading and indented columns; nothing when it has no rows."""
+    if not rows:
+        return []
+    table = Table.grid(padding=(0, 2))
+    for column in range(max(len(row) for row in rows)):
+        table.add_column(justify="right" if column == right else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return ["", Text(title, style="bold"), Padding(table, (0, 0, 0, 2))]
+
+
+def _decision_rows(number: int, decision: Decision) -> list[Row]:
+    values = ", ".join(f"{name} = {value}" for name, value in decision.values.items())
+    return [
+        (f"{number}", f"{decision.name}: {'yes' if decision.outcome else 'no'}, {decision.effect}"),
+        ("", f"{decision.condition}; {values}" if values else decision.condition),
+    ]
+
+
+def _nearby_row(nearby: NearbyPlan) -> Row:
+    change = f"{nearby.axis.name} {nearby.now} -> {nearby.value}" if not isinstance(nearby.now, bool) else nearby.step_text
+    if nearby.refusal:
+        effect = f"refused: {nearby.refusal}"
+    elif nearby.changes_path:
+        effect = f"takes another path: {nearby.path}"
+    else:
+        effect = f"same path; turns '{nearby.decision}' around"
+    return change, effect
+
+
+def _memory_title(memory: Memory) -> str:
+    name = "Unified Buffer" if memory.name == "UB" else memory.name
+    phase = f", {memory.phase}" if memory.phase else ""
+    model = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
+    return f"{name} of a core{phase}: {memory.used_bytes} of {memory.capacity_bytes} bytes{model}"
+
+
+def _memory_rows(memory: Memory) -> list[Row]:
+    shares = sorted(memory.allocations, key=lambda one: -one.bytes)
+    rows = [(one.name, str(one.bytes), _percent(one.bytes, memory.capacity_bytes), one.note) for one in shares]
+    return [*rows, ("free", str(memory.free_bytes), _percent(memory.free_bytes, memory.capacity_bytes), "")]
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.1f} %"
+
+
+def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
+    rows: list[Row] = []
+    for one in limits:
+        rows.append((f"{one.name} = {one.now}", f"documented {bound_text(one.documented)}", f"hardware {bound_text(one.hardware)}"))
+        binding = one.documented.above or one.hardware.above
+        if binding is not None:
+            rows.append(("", binding.message, ""))
+    return rows
+
+
+def _workspace_title(workspace: Workspace) -> str:
+    unknown = " + what is not published" if workspace.unknown else ""
+    return f"workspace: {workspace.total_bytes} bytes{unknown}"
+
+
+def _workspace_rows(workspace: Workspace) -> list[Row]:
+    return [
+        (
+            part.name,
+            "?" if part.evidence is Evidence.UNKNOWN else str(part.bytes),
+            part.kind,
+            part.evidence.value if part.evidence is not Evidence.EXACT else "",
+            part.note,
+        )
+        for part in workspace.parts
+    ]
+
+
+def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
+    rows: list[Row] = [(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}", one.reason) for one in plan.order]
+    if other is not None and other.order != plan.order:
+        mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
+        states = ", ".join(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}" for one in other.order)
+        rows.append((mode, f"{states}; {other.path}; {other.workspace.total_bytes} bytes of workspace"))
+    return rows
+
+
+def _refusal_view(explanation: Explanation) -> RenderableType:
+    error = explanation.refusal
+    assert error is not None
+    entry = find_operator(explanation.call.operator.name)
+    assert entry is not None
+    parts: list[RenderableType] = [
+        Text(f"{entry.title} on {explanation.profile.title}: refused, {int(error.status)} {error.status.name}", style="bold red"),
+        *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
+        *_section("what would be legal, the rest as it is", _limit_rows(explanation.limits)),
+    ]
+    return Group(*parts)

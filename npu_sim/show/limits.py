@@ -1,0 +1,97 @@
+"""Limits as text a person reads: the ranges side by side, then the constraint that binds."""
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
+from npu_sim.registry import find_operator
+from npu_sim.show.text import render
+
+SHOWN_RANGES = 3
+
+
+def limits_text(table: LimitTable, width: int | None = None) -> str:
+    """Return the limits as text."""
+    return render(limits_view(table), width)
+
+
+def limits_view(table: LimitTable) -> RenderableType:
+    """Return the limits as something rich can print."""
+    entry = find_operator(table.operator)
+    assert entry is not None
+    along = f" along {table.along}" if table.along else ""
+    head = Table.grid(padding=(0, 2))
+    head.add_row("with", ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items()))
+    parts: list[RenderableType] = [f"{entry.title}: legal values of {table.vary}{along}", head, "", _ranges(table)]
+    reasons = _reasons(table)
+    if reasons:
+        why = Table.grid(padding=(0, 2))
+        why.add_column(no_wrap=True)
+        why.add_column(overflow="fold")
+        for where, text in reasons:
+            why.add_row(where, text)
+        parts += ["", why]
+    return Group(*parts)
+
+
+def _shown(value: Any) -> str:
+    return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
+
+
+def _ranges(table: LimitTable) -> Table:
+    columns = ["product", "SoC", *([table.along] if table.along else []), "documented", "hardware"]
+    shown = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in columns:
+        shown.add_column(name, overflow="fold", justify="right" if name == table.along else "left")
+    before: tuple[str, tuple[str, ...]] | None = None
+    for row in _rows(table):
+        told = table.along and before == (row.product, row.socs)
+        before = (row.product, row.socs)
+        cells = ["", ""] if told else [row.product, ", ".join(row.socs)]
+        cells += [str(row.at)] if table.along else []
+        shown.add_row(*cells, bound_text(row.documented), bound_text(row.hardware))
+    return shown
+
+
+def _rows(table: LimitTable) -> list[ProductLimits]:
+    """Join the SoCs of a product whose bounds are the same; those of a frontier stay apart."""
+    if table.along:
+        return list(table.rows)
+    joined: list[ProductLimits] = []
+    for row in table.rows:
+        for position, other in enumerate(joined):
+            same = (other.product, other.at, other.documented.ranges, other.hardware.ranges)
+            if same == (row.product, row.at, row.documented.ranges, row.hardware.ranges):
+                joined[position] = ProductLimits(row.product, other.socs + row.socs, other.documented, other.hardware, row.at)
+                break
+        else:
+            joined.append(row)
+    return joined
+
+
+def bound_text(bound: Bound) -> str:
+    """Return legal values as text, for instance ``1 .. 8609``, ``any`` or ``1 and more``."""
+    if not bound.ranges:
+        return "refused"
+    if len(bound.ranges) > SHOWN_RANGES:
+        (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
+        more = f"{len(bound.ranges) - 1} shorter ranges"
+        return f"{first} .. {last}, {more} up to {largest}" if bound.above else f"{first} .. {last}, {more} and on"
+    pieces = [str(first) if first == last else f"{first} .. {last}" for first, last in bound.ranges]
+    if bound.above is None:
+        pieces[-1] = "any" if bound.below is None and len(pieces) == 1 else f"{bound.ranges[-1][0]} and more"
+    return ", ".join(pieces)
+
+
+def _reasons(table: LimitTable) -> list[tuple[str, str]]:
+    """Name the constraint at every end, once a product: on its other SoCs it is the same one with other numbers."""
+    reasons: dict[tuple[str, str], tuple[str, str]] = {}
+    for row in table.rows:
+        for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
+            for end, error in (("below", bound.below), ("above", bound.above)):
+                if error is not None:
+                    reasons.setdefault((row.product, f"{name} {end}"), (f"{row.product}, {name}", f"{int(error.status)} {error.message}"))
+    first_of_text = {text: where for where, text in reversed(reasons.values())}
+    return [(where, text) for text, where in reversed(first_of_text.items())]

@@ -1,0 +1,117 @@
+"""Turning a document into one HTML file that needs nothing else."""
+
+import json
+from functools import lru_cache
+from html import escape
+from importlib import resources
+
+from npu_sim.show.reports.document import Block, Cell, Document, Figure, Lines, Picture, Section, Table, Text
+from npu_sim.status import INVALID, AclnnError
+
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+"""What the file may load: nothing from anywhere."""
+
+
+@lru_cache
+def asset(name: str) -> str:
+    """Return a text file that ships with the package."""
+    return resources.files("npu_sim.show.reports").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def render(document: Document) -> str:
+    """Return a document as HTML; the plotting library is put in only when there are curves.
+
+    Raises
+    ------
+    AclnnError
+        161002 when there are curves and plotly is not installed.
+    """
+    sections = "".join(_section(section) for section in document.sections)
+    call = f'<pre class="call">{escape(document.call)}</pre>' if document.call else ""
+    scripts = f"<script>{plotting_library()}</script><script>{asset('figures.js')}</script>" if document.has_figures else ""
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
+        f"<title>{escape(document.title)}</title><style>{asset('report.css')}</style></head>"
+        f'<body><main><h1 class="{document.outcome}">{escape(document.sentence)}</h1>{call}{sections}'
+        f"<footer>Made by npu-sim {_version()}. Simulated, not measured on a device.</footer></main>{scripts}</body></html>\n"
+    )
+
+
+def embedded(document: Document) -> str:
+    """Return a document as a frame for notebooks: its styles do not touch the notebook's own."""
+    return f'<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{escape(render(document))}"></iframe>'
+
+
+def _version() -> str:
+    from npu_sim import __version__
+
+    return __version__
+
+
+def plotting_library() -> str:
+    """Return the source of plotly.js."""
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        hint = "install the extra: pip install 'npu_sim[report]'"
+        raise AclnnError(INVALID, "report", "curves need plotly, which is not installed", hint) from None
+    source: str = get_plotlyjs()
+    return source.replace("</script", "<\\/script")
+
+
+def _section(section: Section) -> str:
+    return f"<section><h2>{escape(section.title)}</h2>{''.join(block_html(block) for block in section.blocks)}</section>"
+
+
+def block_html(block: Block) -> str:
+    """Return one block as HTML; columns without content are left out of tables."""
+    if isinstance(block, Lines):
+        return lines_html(block)
+    if isinstance(block, Table):
+        return _table(block)
+    if isinstance(block, Figure):
+        return _figure(block)
+    if isinstance(block, Picture):
+        return f'<figure><div class="scroll">{block.markup}</div>{_caption(block.caption)}</figure>'
+    assert isinstance(block, Text)
+    return f"<p>{escape(block.text)}</p>"
+
+
+def lines_html(block: Lines) -> str:
+    """Return labelled lines as a list of terms."""
+    rows = "".join(
+        f'<dt>{escape(label)}</dt><dd class="{escape(label)}"><span>{escape(value)}</span> <small>{escape(note)}</small></dd>'
+        for label, value, note in block.lines
+    )
+    return f'<dl class="lines">{rows}</dl>'
+
+
+def _table(table: Table) -> str:
+    filled = [column for column in range(len(table.headings)) if any(row[column] not in ("", None) for row in table.rows)]
+    head = "".join(f"<th>{escape(table.headings[column])}</th>" for column in filled)
+    body = "".join("<tr>" + "".join(_cell(row[column]) for column in filled) + "</tr>" for row in table.rows)
+    markup = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    if table.folded:
+        return f"<details><summary>{escape(table.caption or 'show')}</summary>{markup}</details>"
+    return _caption(table.caption, "p") + markup
+
+
+def _cell(cell: Cell) -> str:
+    if cell is None:
+        return "<td></td>"
+    if isinstance(cell, bool):
+        return f"<td>{'yes' if cell else 'no'}</td>"
+    number = isinstance(cell, int | float)
+    text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return f"<td{' class=number' if number else ''}>{escape(text)}</td>"
+
+
+def _caption(text: str, tag: str = "figcaption") -> str:
+    return f'<{tag} class="caption">{escape(text)}</{tag}>' if text else ""
+
+
+def _figure(figure: Figure) -> str:
+    content = json.dumps({"data": figure.data, "layout": figure.layout}, ensure_ascii=True, allow_nan=False).replace("</", "<\\/")
+    return f'<figure class="plot"><div></div><script type="application/json">{content}</script>{_caption(figure.caption)}</figure>'

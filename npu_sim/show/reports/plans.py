@@ -1,0 +1,156 @@
+"""Reports of one plan, one run, and timelines."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from npu_sim.operators.contract.results import Result
+from npu_sim.plans.model import Decision, Plan
+from npu_sim.show.reports.commands import plan_command
+from npu_sim.show.reports.document import Block, Document, Lines, Picture, Section, Table, Text
+from npu_sim.show.reports.html import embedded
+from npu_sim.show.reports.order import order_strips
+from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
+from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.timelines import NOT_MEASURED, caution_lines
+from npu_sim.timelines.model import Timeline
+
+
+def plan_report(plan: Plan, product: str = "") -> Document:
+    """Return the report of a plan: what runs, on which cores, in which buffers, and why.
+
+    Parameters
+    ----------
+    plan
+        The plan.
+    product
+        How the caller named the product, when that is not its name: the file of a profile of one's own.
+    """
+    headline = plan_headline(plan)
+    return Document(headline, headline, plan_sections(plan), plan_command(plan, product or plan.product))
+
+
+def result_report(result: Result, product: str = "") -> Document:
+    """Return the report of a run: what it adds to its plan, then the plan; the parameters are those of :func:`plan_report`."""
+    plan = result.plan
+    lines = tuple(line for line in result_lines(result) if line[0] != "time")
+    seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
+    blocks: list[Block] = [Lines(lines), seconds]
+    blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
+    headline = f"{plan_headline(plan).removesuffix('runs')}ran"
+    return Document(headline, headline, (Section("Run", tuple(blocks)), *plan_sections(plan)), plan_command(plan, product or plan.product))
+
+
+def plan_html(plan: Plan) -> str:
+    """Return the report of a plan for notebooks."""
+    return embedded(plan_report(plan))
+
+
+def result_html(result: Result) -> str:
+    """Return the report of a run for notebooks."""
+    return embedded(result_report(result))
+
+
+def plan_sections(plan: Plan) -> tuple[Section, ...]:
+    """Return the sections of a plan."""
+    pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
+    sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
+    if plan.cores:
+        legend = (
+            "numbered bars: who takes which range; cells: filled by their share of the largest, paler when they have less, dashed when idle"
+        )
+        sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
+    if plan.memories:
+        sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
+    sections.append(Section("Workspace in global memory", _workspace_blocks(plan)))
+    if plan.decisions:
+        sections.append(Section("Decisions", (_decision_table(plan.decisions),)))
+    if plan.tiling:
+        fields = tuple(flat(plan.tiling))
+        sections.append(Section("Tiling", (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)))
+    return tuple(sections)
+
+
+def _call_table(plan: Plan) -> Table:
+    rows: list[tuple[str, Any]] = list(plan.arguments.items())
+    rows += [("product", plan.product), ("soc", plan.soc), ("deterministic", plan.deterministic), ("limits", plan.limits)]
+    return Table(("argument", "value"), tuple(rows), "the call", folded=True)
+
+
+def _memory_table(plan: Plan) -> Table:
+    rows = tuple(
+        (memory_title(memory), allocation.name, allocation.bytes, allocation.note)
+        for memory in plan.memories
+        for allocation in memory.allocations
+    )
+    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16)
+
+
+def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
+    workspace = plan.workspace
+    if not workspace.parts:
+        return (Text("none needed"),)
+    rows = tuple((part.name, part.bytes, part.kind, part.evidence.value, part.note) for part in workspace.parts)
+    table = Table(("part", "bytes", "kind", "evidence", "note"), rows)
+    unknown = (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),) if workspace.unknown else ()
+    return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
+
+
+def _decision_table(decisions: Sequence[Decision]) -> Table:
+    rows = tuple(
+        (
+            decision.name,
+            decision.condition,
+            ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
+            "yes" if decision.outcome else "no",
+            decision.effect,
+            flip_text(decision) or "nothing by itself",
+        )
+        for decision in decisions
+    )
+    return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
+
+
+def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Flatten nested fields to (dotted name, value)."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            rows += flat(value, f"{prefix}{name}.")
+        else:
+            rows.append((prefix + name, value if isinstance(value, str | int | float | bool) else str(value)))
+    return rows
+
+
+def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
+    """Return the report of named timelines: the comparison, then what the bounds leave out."""
+    first = timelines[0][1]
+    lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
+    sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
+    headings = (
+        "call",
+        "SoC",
+        "clock MHz",
+        "lower bound us",
+        "binds",
+        "busy share of the bound",
+        "imbalance",
+        "bytes read",
+        "bytes written",
+    )
+    rows = tuple(
+        (
+            name,
+            one.soc,
+            one.clock_mhz,
+            one.bound_us,
+            one.binding_pipe,
+            ", ".join(f"{pipe} {share:.6g}" for pipe, share in one.busy_share.items()),
+            one.imbalance,
+            one.read_bytes,
+            one.written_bytes,
+        )
+        for name, one in timelines
+    )
+    cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
+    sections = (Section("Lower bounds", (Table(headings, rows), Text(NOT_MEASURED))), Section("Not in the bound", (Lines(cautions),)))
+    return Document(sentence, sentence, sections)

@@ -1,0 +1,114 @@
+"""Plans and results as text a person reads: the outcome first, then why, then what would change it."""
+
+import io
+import shutil
+from collections.abc import Iterable
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from npu_sim.operators.contract.results import Result
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Decision, Memory, Plan
+from npu_sim.plans.workspace_model import Workspace
+
+Line = tuple[str, str, str]
+"""Label, value, and a note."""
+MIB = 1 << 20
+
+
+def render(renderable: RenderableType, width: int | None = None) -> str:
+    """Return what rich would print, without colours."""
+    buffer = io.StringIO()
+    columns = width or shutil.get_terminal_size((110, 24)).columns
+    Console(file=buffer, width=columns, no_color=True, highlight=False).print(renderable)
+    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+
+
+def lines_table(lines: Iterable[Line]) -> Table:
+    """Lay out labelled lines so that narrow terminals wrap inside the columns."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold", ratio=2)
+    table.add_column(overflow="fold", ratio=3, style="dim")
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
+def plan_headline(plan: Plan) -> str:
+    """Return the outcome in one line."""
+    return f"{plan.title} on {plan.product_title}, {plan.soc}: runs"
+
+
+def plan_lines(plan: Plan) -> list[Line]:
+    """Return the body of a plan as labelled lines."""
+    key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
+    lines: list[Line] = [("path", f"{plan.path}{key}", plan.path_reason)]
+    if plan.block_dim:
+        idle = f"; {plan.idle_cores} idle" if plan.idle_cores else ""
+        lines.append(("cores", f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}", plan.cores_note + idle))
+    if plan.per_core:
+        lines.append(("per core", plan.per_core, ""))
+    lines += [_memory_line(memory) for memory in plan.memories]
+    lines.append(_workspace_line(plan.workspace))
+    for order in plan.order:
+        lines.append(("order", f"{order.output} {'fixed' if order.deterministic else 'depends on timing'}", order.reason))
+    lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
+    if plan.evidence is not Evidence.EXACT:
+        lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))
+    return lines
+
+
+def _memory_line(memory: Memory) -> Line:
+    label = "buffer" if memory.name == "UB" else memory.name
+    phase = f", {memory.phase}" if memory.phase else ""
+    share = f"{memory.used_bytes} of {memory.capacity_bytes} bytes ({100 * memory.used_bytes / memory.capacity_bytes:.0f} %){phase}"
+    return label, share, ", ".join(f"{allocation.name} {allocation.bytes}" for allocation in memory.allocations)
+
+
+def _workspace_line(workspace: Workspace) -> Line:
+    parts = []
+    for part in workspace.parts:
+        size = f"{part.bytes // MIB} MiB" if part.kind == "system" and part.bytes % MIB == 0 else str(part.bytes)
+        parts.append(f"{part.name} unknown" if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}")
+    unknown = " + unknown" if workspace.unknown else ""
+    return "workspace", f"{workspace.total_bytes} bytes{unknown}", ", ".join(parts)
+
+
+def flip_text(decision: Decision) -> str:
+    """Return what would turn a decision around."""
+    return " or ".join(f"{flip.argument} = {flip.value}" for flip in decision.flips)
+
+
+def decision_lines(plan: Plan) -> list[Line]:
+    """Return one line for every decision that a single argument would turn around."""
+    return [
+        ("flips", f"{decision.name} at {flip_text(decision)}", f"now {_values_text(decision)}")
+        for decision in plan.decisions
+        if decision.flips
+    ]
+
+
+def _values_text(decision: Decision) -> str:
+    return ", ".join(f"{name} = {value}" for name, value in decision.values.items())
+
+
+def plan_text(plan: Plan, width: int | None = None) -> str:
+    """Return a plan as text."""
+    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + decision_lines(plan)), width)}"
+
+
+def result_lines(result: Result) -> list[Line]:
+    """Return what a run adds to its plan."""
+    lines: list[Line] = []
+    for name, array in result.outputs.items():
+        lines.append(("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", ""))
+    for name, mask in result.order_dependent.items():
+        share = f"{mask.count} of {mask.mask.size} {mask.axis}s"
+        lines.append(("order", f"{name}: {share} depend on timing", ""))
+    lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
+    lines.append(
+        ("time", f"{1000 * sum(result.seconds.values()):.1f} ms", ", ".join(f"{k} {1000 * v:.1f} ms" for k, v in result.seconds.items()))
+    )
+    return lines

@@ -1,0 +1,179 @@
+"""Documented caveats of EmbeddingDenseBackward as experiments."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.operators import run
+from npu_sim.studies.caveats.experiment import Caveat, Numbers, different
+
+OPERATOR = "embedding_dense_backward"
+EXACT_INTEGERS = 16777216
+"""2^24: from here on fp32 does not hold every integer."""
+SORTABLE_BELOW = 2139095040
+"""0x7F800000, the bits of +inf in fp32."""
+CAST_LIMIT_BYTES = 104857600
+"""100 MiB: gradient and output together, from which a 16-bit gradient is summed natively."""
+
+
+def _counter() -> Numbers:
+    flushes = {"1 row": 1, "10 rows (deterministic)": 10, "11 rows (default)": 11}
+    counters = {}
+    for name, rows in flushes.items():
+        counter = np.float32(EXACT_INTEGERS)
+        for _ in range(100):
+            counter = np.float32(counter + np.float32(rows))
+        counters[name] = {"true_count": EXACT_INTEGERS + 100 * rows, "fp32_counter": int(counter)}
+    rows = EXACT_INTEGERS + 65536
+    ones, indices = np.ones((rows, 1), np.float32), np.zeros(rows, np.int32)
+    scaled = run(OPERATOR, grad=ones, indices=indices, num_weights=1, scale_grad_by_freq=True).outputs["grad_weight"]
+    return {"counters": counters, "rows": rows, "mean_of_ones": float(scaled[0, 0])}
+
+
+def _explain_counter(found: Numbers) -> list[str]:
+    lines = [
+        f"from {EXACT_INTEGERS} on, 100 flushes of {name}: the count is {one['true_count']}, the fp32 counter {one['fp32_counter']}"
+        for name, one in found["counters"].items()
+    ]
+    return [*lines, f"the mean of {found['rows']} ones comes out as {found['mean_of_ones']:.9g}"]
+
+
+def _sort_trick() -> Numbers:
+    values = np.array([SORTABLE_BELOW - 1, 5, SORTABLE_BELOW + 1, 1000, SORTABLE_BELOW], np.int64)
+    as_floats = values.astype(np.int32).view(np.float32)
+    ordered = {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in _pairs(np.sort(values), as_floats[np.argsort(values)])}
+    return {"first_unsortable": SORTABLE_BELOW + 1, "comparisons": ordered, "bits_of_inf": int(np.float32(np.inf).view(np.int32))}
+
+
+def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any], tuple[int, Any]]]:
+    both = list(zip(values.tolist(), floats, strict=True))
+    return list(pairwise(both))
+
+
+def _explain_sort_trick(found: Numbers) -> list[str]:
+    lines = [f"as fp32 bits, {name}: {'yes' if holds else 'no'}" for name, holds in found["comparisons"].items()]
+    return [
+        *lines,
+        f"int32 indices are sorted as if their bits were fp32; {found['bits_of_inf']} is +inf, and above it every pattern is nan",
+    ]
+
+
+def _path_switch() -> Numbers:
+    rows, dim = 600, 520
+    rng = np.random.default_rng(0)
+    indices = np.arange(rows, dtype=np.int32) % 20
+    grad = rng.standard_normal((rows, dim))
+    # Large rows that cancel leave the small ones, whose low bits the order decides.
+    grad[:200] *= 8192
+    grad[200:400] = -grad[:200]
+    grad = grad.astype(np.float16)
+    first_native = -(-CAST_LIMIT_BYTES // (2 * dim)) - rows
+    results = {}
+    for name, weights in (("cast", first_native - 1), ("native", first_native)):
+        results[name] = run(OPERATOR, grad=grad, indices=indices, num_weights=weights)
+    a, b = results["cast"].outputs["grad_weight"][:20], results["native"].outputs["grad_weight"][:20]
+    return {
+        "weights": [first_native - 1, first_native],
+        "paths": [results["cast"].plan.path, results["native"].plan.path],
+        "elements": a.size,
+        "different": different(a, b),
+        "max_ulp": int(ulp_distance(a, b, "float16").max()),
+    }
+
+
+def _explain_path_switch(found: Numbers) -> list[str]:
+    small, large = found["weights"]
+    return [
+        f"num_weights {small}: {found['paths'][0]}; num_weights {large}: {found['paths'][1]}",
+        f"one more row of weights takes gradient and output to 100 MiB: {found['different']} of {found['elements']} elements "
+        f"of the same rows change, by up to {found['max_ulp']} ulp",
+    ]
+
+
+def _padding() -> Numbers:
+    grad, indices = np.ones((6, 2), np.float32), np.array([0, 1, 2, 1, 0, 3])
+    sums = {}
+    for padding in (-1, 1, 7):
+        result = run(OPERATOR, grad=grad, indices=indices, num_weights=4, padding_idx=padding)
+        sums[padding] = result.outputs["grad_weight"][:, 0].tolist()
+    return {"sums": sums}
+
+
+def _explain_padding(found: Numbers) -> list[str]:
+    words = {-1: "negative: none", 1: "row 1 gets no gradient", 7: "beyond num_weights: matches nothing"}
+    return [f"padding_idx {padding} ({words[padding]}): rows {sums}" for padding, sums in found["sums"].items()]
+
+
+def _saturation() -> Numbers:
+    grad, indices = np.array([[60000.0, -60000.0, np.nan]] * 2, np.float16), np.array([0, 0])
+    results = {}
+    for product in ("atlas_a2", "atlas_train"):
+        result = run(OPERATOR, grad=grad, indices=indices, num_weights=1, profile=product)
+        results[product] = [float(value) for value in result.outputs["grad_weight"][0]]
+    return {"results": results}
+
+
+def _explain_saturation(found: Numbers) -> list[str]:
+    return [f"60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}" for product, values in found["results"].items()]
+
+
+def _reciprocal() -> Numbers:
+    counts = np.arange(1, 200)
+    indices = np.repeat(np.arange(counts.size), counts).astype(np.int32)
+    grad = np.random.default_rng(0).standard_normal((indices.size, 8)).astype(np.float32)
+    call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": counts.size, "deterministic": True}
+    sums = run(OPERATOR, **call).outputs["grad_weight"]
+    scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
+    divided = sums / counts[:, None].astype(np.float32)
+    return {
+        "elements": scaled.size,
+        "different": different(scaled, divided),
+        "max_ulp": int(ulp_distance(scaled, divided, "float32").max()),
+    }
+
+
+def _explain_reciprocal(found: Numbers) -> list[str]:
+    return [
+        f"{found['different']} of {found['elements']} elements differ from sum / count, by up to {found['max_ulp']} ulp: "
+        "the product multiplies with the rounded reciprocal"
+    ]
+
+
+def _kernels_differ() -> Numbers:
+    rng = np.random.default_rng(0)
+    grad, indices = rng.standard_normal((4000, 64)).astype(np.float32), rng.integers(0, 50, 4000, dtype=np.int32)
+    call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": 50}
+    default = run(OPERATOR, **call).outputs["grad_weight"]
+    fixed = run(OPERATOR, deterministic=True, **call).outputs["grad_weight"]
+    fewer = run(OPERATOR, soc="Ascend910B4", **call).outputs["grad_weight"]
+    return {"elements": default.size, "deterministic_differs": different(default, fixed), "forty_cores_differ": different(default, fewer)}
+
+
+def _explain_kernels_differ(found: Numbers) -> list[str]:
+    return [
+        f"default against deterministic: {found['deterministic_differs']} of {found['elements']} elements differ: other chunks",
+        f"48 cores against 40 (Ascend910B4): {found['forty_cores_differ']} of {found['elements']} elements differ: other sums",
+    ]
+
+
+CAVEATS: tuple[Caveat, ...] = (
+    Caveat("counters", "fp32 counters are not exact beyond 2^24", "EmbeddingDenseBackward, scaleGradByFreq", _counter, _explain_counter),
+    Caveat(
+        "sort-trick", "indices above 2139095040 do not sort as fp32", "EmbeddingDenseBackward, INT32_INF", _sort_trick, _explain_sort_trick
+    ),
+    Caveat(
+        "path-switch",
+        "16-bit gradients change bits at 100 MiB",
+        "EmbeddingDenseBackward, cast or native",
+        _path_switch,
+        _explain_path_switch,
+    ),
+    Caveat("padding", "what paddingIdx matches", "EmbeddingDenseBackward, paddingIdx", _padding, _explain_padding),
+    Caveat("saturation", "saturation instead of inf and nan", "Atlas training and inference series", _saturation, _explain_saturation),
+    Caveat(
+        "reciprocal", "scaling multiplies with a reciprocal", "EmbeddingDenseBackward, scaleGradByFreq", _reciprocal, _explain_reciprocal
+    ),
+    Caveat("kernels-differ", "mode and core count change last bits", "determinism switch; SoCs", _kernels_differ, _explain_kernels_differ),
+)

@@ -1,0 +1,171 @@
+"""Fields of a tiling as a table: what a field is, how large it can get, and what the vendor calls it stand in one line.
+
+A planner's result is a NamedTuple whose fields are annotated with :class:`Field` (numbers) or :class:`Part` (a NamedTuple within it)::
+
+    class Tiling(NamedTuple):
+        status: int
+        block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="blockDim")]
+
+From the table come the record of a call that has no tiling, the vendor's structure, and the columns of sweeps.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from operator import attrgetter
+from typing import Any, NamedTuple, get_type_hints
+
+import numpy as np
+
+SUCCESS = 0
+"""``status`` of a planner's result: there is a tiling."""
+FAILED = 1
+"""``status`` of a planner's result: the product answers 561002."""
+FP32_VALUE = "fp32"
+"""Bound of a field that holds an fp32 value instead of a whole number."""
+
+
+class Field(NamedTuple):
+    """One number of a tiling.
+
+    Attributes
+    ----------
+    help
+        What it is.
+    bound
+        Largest magnitude it can have: an expression over the largest value of every axis and every field of the devices, for instance
+        ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty when an axis or another field says the same: sweeps leave it out.
+    vendor
+        Names in the vendor's structure, with spaces between them; empty when it is not part of it.
+    words
+        Meaning of its codes, when it is a code.
+    none
+        Value when there is no tiling.
+    """
+
+    help: str = ""
+    bound: str = ""
+    vendor: str = ""
+    words: tuple[str, ...] = ()
+    none: int = 0
+
+
+class Part(NamedTuple):
+    """A NamedTuple within a tiling: how its fields are called there.
+
+    Attributes
+    ----------
+    vendor
+        The vendor's name of a field, ``{}`` standing for the name in the part's own table.
+    help
+        What follows the help of every field.
+    bound
+        Bound of every field, instead of the part's own.
+    prefix
+        What precedes the names of its columns in sweeps; the name of the part and an underscore when None.
+    """
+
+    vendor: str = "{}"
+    help: str = ""
+    bound: str = ""
+    prefix: str | None = None
+
+
+class Column(NamedTuple):
+    """One number of a record with all its parts: where it is, and its field."""
+
+    path: str
+    name: str
+    kind: type
+    field: Field
+
+
+STATUS = Field("aclnn status; 0 when the call runs", "999999", none=FAILED)
+"""Field of every record: the planner's own ``status``, or in a sweep that of the call."""
+
+
+@cache
+def table(record: type) -> tuple[Column, ...]:
+    """Return every number of a record, those of its parts in their place.
+
+    Raises
+    ------
+    TypeError
+        For a field of the record that is neither a number nor a NamedTuple.
+    """
+    columns: list[Column] = []
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        kind, notes = (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+        if hasattr(kind, "_fields"):
+            part = next((note for note in notes if isinstance(note, Part)), Part())
+            columns += [_within(name, part, column) for column in table(kind)]
+        elif kind in (int, float):
+            field = next((note for note in notes if isinstance(note, Field)), STATUS if name == "status" else Field())
+            columns.append(Column(name, name, kind, field))
+        else:
+            raise TypeError(f"{record.__name__}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them")
+    return tuple(columns)
+
+
+def _within(name: str, part: Part, column: Column) -> Column:
+    field = column.field
+    vendor = " ".join(part.vendor.format(one) for one in field.vendor.split())
+    field = field._replace(help=field.help + part.help, bound=(part.bound or field.bound) if field.bound else "", vendor=vendor)
+    prefix = f"{name}_" if part.prefix is None else part.prefix
+    return Column(f"{name}.{column.path}", f"{prefix}{column.name}", column.kind, field)
+
+
+def nothing(record: Any) -> Any:
+    """Return the record of a call that has no tiling: every field its ``none``, ``status`` failed.
+
+    A constant for planners: compiled ones refer to it as to any number.
+    """
+    values: list[Any] = []
+    for name, hint in get_type_hints(record, include_extras=True).items():
+        kind, notes = (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+        field = next((note for note in notes if isinstance(note, Field)), STATUS if name == "status" else Field())
+        number = np.float32 if field.bound == FP32_VALUE else kind  # as planners compute it: compiled, both results have one type
+        values.append(nothing(kind) if hasattr(kind, "_fields") else number(field.none))
+    return record(*values)
+
+
+def value_of(record: Any, path: str) -> Any:
+    """Return the number at a path such as ``batches.num``."""
+    for name in path.split("."):
+        record = getattr(record, name)
+    return record
+
+
+def vendor_fields(record: Any) -> dict[str, int | float]:
+    """Return a tiling under the vendor's names; fp32 values in the nine digits that identify them."""
+    found: dict[str, int | float] = {}
+    kind: Any = type(record)
+    for names, read, is_fp32 in _vendor_readers(kind):
+        value = read(record)
+        for name in names:
+            found[name] = float(f"{value:.9g}") if is_fp32 else value
+    return found
+
+
+@cache
+def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any], bool], ...]:
+    named = (column for column in table(record) if column.field.vendor)
+    return tuple((column.field.vendor.split(), attrgetter(column.path), column.kind is float) for column in named)
+
+
+REFUSED: dict[str, Any] = {"status": "failed"}
+"""What a raw planner answers where the product finds no tiling; see :func:`npu_sim.tiling.plan_kernel`."""
+
+
+def raw_result(tiling: Any, structure: dict[str, Any]) -> dict[str, Any]:
+    """Return what a raw planner answers: the vendor's structure and what stands beside it, or that there is no tiling."""
+    if tiling.status != SUCCESS:
+        return REFUSED
+    mode = getattr(tiling, "schedule_mode", -1)
+    return {
+        "status": "success",
+        "block_dim": tiling.block_dim,
+        "tiling_key": tiling.tiling_key,
+        "workspace_bytes": tiling.workspace_bytes,
+        "schedule_mode": mode if mode >= 0 else None,
+        "tiling": structure,
+    }

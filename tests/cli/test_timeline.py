@@ -1,0 +1,51 @@
+import json
+
+import pytest
+
+WORDS = ("embedding_dense_backward", "--grad", "20000x512:fp32", "--indices", "20000:int32", "--num-weights", "3000")
+
+
+def test_one_call_says_what_binds_and_that_it_is_a_lower_bound(cli):
+    done = cli("timeline", *WORDS)
+    assert done.code == 0
+    assert done.out.splitlines()[0].startswith("EmbeddingDenseBackward on Ascend910B1: at least ")
+    for label in ("lower bound", "binds", "imbalance", "unknown", "left out", "assumed"):
+        assert any(line.startswith(label) for line in done.out.splitlines())
+    assert "sort_and_merge" in done.out
+
+
+def test_socs_are_compared(cli):
+    rows = cli("timeline", *WORDS, "--socs", "all", "--json").data["timelines"]
+    assert [row["soc"] for row in rows] == ["Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"]
+    bounds = [row["timeline"]["bound_us"] for row in rows]
+    assert min(bounds) == bounds[0]
+    text = cli("timeline", *WORDS, "--socs", "Ascend910B4,Ascend910A").out
+    assert "Ascend910B4 " in text
+    assert "Ascend910A " in text
+
+
+def test_sizes_are_compared_and_a_refused_one_stays_in_the_table(cli):
+    scaled = [*WORDS, "--scale-grad-by-freq", "--product", "atlas_train", "--vary", "dim=64,5000"]
+    rows = cli("timeline", *scaled, "--json").data["timelines"]
+    assert [(row["call"], row["outcome"]) for row in rows] == [("dim=64", "runs"), ("dim=5000", "refused")]
+    assert rows[1]["error"]["status"] == 561002
+    assert "refused 561002" in cli("timeline", *scaled).out
+
+
+def test_the_trace_of_plan_and_of_timeline_are_the_same_bytes_in_the_json(cli, tmp_path):
+    planned = cli("plan", *WORDS, "--trace", tmp_path / "a.json", "--json").data
+    compared = cli("timeline", *WORDS, "--trace", tmp_path / "b.json", "--json").data
+    assert planned["timeline"] == compared["timelines"][0]["timeline"]
+    assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
+    assert json.loads((tmp_path / "a.json").read_text())["otherData"]["timelines"][0]["bound_us"] == planned["timeline"]["bound_us"]
+
+
+@pytest.mark.parametrize("vary", ["dim", "width=3", "dim=a", "dim=1,x"])
+def test_a_malformed_comparison_is_refused(cli, vary):
+    assert cli("timeline", *WORDS, "--vary", vary).code == 2
+
+
+def test_a_call_refused_everywhere_is_refused(cli):
+    refused = cli("timeline", *WORDS, "--product", "atlas_inference")
+    assert (refused.code, refused.out) == (2, "")
+    assert "161002" in refused.err

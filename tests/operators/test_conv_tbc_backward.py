@@ -1,0 +1,449 @@
+"""ConvTbcBackward as users call it: contract, plan, workspace, results within the precision standard."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npu_sim
+from npu_sim.cores import config_directory, load_profile
+from npu_sim.kernels.elementwise import round_to_hf32
+from npu_sim.operators.conv_tbc_backward import OPERATOR as DECLARED
+from npu_sim.operators.conv_tbc_backward_workspace import executor_nodes
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import AclnnError
+from tests.reference import conv_tbc_backward as reference
+
+OPERATOR = "conv_tbc_backward"
+BF16 = ml_dtypes.bfloat16
+GOOD = {"grad_output": "128x4x96:fp32", "input": "128x4x64:fp32", "weight": "3x64x96:fp32", "bias": "96:fp32", "pad": 1}
+
+
+def with_dtype(dtype, **changes):
+    return {name: value.split(":")[0] + f":{dtype}" if isinstance(value, str) else value for name, value in GOOD.items()} | changes
+
+
+def call(time, batch, in_channels, out_channels, taps, pad, dtype="fp32", **changes):
+    out_time = time + 2 * pad - taps + 1
+    return {
+        "grad_output": f"{out_time}x{batch}x{out_channels}:{dtype}",
+        "input": f"{time}x{batch}x{in_channels}:{dtype}",
+        "weight": f"{taps}x{in_channels}x{out_channels}:{dtype}",
+        "bias": f"{out_channels}:{dtype}",
+        "pad": pad,
+        **changes,
+    }
+
+
+def plan(arguments=None, profile="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
+    given_arguments = {**(GOOD if arguments is None else arguments), **changes}
+    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, deterministic=deterministic, limits=limits, **given_arguments)
+
+
+def refusal(arguments=None, **changes):
+    with pytest.raises(AclnnError) as refused:
+        plan(arguments, **changes)
+    return refused.value
+
+
+def tensors(time, batch, in_channels, out_channels, taps, pad, dtype=np.float32, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = (
+        (time + 2 * pad - taps + 1, batch, out_channels),
+        (time, batch, in_channels),
+        (taps, in_channels, out_channels),
+        (out_channels,),
+    )
+    return [rng.standard_normal(shape, np.float32).astype(dtype) for shape in shapes]
+
+
+def run(values, pad, math_type=0, **options):
+    names = ("grad_output", "input", "weight", "bias")
+    return npu_sim.run(OPERATOR, **dict(zip(names, values, strict=True)), pad=pad, cube_math_type=math_type, **options)
+
+
+@pytest.mark.parametrize(
+    ("status", "argument", "changes"),
+    [
+        (161001, "grad_output", {"grad_output": None}),
+        (161001, "input", {"input": None}),
+        (161001, "weight", {"weight": None}),
+        (161001, "bias", {"bias": None}),
+        (161001, "bias", {"bias": None, "profile": "atlas_inference"}),
+        (161002, "profile", {"profile": "atlas_inference"}),
+        (161002, "profile", {"profile": "atlas_inference", "input": "128x4x64:fp64"}),
+        (161002, "input", {"input": "128x4x64:fp64"}),
+        (161002, "grad_output", {"grad_output": "128x4x96:int32", "input": "128x4x64:fp64"}),
+        (161002, "weight", {"weight": "3x64x96:fp16"}),
+        (161002, "bias", {"bias": "96:bf16"}),
+        (161002, "grad_input", {"grad_input": "128x4x64:fp16"}),
+        (161002, "grad_weight", {"grad_weight": "3x64x96:fp16"}),
+        (161002, "grad_bias", {"grad_bias": "96:fp16"}),
+        (161002, "bias", {"bias": "96:fp32:NCL"}),
+        (161002, "grad_bias", {"grad_bias": "96:fp32:NCL"}),
+        (161002, "input", {"input": "128x4x64:fp32:FRACTAL_NZ"}),
+        (161002, "weight", {"weight": "3x64x96:fp32:NCHW", "input": "128x64:fp32"}),
+        (161002, "grad_output", {"grad_output": "0x4x96:fp32"}),
+        (161002, "grad_output", {"grad_output": "0x96:fp32"}),
+        (161002, "grad_output", {"grad_output": "128x96:fp32"}),
+        (161002, "input", {"input": "128x64:fp32"}),
+        (161002, "weight", {"weight": "64x96:fp32"}),
+        (161002, "bias", {"bias": "1x96:fp32"}),
+        (161002, "grad_bias", {"grad_bias": "1x96:fp32"}),
+        (161002, "weight", {"weight": "3x63x96:fp32"}),
+        (161002, "bias", {"bias": "95:fp32"}),
+        (161002, "pad", {"pad": -1}),
+        (161002, "pad", {"pad": 1.0}),
+        (161002, "pad", {"pad": 0, "weight": "130x64x96:fp32"}),
+        (161002, "grad_output", {"pad": 2}),
+        (161002, "grad_output", {"grad_output": "128x5x96:fp32"}),
+        (161002, "grad_input", {"grad_input": "128x4x63:fp32"}),
+        (161002, "grad_weight", {"grad_weight": "3x64x95:fp32"}),
+        (161002, "cube_math_type", {"cube_math_type": 4}),
+        (161002, "cube_math_type", {"cube_math_type": -1}),
+        (161002, "cube_math_type", {"cube_math_type": True}),
+        (161002, "limits", {"limits": "none"}),
+    ],
+)
+def test_the_first_failing_check_decides_the_status(status, argument, changes):
+    refused = refusal(**changes)
+    assert (int(refused.status), refused.argument) == (status, argument)
+    assert refused.hint
+
+
+@pytest.mark.parametrize(
+    ("profile", "dtype", "computed"),
+    [
+        ("atlas_train", "fp16", ["float16"] * 4),
+        ("atlas_train", "fp32", [None, "float16", "float16", None]),
+        ("atlas_train", "bf16", [None] * 4),
+        ("atlas_a2", "fp16", ["float16"] * 4),
+        ("atlas_a2", "fp32", ["float32", "hf32", "float16", "hf32"]),
+        ("atlas_a2", "bf16", ["bfloat16", "bfloat16", "float16", "bfloat16"]),
+        ("atlas_a3", "fp32", ["float32", "hf32", "float16", "hf32"]),
+    ],
+)
+def test_cube_math_type_by_product_and_dtype(profile, dtype, computed):
+    for math_type, expected in enumerate(computed):
+        arguments = with_dtype(dtype, cube_math_type=math_type)
+        if expected is None:
+            assert int(refusal(arguments, profile=profile).status) == 161002
+        else:
+            assert plan(arguments, profile=profile).decisions[0].values["computed in"] == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument", "limit"),
+    [
+        (call(600, 1, 1, 1, 256, 0), "weight", "255"),
+        (call(8, 1, 1, 1, 3, 256), "pad", "255"),
+        (call(2147483647, 1, 1, 1, 1, 0), "grad_output", "2147483646"),
+        (call(1, 2147483647, 1, 1, 1, 0), "grad_output", "2147483646"),
+    ],
+)
+def test_documented_ranges_hold_on_a2_only_and_can_be_lifted(arguments, argument, limit):
+    refused = refusal(arguments)
+    assert (int(refused.status), refused.argument) == (161002, argument)
+    assert limit in refused.hint
+    assert plan(arguments, limits="hardware").block_dim >= 1
+    assert plan(arguments, profile="atlas_train", cube_math_type=2).block_dim >= 1
+
+
+def test_both_ends_of_the_documented_ranges_are_legal():
+    assert plan(call(300, 1, 1, 1, 255, 255)).block_dim >= 1
+    assert plan(call(2147483646, 1, 1, 1, 1, 0)).block_dim >= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "total"),
+    [
+        (call(5, 1, 2, 2, 1, 0, cube_math_type=1), 3072),
+        (with_dtype("fp16"), 337920),
+        ({**GOOD, "cube_math_type": 2}, 534528),
+    ],
+)
+def test_worked_workspace_totals(changes, total):
+    workspace = plan(changes).workspace
+    assert workspace.total_bytes == total
+    assert sum(part.bytes for part in workspace.parts) == total
+    assert [part.name for part in workspace.unknown] == ["workspace of gradInput", "workspace of gradWeight"]
+
+
+def test_copies_of_strided_tensors_are_counted_twice():
+    strided = {name: f"{value}:strided" if isinstance(value, str) else value for name, value in GOOD.items()}
+    case = DECLARED.check(DECLARED.build(strided), load_profile("atlas_a2"), False, "documented")
+    copies = [area.name for node in executor_nodes(case) for area in node.outputs if node.name == "Contiguous"]
+    assert copies[:4] == [f"entry copy of {name}" for name in ("self", "weight", "input", "bias")]
+    assert copies[4:] == [f"contiguous {name}" for name in ("self", "input", "weight")]
+    sample = {name: f"{text}:strided" if isinstance(text, str) else text for name, text in call(5, 1, 2, 2, 1, 0).items()}
+    # By hand: copies share the buckets of later tensors; two of 512 bytes and two of 1024 (weight in cube layout, gradWeight).
+    assert plan(sample, cube_math_type=1).workspace.total_bytes == 3072
+
+
+def test_the_deterministic_planner_brings_its_own_workspace():
+    planned = plan(deterministic=True)
+    assert planned.tiling["route"] == "planner"
+    tiling = planned.tiling["gradWeight"]
+    slots = 4 * tiling["singleCoreM"] * tiling["singleCoreN"] * tiling["usedCoreNum"] if tiling["streamKType"] else 0
+    assert planned.workspace.kernel_bytes == 16777216 + slots
+    assert [part.name for part in planned.workspace.unknown] == ["workspace of gradInput"]
+    weight_memories = [memory for memory in planned.memories if memory.phase == "gradWeight"]
+    assert {memory.evidence for memory in weight_memories} == {Evidence.EXACT}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_output_length_one_is_a_matrix_product_of_unknown_workspace(deterministic):
+    planned = plan(call(7, 4, 64, 96, 7, 0), deterministic=deterministic)
+    assert planned.tiling["route"] == "matmul"
+    assert (planned.workspace.total_bytes, len(planned.workspace.unknown)) == (0, 1)
+    assert plan(call(7, 4, 64, 96, 7, 0), profile="atlas_train", cube_math_type=2).tiling["route"] == "model"
+
+
+@pytest.mark.parametrize("arguments", [call(0, 2, 4, 3, 1, 2), call(6, 2, 0, 3, 3, 1), call(6, 2, 4, 3, 0, 0)])
+def test_empty_input_or_weight_gives_a_constant_bias_gradient(arguments):
+    planned = plan(arguments)
+    assert (planned.block_dim, planned.workspace.total_bytes) == (0, 0)
+    assert [caveat.code for caveat in planned.caveats] == ["grad_bias_constant"]
+    values = [npu_sim.TensorSpec.parse(arguments[name]) for name in ("grad_output", "input", "weight", "bias")]
+    arrays = [np.full(spec.shape, 3, np.float32) for spec in values]
+    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*arrays, arguments["pad"])
+    assert not grad_input.any()
+    assert not grad_weight.any()
+    np.testing.assert_array_equal(grad_bias, values[0].shape[0] * values[0].shape[1])
+
+
+def made_up(tmp_path, **facts):
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    for name, value in facts.items():
+        before = next(line for line in text.splitlines() if line.strip().startswith(f"{name}:"))
+        text = text.replace(before, f"{before.split(':')[0]}: {value}")
+    path = tmp_path / "made_up.yaml"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_tile_that_does_not_fit_is_561103_with_buffer_bytes_and_nearest_k(tmp_path):
+    profile = made_up(tmp_path, l1_bytes=20000)
+    arguments = call(400, 2, 32, 32, 200, 3)
+    refused = refusal(arguments, profile=profile)
+    assert int(refused.status) == 561103
+    for fact in ("L1", "20000", "gradInput"):
+        assert fact in refused.message
+    largest = int(refused.hint.rsplit(" ", 1)[1])
+    assert plan(call(400, 2, 32, 32, largest, 3), profile=profile).block_dim > 0
+    assert int(refusal(call(400, 2, 32, 32, largest + 1, 3), profile=profile).status) == 561103
+    assert "no K fits" in refusal(GOOD, profile=made_up(tmp_path, l0c_bytes=512)).hint
+
+
+def test_planner_defects_are_hardware_limit_warnings():
+    codes = {caveat.code for caveat in plan(call(2146, 32, 80, 8, 7, 3, "bf16"), deterministic=True).caveats}
+    assert "hardware_limit_l0b" in codes
+    codes = {caveat.code for caveat in plan(call(5989, 2, 3, 1, 23, 0, "bf16"), deterministic=True).caveats}
+    assert "hardware_limit_l1" in codes
+    assert plan(deterministic=True).caveats == ()
+
+
+def changed_by(flip, arguments, deterministic):
+    time, batch, in_channels = (int(size) for size in arguments["input"].split(":")[0].split("x"))
+    taps, _, out_channels = (int(size) for size in arguments["weight"].split(":")[0].split("x"))
+    sizes = {"T": time, "K": taps, "pad": arguments["pad"]} | ({flip.argument: flip.value} if flip.argument in ("T", "K", "pad") else {})
+    changed = call(sizes["T"], batch, in_channels, out_channels, sizes["K"], sizes["pad"], arguments["input"].split(":")[1])
+    changed["cube_math_type"] = flip.value if flip.argument == "cubeMathType" else arguments.get("cube_math_type", 0)
+    return changed, flip.value == "true" if flip.argument == "deterministic" else deterministic
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        GOOD,
+        call(128, 4, 64, 96, 3, 0),
+        call(7, 4, 64, 96, 7, 0),
+        call(7, 4, 64, 96, 7, 1),
+        call(128, 4, 64, 96, 3, 5),
+        call(9000, 1, 16, 16, 3, 1),
+        call(128, 4, 64, 96, 3, 1, cube_math_type=2),
+        call(128, 4, 64, 96, 3, 1, "bf16", cube_math_type=2),
+    ],
+)
+def test_every_flip_turns_its_decision_around(arguments, deterministic):
+    for decision in plan(arguments, deterministic=deterministic).decisions:
+        for flip in decision.flips:
+            changed, switched = changed_by(flip, arguments, deterministic)
+            outcome = {one.name: one.outcome for one in plan(changed, deterministic=switched).decisions}[decision.name]
+            assert outcome is not decision.outcome, f"{decision.name} does not flip at {flip}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    time=st.integers(1, 3000),
+    batch=st.integers(1, 70),
+    in_channels=st.integers(1, 600),
+    out_channels=st.integers(1, 600),
+    taps=st.integers(1, 255),
+    pad=st.integers(0, 255),
+    math_type=st.integers(1, 2),
+    product=st.sampled_from(["atlas_a2", "atlas_train", "atlas_a3"]),
+    deterministic=st.booleans(),
+)
+def test_plans_of_any_legal_shape_are_consistent(time, batch, in_channels, out_channels, taps, pad, math_type, product, deterministic):
+    if time + 2 * pad - taps + 1 <= 0:
+        return
+    arguments = call(time, batch, in_channels, out_channels, taps, pad, cube_math_type=math_type)
+    planned = plan(arguments, profile=product, deterministic=deterministic)
+    assert 1 <= planned.block_dim <= planned.cores_available
+    assert sum(part.bytes for part in planned.workspace.parts) == planned.workspace.total_bytes
+    warned = any(caveat.code.startswith("hardware_limit") for caveat in planned.caveats)
+    assert warned or all(memory.free_bytes >= 0 for memory in planned.memories)
+    fixed = {order.output: order.deterministic for order in planned.order}
+    assert fixed["grad_input"]
+    assert fixed["grad_bias"]
+    assert fixed["grad_weight"] or not deterministic
+
+
+TOLERANCE = {
+    "float16": (2.0**-9, 2.0**-9, 0.1),
+    "bfloat16": (2.0**-6, 2.0**-6, 1),
+    "float32": (2.0**-10, 2.0**-16, 0.01),
+    "hf32": (2.0**-9, 2.0**-10, 0.1),
+}
+"""Relative and absolute tolerance, and largest error, of the mixed tolerance standard (specification page ``precision``)."""
+
+
+def assert_meets_the_standard(result, wanted, compute):
+    relative, absolute, largest = TOLERANCE[compute]
+    error = np.abs(result.astype(np.float64) - wanted)
+    assert (error <= absolute + relative * np.abs(wanted)).mean() >= 0.99
+    if error.size:
+        assert (error <= np.maximum(largest, 32 * np.spacing(np.abs(wanted).astype(np.float32)))).all()
+
+
+SHAPES = [
+    (40, 3, 37, 50, 3, 1),
+    (1, 4, 17, 5, 1, 0),
+    (64, 1, 33, 20, 5, 2),
+    (300, 2, 9, 11, 255, 20),
+    (6, 2, 5, 7, 3, 255),
+    (12, 3, 18, 35, 12, 0),
+    (2, 70, 16, 16, 2, 1),
+]
+COMPUTED = [
+    (np.float32, 0, "float32"),
+    (np.float32, 1, "hf32"),
+    (np.float32, 2, "float16"),
+    (np.float32, 3, "hf32"),
+    (np.float16, 0, "float16"),
+    (BF16, 0, "bfloat16"),
+]
+
+
+def operands(values, compute):
+    """The operands as the cube unit sees them: the golden value starts from those."""
+    if compute == "hf32":
+        return [round_to_hf32(one) for one in values]
+    return [one.astype(np.float16) for one in values] if compute == "float16" else values
+
+
+@pytest.mark.parametrize(("dtype", "math_type", "compute"), COMPUTED)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradients_meet_the_precision_standard_of_the_compute_dtype(shape, dtype, math_type, compute):
+    values, pad = tensors(*shape, dtype=dtype), shape[-1]
+    grad_input, grad_weight, _ = reference.gradients(*operands(values[:3], compute), pad)
+    wanted = (grad_input, grad_weight, values[0].astype(np.float64).sum(axis=(0, 1)))
+    standards = (compute, compute, np.dtype(dtype).name)
+    for deterministic in (False, True):
+        result = run(values, pad, math_type, deterministic=deterministic, core_order="random")
+        for name, expected, standard in zip(("grad_input", "grad_weight", "grad_bias"), wanted, standards, strict=True):
+            assert_meets_the_standard(result.outputs[name], expected, standard)
+            assert result.outputs[name].dtype == dtype
+
+
+@pytest.mark.parametrize(("math_type", "compute"), [(0, "float32"), (1, "hf32"), (2, "float16"), (3, "hf32")])
+def test_conversion_of_realistic_data_stays_within_the_standard(math_type, compute):
+    arguments = DECLARED.build(call(60, 4, 80, 100, 5, 2))
+    values = list(DECLARED.hook("data")(arguments, seed=1).values())
+    result = run(values, 2, math_type)
+    for array, expected in zip(result.outputs.values(), reference.gradients(*values[:3], 2), strict=True):
+        assert_meets_the_standard(array, expected, compute)
+
+
+def test_the_sample_of_the_document_runs():
+    ones = [np.ones(shape, np.float32) for shape in ((5, 1, 2), (5, 1, 2), (1, 2, 2), (2,))]
+    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*ones, 0, 1)
+    np.testing.assert_array_equal(grad_input, np.full((5, 1, 2), 2))
+    np.testing.assert_array_equal(grad_weight, np.full((1, 2, 2), 5))
+    np.testing.assert_array_equal(grad_bias, [5, 5])
+
+
+def test_two_seeds_differ_somewhere_and_only_where_the_mask_says():
+    values = tensors(96, 6, 20, 35, 40, 3)
+    first, second = (run(values, 3, core_order="random", seed=seed) for seed in (1, 2))
+    mask = first.order_dependent["grad_weight"].mask
+    moved = first.outputs["grad_weight"] != second.outputs["grad_weight"]
+    assert moved.any()
+    assert not (moved & ~mask).any()
+    for name in ("grad_input", "grad_bias"):
+        assert first.order_dependent[name].count == 0
+        np.testing.assert_array_equal(first.outputs[name], second.outputs[name])
+
+
+def test_taps_that_meet_one_core_only_are_not_order_dependent():
+    values = tensors(17, 1, 4, 4, 33, 24)
+    result = run(values, 24, core_order="random")
+    mask = result.order_dependent["grad_weight"].mask.all(axis=(1, 2))
+    piece = result.plan.tiling["gradWeight"]["single_reduction"]
+    out_time = 17 + 48 - 33 + 1
+    for tap in range(33):
+        met = {time // piece for time in range(out_time) if 0 <= time + tap - 24 < 17}
+        assert mask[tap] == (len(met) > 1)
+    assert 0 < mask.sum() < 33
+
+
+@pytest.mark.parametrize("shape", [(96, 6, 20, 35, 4, 3), (12, 5, 18, 35, 12, 0), (40, 3, 37, 50, 3, 7)])
+def test_deterministic_runs_are_bit_identical_whatever_the_order(shape):
+    values = tensors(*shape)
+    first = run(values, shape[-1], deterministic=True, core_order="random", seed=1)
+    second = run(values, shape[-1], deterministic=True, core_order="reverse")
+    for name, array in first.outputs.items():
+        assert array.tobytes() == second.outputs[name].tobytes()
+        assert first.order_dependent[name].count == 0
+
+
+def test_saturation_on_atlas_training():
+    values = [np.full(shape, 3e5, np.float32) for shape in ((4, 1, 16), (4, 1, 16), (1, 16, 16), (16,))]
+    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*values, 0, 2, profile="atlas_train")
+    np.testing.assert_array_equal(grad_input, np.float32(65504))
+    np.testing.assert_array_equal(grad_weight, np.float32(4) * np.float32(65504) ** 2)
+    np.testing.assert_array_equal(grad_bias, np.float32(12e5))
+    on_a2 = npu_sim.conv_tbc_backward(*values, 0, 2)
+    assert np.isinf(on_a2[0]).all()
+    np.testing.assert_array_equal(on_a2[2], np.float32(12e5))
+
+
+def test_out_is_written_and_strided_inputs_are_taken():
+    values = tensors(20, 3, 8, 6, 3, 1)
+    expected = npu_sim.conv_tbc_backward(*values, 1)
+    strided = [np.asfortranarray(one) for one in values]
+    outs = (np.empty((20, 3, 8), np.float32), np.empty((3, 6, 8), np.float32).transpose(0, 2, 1), np.empty(6, np.float32))
+    results = npu_sim.conv_tbc_backward(*strided, 1, out=outs)
+    for result, out, wanted in zip(results, outs, expected, strict=True):
+        assert result is out
+        np.testing.assert_array_equal(out, wanted)
+
+
+def test_nothing_is_written_when_a_check_fails():
+    values = tensors(20, 3, 8, 6, 3, 1)
+    outs = tuple(np.full(shape, 7, np.float32) for shape in ((20, 3, 8), (3, 8, 6), (5,)))
+    with pytest.raises(AclnnError) as refused:
+        npu_sim.conv_tbc_backward(*values, 1, out=outs)
+    assert refused.value.argument == "grad_bias"
+    assert all((out == 7).all() for out in outs)
+
+
+def test_planning_commands_fill_in_what_input_and_weight_imply():
+    filled = DECLARED.build({"input": "512x32x512:bf16", "weight": "3x512x256:bf16", "pad": 1}, infer=True)
+    assert (str(filled["grad_output"]), str(filled["bias"])) == ("512x32x256:bf16", "256:bf16")
+    assert DECLARED.build({"input": "512x32x512:bf16"}, infer=True).as_dict() == {"input": "512x32x512:bf16", "pad": 0, "cube_math_type": 0}
+    assert plan({"input": "128x4x64:fp32", "weight": "3x64x96:fp32"}).arguments["grad_output"] == "126x4x96:fp32"
+    assert int(refusal({"input": "128x4x64:fp32", "weight": "3x64x96:fp32", "bias": None}).status) == 161001

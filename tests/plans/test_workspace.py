@@ -1,0 +1,258 @@
+"""Workspace: the worked examples of the specification page, and what holds for every layout."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npu_sim
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.areas import Areas
+from npu_sim.plans.workspace import KernelNode, TensorArea, aligned_bytes, executor_workspace, kernel_workspace
+from npu_sim.plans.workspace_model import WorkspacePart
+
+SYSTEM = 16 * 2**20
+EMBEDDING_SAMPLE = {"grad": "2x3:fp32", "indices": "2:int64", "num_weights": 4}
+EMBEDDING_SMALL = {"grad": "1000x64:fp16", "indices": "1000:int64", "num_weights": 5000, "scale_grad_by_freq": True}
+EMBEDDING_SORTED = {"grad": "1000x1024:fp16", "indices": "1000:int64", "num_weights": 5000}
+CONV_SAMPLE = {"grad_output": "5x1x2:fp32", "input": "5x1x2:fp32", "weight": "1x2x2:fp32", "bias": "2:fp32", "pad": 0, "cube_math_type": 1}
+CONV = {"grad_output": "128x4x96:{0}", "input": "128x4x64:{0}", "weight": "3x64x96:{0}", "bias": "96:{0}", "pad": 1}
+RMS_SMALL = {"dy": "10x128:fp32", "x": "10x128:fp32", "rstd": "10:fp32", "gamma": "128:fp32"}
+RMS_LARGE = {"dy": "4096x8192:bf16", "x": "4096x8192:bf16", "rstd": "4096:fp32", "gamma": "8192:bf16"}
+CROSS_ENTROPY = {"grad_loss": "scalar:fp32", "log_prob": "64x32:fp32", "target": "64:int64"}
+MOE = {"permuted_output_grad": "64x32:bf16", "sorted_indices": "64:int32", "num_topk": 2}
+
+
+def conv(dtype, **more):
+    return {name: value.format(dtype) if isinstance(value, str) else value for name, value in CONV.items()} | more
+
+
+WORKED = [
+    ("moe_token_permute_grad", MOE, {}, 16777216, {"system": SYSTEM}),
+    ("cross_entropy_loss_grad", CROSS_ENTROPY, {}, 16777408, {"system": SYSTEM, "*": 192}),
+    ("cross_entropy_loss_grad", CROSS_ENTROPY, {"soc": "Ascend910B4"}, 16777376, {"system": SYSTEM, "*": 160}),
+    ("rms_norm_grad", RMS_SMALL, {}, 16777536, {"system": SYSTEM, "*": 320}),
+    ("rms_norm_grad", RMS_SMALL, {"deterministic": True}, 16782656, {"system": SYSTEM, "*": 5440}),
+    ("rms_norm_grad", RMS_LARGE, {}, 16778752, {"system": SYSTEM, "*": 1536}),
+    ("rms_norm_grad", RMS_LARGE, {"deterministic": True}, 18351616, {"system": SYSTEM, "*": 1574400}),
+    (
+        "embedding_dense_backward",
+        {"grad": "2x3:fp32", "indices": "2:int32", "num_weights": 4},
+        {},
+        16777728,
+        {"system": SYSTEM, "alignment": 512},
+    ),
+    (
+        "embedding_dense_backward",
+        EMBEDDING_SAMPLE,
+        {},
+        16778240,
+        {"system": SYSTEM, "indices as int32": 8, "alignment": 512 + 504},
+    ),
+    (
+        "embedding_dense_backward",
+        EMBEDDING_SMALL,
+        {},
+        18338816,
+        {
+            "grad as fp32": 256000,
+            "indices as int32": 4000,
+            "system": SYSTEM,
+            "frequency counters": 20000,
+            "result": 1280000,
+            "alignment": 1600,
+        },
+    ),
+    (
+        "embedding_dense_backward",
+        EMBEDDING_SORTED,
+        {},
+        41362944,
+        {
+            "grad as fp32": 4096000,
+            "result": 20480000,
+            "sorted indices": 4000,
+            "positions": 4000,
+            "system": SYSTEM,
+            "workspace of Sort": 0,
+            "alignment": 1728,
+        },
+    ),
+    ("conv_tbc_backward", CONV_SAMPLE, {}, 3072, None),
+    ("conv_tbc_backward", conv("fp16", cube_math_type=0), {}, 337920, None),
+    ("conv_tbc_backward", conv("fp32", cube_math_type=2), {}, 534528, None),
+]
+
+
+@pytest.mark.parametrize(("operator", "arguments", "options", "total", "parts"), WORKED)
+def test_worked_examples_come_out_with_their_parts(operator, arguments, options, total, parts):
+    workspace = npu_sim.plan(operator, **options, **arguments).workspace
+    assert workspace.total_bytes == total
+    assert sum(part.bytes for part in workspace.parts) == total
+    if parts is None:
+        return
+    named = {part.name: part.bytes for part in workspace.parts}
+    others = sum(size for name, size in named.items() if name not in parts)
+    assert {name: named[name] for name in parts if name != "*"} == {name: size for name, size in parts.items() if name != "*"}
+    assert others == parts.get("*", 0)
+
+
+def overlaps(one, other):
+    return one.offset < other.offset + other.bytes and other.offset < one.offset + one.bytes
+
+
+def alive_together(one, other):
+    return one.first_node <= other.last_node and other.first_node <= one.last_node
+
+
+@pytest.mark.parametrize(("operator", "arguments", "options", "total", "parts"), WORKED)
+def test_areas_that_live_together_never_overlap(operator, arguments, options, total, parts):
+    workspace = npu_sim.plan(operator, **options, **arguments).workspace
+    assert workspace.areas
+    for number, area in enumerate(workspace.areas):
+        bucket = workspace.buckets[area.bucket]
+        assert bucket.offset <= area.offset
+        assert area.offset + area.bytes <= bucket.offset + bucket.bytes <= total
+        for other in workspace.areas[:number]:
+            assert not (alive_together(area, other) and overlaps(area, other))
+    assert sum(bucket.bytes for bucket in workspace.buckets) == total
+
+
+@pytest.mark.parametrize(("size", "aligned"), [(0, 512), (8, 512), (480, 512), (481, 1024), (4000, 4096), (16777216, 16777728)])
+def test_alignment(size, aligned):
+    assert aligned_bytes(size) == aligned
+
+
+STRIDED = [
+    # a copy of grad before its cast, one of indices before its cast, and the result before it is copied to a strided out
+    (
+        "1000x64:fp16:strided",
+        "1000:int64:strided",
+        "5000x64:fp16:strided",
+        ["contiguous grad", "contiguous indices", "result in the dtype of out"],
+    ),
+    ("1000x64:fp32:strided", "1000:int32", None, ["contiguous grad"]),
+    ("1000x64:fp32", "1000:int32:strided", None, ["contiguous indices"]),
+    ("1000x64:fp32", "1000:int32", "5000x64:fp32:strided", ["result"]),
+]
+
+
+@pytest.mark.parametrize(("grad", "indices", "out", "copies"), STRIDED)
+def test_embedding_copies_what_is_not_contiguous(grad, indices, out, copies):
+    more = {} if out is None else {"out": out}
+    workspace = npu_sim.plan("embedding_dense_backward", grad=grad, indices=indices, num_weights=5000, **more).workspace
+    plain = npu_sim.plan(
+        "embedding_dense_backward",
+        grad=grad.removesuffix(":strided"),
+        indices=indices.removesuffix(":strided"),
+        num_weights=5000,
+    ).workspace
+    assert {area.name for area in workspace.areas} - {area.name for area in plain.areas} == set(copies)
+    assert workspace.nodes[-1].name == ("ViewCopy" if out else plain.nodes[-1].name)
+
+
+def test_one_row_is_not_sorted():
+    nodes = npu_sim.plan("embedding_dense_backward", grad="1x1024:fp32", indices="1:int32", num_weights=9).workspace.nodes
+    assert [node.name for node in nodes] == ["ZerosLike", "EmbeddingDenseGradV2"]
+
+
+def test_atlas_train_counts_its_kernel_as_nothing():
+    arguments = {"grad": "100x64:fp16", "indices": "100:int64", "num_weights": 50}
+    workspace = npu_sim.plan("embedding_dense_backward", profile="atlas_train", **arguments).workspace
+    assert [area.name for area in workspace.areas] == ["grad as fp32", "result"]
+    assert workspace.total_bytes == aligned_bytes(100 * 64 * 4) + aligned_bytes(50 * 64 * 4)
+
+
+def test_an_unpublished_part_is_named_and_counted_0():
+    workspace = npu_sim.plan("embedding_dense_backward", **EMBEDDING_SORTED).workspace
+    assert [part.name for part in workspace.unknown] == ["workspace of Sort"]
+    text = str(workspace)
+    assert text.splitlines()[0] == "41362944 bytes of workspace + unknown (workspace of Sort)"
+    assert "indices as int32, result" in text
+
+
+def test_the_last_free_bucket_is_taken():
+    nodes = [
+        KernelNode("a", outputs=(TensorArea("a", 100), TensorArea("b", 1000))),
+        KernelNode("b", inputs=("a", "b"), outputs=(TensorArea("c", 5000),)),
+        KernelNode("c", inputs=("c",), outputs=(TensorArea("d", 50), TensorArea("e", 60), TensorArea("f", 70))),
+    ]
+    workspace = executor_workspace(nodes, 0)
+    assert {area.name: area.bucket for area in workspace.areas} == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 0, "f": 3}
+    assert workspace.total_bytes == 512 + 1536 + 5120 + 512
+
+
+@st.composite
+def executors(draw):
+    """Kernels that read some of what earlier ones wrote, write up to three tensors, and may have a workspace."""
+    nodes, written = [], []
+    for number in range(draw(st.integers(1, 9))):
+        inputs = tuple(draw(st.lists(st.sampled_from(written), max_size=3, unique=True))) if written else ()
+        outputs = tuple(TensorArea(f"{number}.{place}", draw(st.integers(0, 5000))) for place in range(draw(st.integers(0, 3))))
+        scratch = (WorkspacePart(name=f"scratch {number}", bytes=draw(st.integers(1, 5000)), kind="kernel"),)
+        nodes.append(KernelNode(f"kernel {number}", inputs, outputs, scratch if draw(st.booleans()) else ()))
+        written += [area.name for area in outputs]
+    return nodes
+
+
+def placed_as_the_page_says(nodes):
+    """Entries node by node, the node's own workspace first; return the bucket of every entry, and the total."""
+    entries = []
+    for number, node in enumerate(nodes):
+        entries += [(part.name, part.bytes, number, number) for part in node.workspace]
+        for area in node.outputs:
+            uses = [later for later, other in enumerate(nodes) if area.name in other.inputs]
+            entries.append((area.name, area.bytes, number, max([number, *uses])))
+    buckets = []
+    for name, size, first, last in entries:
+        free = [
+            bucket for bucket in buckets if bucket[-1][2] != first and bucket[-1][3] < first and bucket[-1][0] not in nodes[first].inputs
+        ]
+        if free:
+            free[-1].append((name, size, first, last))
+        else:
+            buckets.append([(name, size, first, last)])
+    total = sum(max((size + 32 + 511) // 512 * 512 for _, size, _, _ in bucket) for bucket in buckets)
+    return {name: number for number, bucket in enumerate(buckets) for name, *_ in bucket}, total
+
+
+@settings(max_examples=200, deadline=None)
+@given(executors())
+def test_every_executor_is_placed_as_the_page_says(nodes):
+    workspace = executor_workspace(nodes, 0)
+    expected, total = placed_as_the_page_says(nodes)
+    assert {area.name: area.bucket for area in workspace.areas} == expected
+    assert workspace.total_bytes == total == sum(part.bytes for part in workspace.parts)
+    for number, area in enumerate(workspace.areas):
+        for other in workspace.areas[:number]:
+            assert not (alive_together(area, other) and overlaps(area, other))
+
+
+def test_copies_of_a_single_kernel_follow_it_and_share_nothing():
+    system = WorkspacePart(name="system", bytes=SYSTEM, kind="system")
+    workspace = kernel_workspace([system], [TensorArea("contiguous a", 1000), TensorArea("contiguous b", 10)])
+    assert workspace.total_bytes == SYSTEM + 1536 + 512
+    assert [(area.name, area.offset) for area in workspace.areas] == [
+        ("contiguous a", SYSTEM),
+        ("contiguous b", SYSTEM + 1536),
+        ("system", 0),
+    ]
+
+
+def test_unknown_parts_are_listed_once():
+    unknown = WorkspacePart(name="scratch", bytes=0, kind="kernel", evidence=Evidence.UNKNOWN)
+    known = WorkspacePart(name="system", bytes=100, kind="system")
+    parts = executor_workspace([KernelNode("a", workspace=(known, unknown))], 100).parts
+    assert [part.name for part in parts] == ["system", "alignment", "scratch"]
+
+
+def test_an_area_is_a_view_of_the_memory_and_no_larger():
+    workspace = executor_workspace([KernelNode("a", outputs=(TensorArea("numbers", 8),))], 0)
+    memory = np.zeros(512, np.uint8)
+    areas = Areas(memory, workspace)
+    assert "numbers" in areas
+    assert "others" not in areas
+    areas.put("numbers", np.array([1.0, 2.0]), "float32")
+    np.testing.assert_array_equal(memory[:8].view(np.float32), [1, 2])
+    with pytest.raises(ValueError, match="numbers needs 12 bytes"):
+        areas.array("numbers", (3,), "float32")

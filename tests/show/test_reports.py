@@ -1,0 +1,153 @@
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.operators.contract.results import OrderMask, Result
+from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
+from npu_sim.show.reports.order import MOST_BINS
+from npu_sim.timelines import timeline
+from tests.timelines.calls import CALLS
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
+PLAIN_REPORT_BYTES = 2_000_000
+VOID = {"meta", "link", "br", "hr", "img", "input"}
+
+
+class Page(HTMLParser):
+    """The readable text of a page, what it loads, and whether its elements nest."""
+
+    def __init__(self):
+        super().__init__()
+        self.texts, self.titles, self.loads, self.open = [], [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.loads += [value for name, value in attributes if name in ("src", "href", "xlink:href", "srcset", "action", "data")]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not {"style", "script", "footer"} & set(self.open):
+            self.texts.append(data)
+            if self.open[-1:] == ["title"] and "svg" in self.open:
+                self.titles.append(data)
+
+
+def read(html):
+    page = Page()
+    page.feed(html)
+    page.close()
+    assert page.open == []
+    return page
+
+
+def numbers_missing_from(data, page):
+    """Return the numbers of a page that are not among those of the JSON, up to the six digits that are shown."""
+    known = {float(text) for text in NUMBER.findall(json.dumps(data))}
+    shown = {text for data in page.texts for text in NUMBER.findall(data)}
+    close = np.array(sorted(known))
+    return {text for text in shown if not np.isclose(close, float(text), rtol=1e-5, atol=0).any()}
+
+
+def planned(name):
+    operator, product, arguments = CALLS[name]
+    return npu_sim.plan(operator, profile=product, **arguments)
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
+    html = render(plan_report(planned(name)))
+    page = read(html)
+    assert page.loads == []
+    assert len(html.encode()) < PLAIN_REPORT_BYTES
+    assert "plotly" not in html
+    assert "default-src 'none'" in html
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_number_of_a_plan_report_is_in_the_json(name):
+    plan = planned(name)
+    core_numbers = list(range(plan.cores_available))  # idle cores are drawn with their number
+    assert numbers_missing_from({"plan": plan.as_dict(), "cores": core_numbers}, read(render(plan_report(plan)))) == set()
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_every_core_buffer_and_part_has_its_hover(name):
+    plan = planned(name)
+    titles = read(render(plan_report(plan))).titles
+    for work in plan.cores:
+        for axis, (start, stop) in work.ranges.items():
+            assert any(title.startswith(f"core {work.core}: ") and f"{axis} {start}..{stop}" in title for title in titles)
+    for memory in plan.memories:
+        assert {f"{one.name}: {one.bytes} bytes" for one in memory.allocations} <= {title.split(",")[0] for title in titles}
+    for part in plan.workspace.parts:
+        assert any(title.startswith(f"{part.name}: ") and part.evidence in title for title in titles)
+
+
+def test_idle_cores_are_drawn():
+    plan = planned("one row")
+    titles = read(render(plan_report(plan))).titles
+    assert {f"core {core}: idle" for core in range(1, 48)} <= set(titles)
+
+
+def test_what_does_not_fit_is_marked():
+    plan = planned("small dim")
+    memory = plan.memories[0].model_copy(update={"capacity_bytes": 1000})
+    html = render(plan_report(plan.model_copy(update={"memories": (memory,)})))
+    assert f"does not fit: {memory.used_bytes} of 1000 bytes" in html
+
+
+def test_texts_are_escaped():
+    plan = planned("small dim")
+    html = render(plan_report(plan.model_copy(update={"path": "<b>&\"'</b><script>"})))
+    assert "<script>" not in html
+    read(html)
+
+
+def test_a_notebook_shows_the_report_in_a_frame_of_its_own(result):
+    for shown in (planned("small dim"), result):
+        page = Page()
+        page.feed(shown._repr_html_())
+        assert page.open == []
+        assert page.texts == []
+
+
+@pytest.fixture
+def result():
+    plan = planned("small dim")
+    mask = np.zeros(3000, bool)
+    mask[:40] = True
+    output = np.zeros((3000, 512), np.float32)
+    return Result({"grad_weight": output}, plan, {"grad_weight": OrderMask("row", mask)}, {"plan": 0.00123456, "compute": 1.5})
+
+
+def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
+    strips = order_strips(result)
+    page = read(render(result_report(result)))
+    assert numbers_missing_from({**result.as_dict(), "order_strips": strips}, page) == set()
+    assert "rows 0..15: 15 of 15 depend on timing" in page.titles
+    assert "rows 45..60: 0 of 15 depend on timing" in page.titles
+
+
+@pytest.mark.parametrize("size", [1, 7, 199, 200, 201, 4096, 99999])
+def test_the_bins_of_a_strip_cover_the_output(size):
+    mask = np.random.default_rng(size).random(size) < 0.3
+    strip = order_strips(Result({}, None, {"out": OrderMask("column", mask)}))[0]
+    assert [one["start"] for one in strip["bins"][1:]] == [one["stop"] for one in strip["bins"][:-1]]
+    assert (strip["bins"][0]["start"], strip["bins"][-1]["stop"]) == (0, size)
+    assert len(strip["bins"]) <= MOST_BINS
+    for one in strip["bins"]:
+        assert one["order_dependent"] == np.count_nonzero(mask[one["start"] : one["stop"]])
+
+
+def test_every_number_of_a_timeline_report_is_in_the_json():
+    rows = [(name, timeline(planned(name), npu_sim.load_profile(CALLS[name][1]))) for name in ("small dim", "sorted", "weights split")]
+    page = read(render(timeline_report(rows)))
+    assert numbers_missing_from([{"call": name, **one.as_dict()} for name, one in rows], page) == set()
+    assert any("lower bound" in text for text in page.texts)
