@@ -1,0 +1,129 @@
+"""A declaration is looked through when it is registered; what it leaves out is a sentence when it is asked for."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import FunctionType
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import registry
+from npu_sim.cores import load_profile
+from npu_sim.declare import Attribute, Dtypes, Field, Fits, Holds, Number, Shapes, Switch, Tensor, Word
+from npu_sim.operators.contract.registration import check_declaration
+from npu_sim.studies.certificate import certify
+from npu_sim.studies.precision import study_precision
+from npu_sim.timelines import timeline
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "own_operator" / "scale_rows" / "__init__.py"
+
+
+@pytest.fixture(scope="module")
+def scale_rows():
+    """The example's declaration, which this process does not know."""
+    spec = importlib.util.spec_from_file_location("scale_rows_of_a_test", EXAMPLE)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.OPERATOR
+
+
+class Unbounded(NamedTuple):
+    status: int
+    ub_rows: Annotated[int, Field("rows", "rwo")]
+
+
+class Stateless(NamedTuple):
+    block_dim: int
+
+
+FAULTS = {
+    "a name that is none": ({"name": "Scale Rows"}, "name", "lower case"),
+    "the name of an operator of npu_sim": ({"name": "rms_norm"}, "name", "a name besides"),
+    "a tensor twice": ({"arguments": lambda one: (*one.arguments, one.arguments[0])}, "arguments", "every name once"),
+    "no output": ({"arguments": lambda one: one.arguments[:2]}, "arguments", "Output"),
+    "a dtype that is none": ({"arguments": lambda one: (*one.arguments, Tensor("z", "row", "more", "fp33"))}, "arguments.z.dtype", "dtype"),
+    "a shape of unknown axes": ({"arguments": lambda one: (*one.arguments, Tensor("z", "rwo", "more"))}, "arguments.z.shape", "row"),
+    "an attribute of no kind": ({"arguments": lambda one: (*one.arguments, Attribute("k", list, "kind"))}, "arguments.k", "float"),
+    "an axis that no tensor has": ({"axes": lambda one: (*one.axes, Number("depth", "depth", 1))}, "axes.depth", "one of: col, row"),
+    "a default beyond the words": (
+        {"axes": lambda one: (Word("dtype", "dtype", ("float16",), "float32"), *one.axes[1:])},
+        "axes.dtype",
+        "float16",
+    ),
+    "a switch for no tensor": ({"axes": lambda one: (*one.axes, Switch("bias", "bias", tensor="bais"))}, "axes.bias", "x, scale"),
+    "a check of no tensor": ({"checks": lambda one: (*one.checks, Dtypes("scael", ("float32",)))}, "checks.9", "scale"),
+    "shapes of no tensor": ({"checks": lambda one: (*one.checks, Shapes("x scael"))}, "checks.9", "scale"),
+    "a condition over nothing": ({"checks": lambda one: (*one.checks, Holds("clo >= 1", "x"))}, "checks.9.condition", "col"),
+    "a condition that blames nothing": ({"checks": lambda one: (*one.checks, Holds("col >= 1", "X"))}, "checks.9.blames", "x, scale"),
+    "a limit that blames nothing": ({"checks": lambda one: (*one.checks, Fits(print, "X", print))}, "checks.9.blames", "x, scale"),
+    "no check": ({"checks": lambda one: (*one.checks, 5)}, "checks.9", "checks"),
+    "a tiling without status": ({"tiling": Stateless}, "tiling", "status"),
+    "a bound over nothing": ({"tiling": Unbounded}, "tiling.ub_rows.bound", "row"),
+    "a planner that is none": ({"tile": 3}, "tile", "a function"),
+    "a kernel that is none": ({"compute": "scale"}, "compute", "package.module:name"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_declaration_that_contradicts_itself_is_refused_with_its_field_and_what_is_allowed(scale_rows, fault):
+    changes, field, hint = FAULTS[fault]
+    values = {name: change(scale_rows) if isinstance(change, FunctionType) else change for name, change in changes.items()}
+    with pytest.raises(npu_sim.AclnnError) as caught:
+        npu_sim.register(replace(scale_rows, **values))
+    assert caught.value.argument.startswith(field)
+    assert hint in str(caught.value)
+
+
+def test_a_declaration_without_fault_is_taken(scale_rows):
+    check_declaration(scale_rows)
+
+
+@pytest.fixture
+def half_way(scale_rows):
+    """The operator with everything that can be left out left out, known to this process."""
+    optional = ("formula", "program", "claims", "terms")
+    yield npu_sim.register(replace(scale_rows, name="half_way", title="HalfWay", **dict.fromkeys(optional)))
+    registry._registered.pop("half_way")
+
+
+DATA = {"x": np.ones((4, 8), np.float32), "scale": np.arange(4, dtype=np.float32)}
+
+
+def test_an_operator_half_way_through_is_planned_and_run(half_way):
+    assert npu_sim.plan("half_way", x="4x8:fp32").tiling["blockDim"] == 4
+    assert npu_sim.half_way(**DATA)[1].tolist() == [0, 8, 16, 24]
+
+
+@pytest.mark.parametrize(
+    ("question", "word"),
+    [
+        (lambda: timeline(npu_sim.plan("half_way", x="4x8:fp32"), load_profile("atlas_a2")), "timeline"),
+        (lambda: study_precision("half_way", **DATA), "formula"),
+        (lambda: certify("half_way", **DATA), "summation trees"),
+    ],
+)
+def test_what_is_missing_is_a_sentence(half_way, question, word):
+    with pytest.raises(npu_sim.AclnnError, match=f"half_way has no .*{word}"):
+        question()
+
+
+FILES = {
+    "nothing.py": (None, "is no file"),
+    "words.txt": ("OPERATOR = 1", "is no Python file"),
+    "broken.py": ("import npu_sim.nonsense", "cannot be run: ModuleNotFoundError"),
+    "empty.py": ("", "declares no operator"),
+    "json.py": ("", "has the name of another module, json"),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_declares_nothing_is_refused(tmp_path, name):
+    text, fault = FILES[name]
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(npu_sim.AclnnError, match=fault) as caught:
+        npu_sim.register_file(tmp_path / name)
+    assert caught.value.argument == "operators"
