@@ -20,7 +20,6 @@ from npu_sim.status import INVALID, AclnnError, closest
 State = Mapping[str, str]
 TRUE_WORDS = ("true", "1", "yes", "on")
 FALSE_WORDS = ("false", "0", "no", "off", "")
-FIXED_KEYS = ("operator", "product", "soc", "deterministic", "limits")
 TOP_OF_SLIDER = 256
 """A slider ends at this many times the default; the field beside it takes any value."""
 

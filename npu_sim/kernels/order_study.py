@@ -22,7 +22,6 @@ from npu_sim.numbers.scalars import narrow, widen
 SMALLEST_FIRST = 4
 LARGEST_FIRST = 5
 POSITIVE_FIRST = 6
-ADVERSARIAL = (SMALLEST_FIRST, LARGEST_FIRST, POSITIVE_FIRST)
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float32]

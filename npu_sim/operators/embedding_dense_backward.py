@@ -44,12 +44,8 @@ def _no_weights_words(call: Inspection) -> tuple[str, str]:
 
 def _scaled_words(call: Inspection) -> tuple[str, str]:
     """The embeddingDim bound of the Atlas training series (product document, "约束与限制")."""
-    row, device = call.row, call.profile.device
-    cores, index_bytes, bound_bytes = (
-        device.vector_cores,
-        outcome.older_index_bytes(row),
-        call.operator.facts(call.profile).scale_bound_bytes,
-    )
+    row, device, cores = call.row, call.device, call.device.vector_cores
+    index_bytes, bound_bytes = outcome.older_index_bytes(row), call.rules.scale_bound_bytes
     documented, hardware = (str(max(dim, 0) or "none") for dim in outcome.largest_scaled_dims(row, device, bound_bytes))
     physical = device.ub_bytes - v1.UB_RESERVED_BYTES - v1.BLOCK_BYTES
     bound = f"< {bound_bytes} (documented)" if call.limits == "documented" else f"<= {physical} (Unified Buffer)"

@@ -82,7 +82,7 @@ def _per_core(tiling: v2.Tiling) -> str:
 
 
 def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
-    capacity = case.profile.device.ub_bytes
+    capacity = case.device.ub_bytes
     main = _small_dim_buffers(case, tiling) if tiling.tiling_key >= 100 else _sorted_buffers(case, tiling)
     phase = "rows" if case.row.scale_grad_by_freq else ""
     memories = [Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=main)]
@@ -187,7 +187,7 @@ def _small_dim_decision(case: Case, outcome: bool) -> Decision:
 
 
 def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
-    parts = [WorkspacePart(name="system", bytes=case.profile.device.system_workspace_bytes, kind="system")]
+    parts = [WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")]
     if case.row.scale_grad_by_freq:
         parts.append(WorkspacePart(name="frequency counters", bytes=4 * tiling.scale_workspace_length, kind="kernel"))
     if case.tiling.native_16_bit and tiling.tiling_key >= 100:

@@ -59,7 +59,7 @@ def _memory(case: Case, tiling: v1.Tiling) -> Memory:
     fits = tiling.counters_fit == 1
     return Memory(
         name="UB",
-        capacity_bytes=case.profile.device.ub_bytes,
+        capacity_bytes=case.device.ub_bytes,
         allocations=tuple(buffers),
         evidence=Evidence.MODEL if fits else Evidence.UNKNOWN,
     )

@@ -36,7 +36,7 @@ def check_padding(call: Inspection) -> None:
 def _documented_words(call: Inspection) -> tuple[str, str]:
     """The documented bound, where it comes from, and where the buffers really end (page, "The real breaking point")."""
     profile, grad, top_k = call.profile, call.specs["permuted_output_grad"], call.size("num_topk")
-    documented, ub_bytes = call.operator.facts(profile).num_topk_at_most, profile.device.ub_bytes
+    documented, ub_bytes = call.rules.num_topk_at_most, call.device.ub_bytes
     really = f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} at every hidden size"
     if grad.rank == 2 and grad.shape[1] > 0:
         own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)

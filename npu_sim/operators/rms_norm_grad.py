@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
-from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
+from npu_sim.operators import normalised_rows
 from npu_sim.operators.contract.arguments import Output, Tensor
-from npu_sim.operators.contract.axes import Derived, Number, Word
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Fits, Given, Holds, Supported
-from npu_sim.operators.contract.codes import FLOAT_DTYPES
 from npu_sim.operators.contract.inputs import unsupported_values
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
@@ -31,11 +29,8 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 2**32
 """The product computes rows and columns in 32 bits; the contract refuses what would wrap around."""
-BLOCK_ELEMENTS = 1 << 22
-"""Elements of the formula computed at a time, so that temporaries stay small."""
 EPSILON = np.float32(1e-6)
 """What the forward operator adds to the mean square."""
-GAMMA_SPREAD = np.float32(0.1)
 
 DTYPE_ROWS = (
     ("float16", "float16", "float32", "float32", "float16", "float32"),
@@ -70,31 +65,6 @@ def _wraps(name: str) -> Any:
         return message, f"{name} <= {SIZE_LIMIT - 1}"
 
     return words
-
-
-def _last_axes(specs: Mapping[str, TensorSpec]) -> dict[str, int]:
-    """Return the bytes of the last axis of every matrix."""
-    return {name: specs[name].shape[-1] * specs[name].itemsize for name in ("x", "dy", "gamma")}
-
-
-def _shortest_axis(call: Inspection) -> str:
-    least_bytes = call.operator.facts(call.profile).last_axis_bytes_at_least
-    return next(name for name, size in _last_axes(call.specs).items() if size < least_bytes)
-
-
-def _last_axis_words(call: Inspection) -> tuple[str, str]:
-    """The 32-byte last axis of the Atlas inference series ("约束与限制"); no reason is published, so it always holds."""
-    name, least_bytes = _shortest_axis(call), call.operator.facts(call.profile).last_axis_bytes_at_least
-    spec, title = call.specs[name], call.profile.product.title
-    message = (
-        f"the last axis of {name} has {spec.shape[-1]} elements of {spec.itemsize} bytes = {spec.shape[-1] * spec.itemsize} bytes; "
-        f"{title} needs {least_bytes} bytes or more"
-    )
-    reason = (
-        f"the Unified Buffer moves blocks of {call.profile.chip.ub_block_bytes} bytes; the planner itself takes any length and no "
-        "physical reason is published, so the limit holds with limits=hardware too"
-    )
-    return message, f"last axis of {name} >= {-(-least_bytes // spec.itemsize)}; {reason}"
 
 
 def _width_words(call: Inspection) -> tuple[str, str]:
@@ -160,7 +130,7 @@ def formula(arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dty
     rows = tensors["x"].size // gamma.size
     dy, x, rstd = tensors["dy"].reshape(rows, -1), tensors["x"].reshape(rows, -1), tensors["rstd"].reshape(rows, 1)
     dx, dgamma = np.empty((rows, gamma.size), precision), np.zeros(gamma.size, precision)
-    step = max(1, BLOCK_ELEMENTS // gamma.size)
+    step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
     for begin in range(0, rows, step):
         block = slice(begin, begin + step)
         scale, gradient = rstd[block].astype(precision), dy[block].astype(precision)
@@ -175,16 +145,18 @@ def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
     """Return inputs as a trained network has them: activations and gradients of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
-    gamma = 1 + GAMMA_SPREAD * random.standard_normal(arguments.gamma.shape, np.float32)
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
     # The mean square of what is stored, not of what was drawn, as the forward operator computed it.
     squares = np.array([np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)], np.float32)
     return {
         "dy": dy,
         "x": x,
         "rstd": (1 / np.sqrt(squares + EPSILON)).reshape(arguments.rstd.shape),
-        "gamma": gamma.astype(numpy_dtype(arguments.gamma.dtype), copy=False),
+        "gamma": gamma,
     }
 
+
+LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")
 
 OPERATOR = Operator(
     name="rms_norm_grad",
@@ -198,13 +170,8 @@ OPERATOR = Operator(
         Output("dx", "row* col+", "gradient of x, like dy", "dtype", document="dxOut", samples=0),
         Output("dgamma", "col+", "gradient of gamma, fp32, like gamma", "float32", document="dgammaOut", parts="column"),
     ),
-    axes=(
-        Word("gamma_dtype", "dtype of gamma", FLOAT_DTYPES, "bfloat16"),
-        Word("dtype", "dtype of dy, x and dx", FLOAT_DTYPES, "bfloat16"),
-        Number("col", "columns: product of the axes of gamma", 4096, unit="column", aliases=("columns", "cols")),
-        Number("row", "rows: product of the other axes of x", 1024, unit="row", aliases=("rows",)),
-    ),
-    derived=(Derived("last_axis_bytes", "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))", lambda specs: min(_last_axes(specs).values())),),
+    axes=normalised_rows.axes("dy, x and dx"),
+    derived=(LAST_AXIS_BYTES,),
     checks=(
         Given(),
         Supported(),
@@ -216,7 +183,7 @@ OPERATOR = Operator(
         Holds("row >= 1 and col >= 1", "dy"),
         Holds(f"row < {SIZE_LIMIT}", "x", _wraps("row")),
         Holds(f"col < {SIZE_LIMIT}", "gamma", _wraps("col")),
-        Holds("last_axis_bytes >= last_axis_bytes_at_least", _shortest_axis, _last_axis_words),
+        LAST_AXIS,
         Fits(tiler.takes_columns, "gamma", _width_words),
     ),
     tiling=tiler.Tiling,

@@ -93,7 +93,7 @@ def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
     allocations = tuple(
         Allocation(name=name, bytes=size, note=BUFFER_NOTES.get(name, "")) for name, size in sizes._asdict().items() if size > 0
     )
-    return Memory(name="UB", capacity_bytes=case.profile.device.ub_bytes, allocations=allocations)
+    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations)
 
 
 def _workspace(tiling: tiler.Tiling) -> Workspace:
@@ -213,7 +213,7 @@ def first_chunked_columns(case: Case) -> int | None:
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    used, usable = sum(buffers(tiling, case.profile.npu_arch)), case.profile.device.ub_bytes
+    used, usable = sum(buffers(tiling, case.profile.npu_arch)), case.device.ub_bytes
     if used <= usable:
         return ()
     message = (

@@ -6,8 +6,6 @@ from npu_sim.numbers.formats import numpy_dtype
 
 PROBE_VALUES = {"float32": (2.0**60, 1.0), "bfloat16": (2.0**60, 1.0), "float16": (2.0**15, 2.0**-24)}
 """Huge and unit by dtype: sums of up to thousands of units are absorbed by the huge value in fp32, and counts stay exact."""
-MOST_TERMS = {"float32": 1 << 20, "bfloat16": 256, "float16": 1024}
-"""Counts of units up to here are exact in the output's dtype."""
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

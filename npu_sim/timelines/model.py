@@ -8,8 +8,6 @@ from pydantic import Field
 from npu_sim.plans.answers import Frozen
 from npu_sim.plans.printing import Printed
 
-MICROSECONDS_DIGITS = 6
-
 
 class CoreTime(Frozen):
     """One core: busy time of every pipe and when it is done, waiting at barriers left out; microseconds, lower bounds."""

@@ -73,9 +73,14 @@ class Inspection:
         return TensorSpec(shape, self.operator.dtype_of(output, self.specs))
 
     @cached_property
-    def facts(self) -> Any:
-        """What planners need of the product, as whole numbers."""
-        return self.operator.facts(self.profile)
+    def device(self) -> Device:
+        """The integers of the SoC that planners take."""
+        return self.profile.device
+
+    @cached_property
+    def rules(self) -> Any:
+        """The integers of the product that planners take."""
+        return self.operator.rules(self.profile, checked=True)
 
     @cached_property
     def row(self) -> Any:
@@ -87,7 +92,18 @@ class Inspection:
         for output in self.operator.outputs:
             if output.name not in self.specs:
                 self.specs[output.name] = self.imply(output)
-        return Case(self.operator, self.arguments, dict(self.specs), self.row, self.profile, self.limits, self.deterministic, empty)
+        return Case(
+            self.operator,
+            self.arguments,
+            dict(self.specs),
+            self.row,
+            self.profile,
+            self.device,
+            self.rules,
+            self.limits,
+            self.deterministic,
+            empty,
+        )
 
 
 @dataclass(frozen=True)
@@ -106,6 +122,8 @@ class Case:
         The call in whole numbers: a NamedTuple of the sizes, the codes of dtypes and words, ``limits`` and ``deterministic``.
     profile
         Product and SoC.
+    device, rules
+        The integers of the SoC and of the product that planners take.
     empty
         Whether there is nothing to compute.
     """
@@ -115,19 +133,11 @@ class Case:
     specs: Mapping[str, TensorSpec]
     row: Any
     profile: Profile
+    device: Device
+    rules: Any
     limits: Limits
     deterministic: bool
     empty: bool = False
-
-    @cached_property
-    def device(self) -> Device:
-        """The integers of the SoC that planners take."""
-        return self.profile.device
-
-    @cached_property
-    def rules(self) -> Any:
-        """The integers of the product that planners take."""
-        return self.operator.facts(self.profile)
 
     @cached_property
     def tiling(self) -> Any:

@@ -155,7 +155,7 @@ class Holds(Check):
 
     def __call__(self, call: Inspection) -> None:
         stated = call.operator.rule_names
-        known = {name: getattr(call.facts, name) for name in names(self.condition) if name in stated}
+        known = {name: getattr(call.rules, name) for name in names(self.condition) if name in stated}
         if self.documented and (call.limits != "documented" or -1 in known.values()):
             return
         if not evaluate(self.condition, lambda name: known[name] if name in known else call.size(name)):
@@ -190,7 +190,7 @@ class Fits(Check):
     status: Status = TILING_FAILURE
 
     def __call__(self, call: Inspection) -> None:
-        if not self.fits(call.row, call.profile.device, call.facts):
+        if not self.fits(call.row, call.device, call.rules):
             raise AclnnError(self.status, self.blames, *self.words(call))
 
     def row_check(self, operator: Any) -> RowCheck | None:

@@ -16,7 +16,7 @@ from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, Status, closest
 Hook = Callable[..., Any] | str
 """A function, or where it is: ``"package.module:name"``, imported when it is first called."""
 
-ROOMS = {"program": "timeline", "claims": "summation trees", "formula": "formula to compare with", "terms": "terms of an element"}
+GIVEN_BY_HOOKS = {"program": "timeline", "claims": "summation trees", "formula": "formula to compare with", "terms": "terms of an element"}
 """What a hook gives, in words."""
 
 
@@ -56,7 +56,7 @@ class Declaration:
         samples are added to a batch.
     derived
         Whole numbers that planners need and nobody varies.
-    rules
+    rules_of
         Facts of a profile that planners need, as whole numbers, besides the documented limits.
     limits
         Limits that a profile may state for it under ``documented_limits``; those of the package stand in the registry.
@@ -76,8 +76,6 @@ class Declaration:
         Further numbers that bounds of fields speak of, from the largest values of a sweep.
     inline
         Whether the compiled planner is one function without calls: faster, but it takes long to compile a large one.
-    returns
-        What the public function returns, in words; made of the outputs when empty.
     """
 
     name: str
@@ -112,7 +110,6 @@ class Declaration:
     planner_words: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     inline: bool = True
-    returns: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to other processes by name: every process has the same operators."""
@@ -240,7 +237,7 @@ class Declaration:
         """
         found = getattr(self, name)
         if found is None:
-            kind = ROOMS.get(name, name)
+            kind = GIVEN_BY_HOOKS.get(name, name)
             hint = f"its declaration needs {name}=, see docs/add_an_operator.md"
             raise AclnnError(INVALID, "operator", f"{self.name} has no {kind}", hint)
         if isinstance(found, str):

@@ -66,15 +66,12 @@ class Operator(Reader):
         value = self._value(axis, call.sizes, call.arguments)
         return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
-    def rules(self, profile: Profile) -> Any:
-        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented."""
-        return self._rules(profile, int(self.supported_by(profile)), self._dtype_mask(profile))
+    def rules(self, profile: Profile, *, checked: bool = False) -> Any:
+        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented.
 
-    def facts(self, profile: Profile) -> Any:
-        """Return the same for a call whose product and dtypes have been checked."""
-        return self._rules(profile, 1, -1)
-
-    def _rules(self, profile: Profile, supported: int, dtypes: int) -> Any:
+        With ``checked`` for a call whose product and dtypes have been: they are taken to be supported.
+        """
+        supported, dtypes = (1, -1) if checked else (int(self.supported_by(profile)), self._dtype_mask(profile))
         limits = profile.documented_limits(self.name)
         stated = [limits.get(name, -1) if name not in self.rules_of else self.rules_of[name](profile) for name in self.rule_names]
         return self.planner.rules(supported, dtypes, *stated)

@@ -25,7 +25,6 @@ def plan_of(case: Case) -> Plan:
     if not case.empty or operator.describe_empty is not None:
         fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
     fields["evidence"] = max(operator.evidence, fields.get("evidence", operator.evidence), key=_SURE.index)
-    device = profile.device
     return Plan(
         operator=operator.name,
         title=operator.title,
@@ -35,7 +34,7 @@ def plan_of(case: Case) -> Plan:
         deterministic=case.deterministic,
         limits=case.limits,
         arguments=case.arguments.as_dict(),
-        cores_available=device.cube_cores if operator.on_cube else device.vector_cores,
+        cores_available=case.device.cube_cores if operator.on_cube else case.device.vector_cores,
         core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
         **fields,
     )
