@@ -10,10 +10,11 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
 from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product
+from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, require_release
 from npu_sim.status import INVALID, AclnnError, closest
 
 NPU_ARCH_ATLAS_TRAIN = 1001
@@ -58,12 +59,13 @@ class Device(NamedTuple):
 
 
 class Profile(BaseModel):
-    """A product with one of its SoCs chosen: what every plan and run is made for."""
+    """A product with one of its SoCs, and the release of its software: what every plan and run is made for."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     product: Product
     soc: str
+    release: str = Field(default_factory=default_release)
 
     @property
     def name(self) -> str:
@@ -83,6 +85,10 @@ class Profile(BaseModel):
     def documented_limits(self, operator: str) -> DocumentedLimits:
         """Return the limits that the product's document states for an operator; nothing for one it does not state."""
         return self.product.documented_limits.get(operator, {})
+
+    def release_switches(self, operator: str) -> dict[str, int]:
+        """Return what the release decides for an operator, as whole numbers by name; nothing for one it does not speak of."""
+        return release_switches(self.release, operator)
 
     @property
     def npu_arch(self) -> int:
@@ -133,22 +139,26 @@ class Profile(BaseModel):
         if wanted not in self.product.socs:
             message = f"soc = {wanted!r}: {self.product.name} has no such SoC"
             raise AclnnError(INVALID, "soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(wanted, self.product.socs)}")
-        return Profile(product=self.product, soc=wanted)
+        return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
+    def with_release(self, release: str | None) -> "Profile":
+        """Return the same SoC with another release of the product's software; None keeps it.
 
-def config_directory() -> Path:
-    """Return the folder of the profiles that ship with the package."""
-    installed = Path(__file__).parent / "configs"
-    return installed if installed.is_dir() else Path(__file__).parent.parent / "configs"
+        Raises
+        ------
+        AclnnError
+            161002 when there is no such release.
+        """
+        return self if release in (None, self.release) else self.model_copy(update={"release": require_release(str(release))})
 
 
 @cache
 def shipped_products() -> tuple[str, ...]:
     """Return the names of the profiles that ship with the package."""
-    return tuple(sorted(path.stem for path in config_directory().glob("*.yaml")))
+    return tuple(sorted(path.stem for path in config_directory().glob("*.yaml") if path.name != RELEASES_FILE))
 
 
-def load_profile(profile: "str | Path | Profile", soc: str | None = None) -> Profile:
+def load_profile(profile: "str | Path | Profile", soc: str | None = None, release: str | None = None) -> Profile:
     """Load a product and choose one of its SoCs.
 
     Parameters
@@ -157,36 +167,38 @@ def load_profile(profile: "str | Path | Profile", soc: str | None = None) -> Pro
         Name of a shipped product (``"atlas_a2"``), the path of a YAML file of the same form, or a loaded profile.
     soc
         SoC of that product; None takes its default (or keeps that of a loaded profile).
+    release
+        Release of the product's software; None takes the newest (or keeps that of a loaded profile).
 
     Raises
     ------
     AclnnError
-        161002 for an unknown product or SoC and for a file that is not a valid profile; the message names file, line and key.
+        161002 for an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
     """
     if isinstance(profile, Profile):
-        return profile if soc is None else profile.with_soc(soc)
+        return (profile if soc is None else profile.with_soc(soc)).with_release(release)
     name = str(profile)
     if name in shipped_products():
-        return _shipped_profile(name, soc)
+        return _shipped_profile(name, soc, release)
     if name.endswith((".yaml", ".yml")) or "/" in name:
-        return _default_profile(_load_product(Path(name))).with_soc(soc)
+        return _default_profile(_load_product(Path(name))).with_soc(soc).with_release(release)
     hint = f"products: {', '.join(shipped_products())}{closest(name, shipped_products())}; or the path of a profile file ending in .yaml"
     raise AclnnError(INVALID, "profile", f"profile = {name!r}: no such product", hint)
 
 
-def profile_of_soc(soc: str) -> Profile:
+def profile_of_soc(soc: str, release: str | None = None) -> Profile:
     """Return the shipped profile that has a SoC of this name.
 
     Raises
     ------
     AclnnError
-        161002 when no shipped product has such a SoC.
+        161002 when no shipped product has such a SoC, or there is no such release.
     """
     names: list[str] = []
     for name in shipped_products():
         product = _shipped_product(name)
         if soc in product.socs:
-            return Profile(product=product, soc=soc)
+            return _shipped_profile(name, soc, release)
         names.extend(product.socs)
     raise AclnnError(INVALID, "soc", f"soc = {soc!r}: no shipped product has such a SoC", f"SoCs: {', '.join(names)}{closest(soc, names)}")
 
@@ -196,9 +208,9 @@ def _default_profile(product: Product) -> Profile:
 
 
 @lru_cache(maxsize=256)
-def _shipped_profile(name: str, soc: str | None) -> Profile:
+def _shipped_profile(name: str, soc: str | None, release: str | None) -> Profile:
     """Keep profiles: making one validates its product again, which takes longer than planning a call."""
-    return _default_profile(_shipped_product(name)).with_soc(soc)
+    return _default_profile(_shipped_product(name)).with_soc(soc).with_release(release)
 
 
 @lru_cache(maxsize=32)

@@ -35,6 +35,7 @@ def plan(
     *,
     profile: str | Path | Profile = "atlas_a2",
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool = False,
     limits: Limits = "documented",
     **arguments: Any,
@@ -47,6 +48,8 @@ def plan(
         Name of the operator, here (``rms_norm_grad``) or in the product documents (``RmsNormGrad``).
     profile, soc
         Product (name or YAML file) and SoC; the product's default SoC when None.
+    release
+        Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, which None takes.
     deterministic
         The determinism switch.
     limits
@@ -62,7 +65,7 @@ def plan(
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc)
+    loaded = load_profile(profile, soc, release)
     return plan_of(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
 
 
@@ -71,6 +74,7 @@ def run(
     *,
     profile: str | Path | Profile = "atlas_a2",
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool = False,
     core_order: CoreOrder = "sequential",
     seed: int = 0,
@@ -86,7 +90,7 @@ def run(
         Order in which the atomic additions of different cores arrive; deterministic kernels ignore it.
     out
         Array (or tuple of arrays, one for every output in order) to write the results to; new arrays when None.
-    operator, profile, soc, deterministic, limits, **arguments
+    operator, profile, soc, release, deterministic, limits, **arguments
         As for :func:`plan`, with arrays for the tensors.
 
     Raises
@@ -103,7 +107,7 @@ def run(
         declared,
         declared.build({**arguments, **tensors}),
         tensors,
-        load_profile(profile, soc),
+        load_profile(profile, soc, release),
         deterministic=require_bool("deterministic", deterministic),
         order=Order(core_order, seed),
         limits=require_limits(limits),

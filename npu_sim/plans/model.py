@@ -138,7 +138,7 @@ class Plan(Printed, Frozen):
     ----------
     operator, title
         Name here, and in the product documents.
-    product, product_title, soc
+    product, product_title, soc, release
         What it is planned for.
     deterministic, limits
         The switches of the call.
@@ -181,6 +181,7 @@ class Plan(Printed, Frozen):
     product: str
     product_title: str
     soc: str
+    release: str
     deterministic: bool
     limits: str
     arguments: dict[str, Any]

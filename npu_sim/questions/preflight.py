@@ -12,7 +12,6 @@ A line names the operator (or a vendor kernel, for its raw planner), the product
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
 from npu_sim.status import AclnnError, closest
+from npu_sim.tiling import raw_plan
 
 KEYS = ("op", "level", "product", "soc", "inputs", "deterministic", "limits", "expect", "route", "name", "group", "note")
 """Keys of a line; ``name``, ``group`` and ``note`` are remarks."""
@@ -218,9 +218,7 @@ def _check_kernel(call: Mapping[str, Any], number: int, profile: Profile) -> Che
     entry = find_kernel(call["op"])
     assert entry is not None
     try:
-        result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(
-            call["op"], call["inputs"], profile.device, deterministic
-        )
+        result = raw_plan(entry, call["op"], call["inputs"], profile, deterministic)
     except KeyError as error:
         raise MalformedLineError(f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}") from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:

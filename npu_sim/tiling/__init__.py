@@ -1,14 +1,16 @@
 """Tiling planners: how the product splits a call over its cores and buffers."""
 
+from collections.abc import Mapping
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
-from npu_sim.cores import profile_of_soc
-from npu_sim.registry import OPERATORS, find_kernel
+from npu_sim.cores import Profile, profile_of_soc
+from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import INVALID, AclnnError
 
 
-def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool = False) -> dict[str, Any]:
+def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool = False, release: str | None = None) -> dict[str, Any]:
     """Run the raw planner of one vendor kernel, without the contract of its operator.
 
     Parameters
@@ -22,6 +24,8 @@ def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool =
         The kernel's inputs by name, as in the golden data.
     deterministic
         The determinism switch.
+    release
+        Release of the product's software; the newest when None.
 
     Returns
     -------
@@ -33,16 +37,20 @@ def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool =
     Raises
     ------
     AclnnError
-        161002 for an unknown kernel or SoC, or an input that is missing.
+        161002 for an unknown kernel, SoC or release, or an input that is missing.
     """
     entry = find_kernel(op)
     if entry is None:
         kernels = ", ".join(kernel for operator in OPERATORS for kernel in operator.kernels)
         raise AclnnError(INVALID, "op", f"op = {op!r}: no planner of that name", f"planners: {kernels}")
-    planner = import_module(f"npu_sim.tiling.{entry.name}")
-    profile = profile_of_soc(soc)
     try:
-        result: dict[str, Any] = planner.plan_kernel(op, inputs, profile.device, deterministic)
+        return raw_plan(entry, op, inputs, profile_of_soc(soc, release), deterministic)
     except KeyError as error:
         raise AclnnError(INVALID, "inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}") from None
+
+
+def raw_plan(entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool) -> dict[str, Any]:
+    """Run the raw planner of a vendor kernel of an operator on a loaded profile; as :func:`plan_kernel`, whose errors are not made here."""
+    rules = SimpleNamespace(**profile.release_switches(entry.name))
+    result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(op, inputs, profile.device, deterministic, rules)
     return result

@@ -149,7 +149,7 @@ def is_split(tiling: Tiling) -> bool:
     return tiling.route == ROUTE_MODEL and tiling.grad_weight.splits > 1
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs.
 
     Parameters

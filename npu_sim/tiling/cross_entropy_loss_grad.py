@@ -252,7 +252,7 @@ def vendor_structure(tiling: Tiling, ignore_index: int, label_smoothing: float) 
     return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     shape, weight = tuple(inputs["log_prob_shape"]), inputs["weight_shape"]
     reduction = inputs["reduction"]

@@ -280,7 +280,7 @@ def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, dict[str, in
     }
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     *leading, dim = inputs["grad_shape"]
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2

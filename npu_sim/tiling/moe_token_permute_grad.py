@@ -215,7 +215,7 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return start, start + tiling.core_tokens + (1 if core < tiling.core_remainder else 0)
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     grad_rows, hidden = inputs["permuted_output_grad_shape"]
     (tokens_out,) = inputs["sorted_indices_shape"]

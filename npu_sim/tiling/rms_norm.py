@@ -191,7 +191,7 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
     return all(given in (1, most) for given, most in zip(rstd, longest, strict=False))
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
     epsilon = inputs["epsilon"]

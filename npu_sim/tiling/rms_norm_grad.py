@@ -242,7 +242,7 @@ def vendor_structure(tiling: Tiling) -> dict[str, int | float]:
     return {**vendor_fields(tiling), "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1}
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool) -> dict[str, Any]:
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]

@@ -53,7 +53,7 @@ def test_the_golden_data_has_every_kind_of_line():
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
     device = profile_of_soc(line["soc"]).device
-    assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"]) == line["expect"]
+    assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], None) == line["expect"]
 
 
 @given(problems(), devices)

@@ -11,6 +11,7 @@ from npu_sim.operators.contract.arguments import Argument, Attribute, Output, Te
 from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Values, Word
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
+from npu_sim.releases import default_release, release_switches
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, Status, closest
 
 Hook = Callable[..., Any] | str
@@ -203,9 +204,9 @@ class Declaration:
 
     @cached_property
     def rule_names(self) -> tuple[str, ...]:
-        """Names of the documented limits and of the other facts of a profile."""
+        """Names of the documented limits, of what the release decides, and of the other facts of a profile."""
         entry = find_operator(self.name)
-        return (*(entry.limits if entry else ()), *self.limits, *self.rules_of)
+        return (*(entry.limits if entry else ()), *self.limits, *release_switches(default_release(), self.name), *self.rules_of)
 
     def axis(self, name: str) -> Axis:
         """Return the axis of a name or alias.

@@ -72,8 +72,8 @@ class Operator(Reader):
         With ``checked`` for a call whose product and dtypes have been: they are taken to be supported.
         """
         supported, dtypes = (1, -1) if checked else (int(self.supported_by(profile)), self._dtype_mask(profile))
-        limits = profile.documented_limits(self.name)
-        stated = [limits.get(name, -1) if name not in self.rules_of else self.rules_of[name](profile) for name in self.rule_names]
+        facts = {**profile.documented_limits(self.name), **profile.release_switches(self.name)}
+        stated = [facts.get(name, -1) if name not in self.rules_of else self.rules_of[name](profile) for name in self.rule_names]
         return self.planner.rules(supported, dtypes, *stated)
 
     def _dtype_mask(self, profile: Profile) -> int:

@@ -31,6 +31,7 @@ def plan_of(case: Case) -> Plan:
         product=profile.name,
         product_title=profile.product.title,
         soc=profile.soc,
+        release=profile.release,
         deterministic=case.deterministic,
         limits=case.limits,
         arguments=case.arguments.as_dict(),

@@ -1,0 +1,130 @@
+"""Releases of the product's software: a choice beside the chip.
+
+What differs between releases is data, ``configs/releases.yaml``: a switch of an operator is a whole number from a release on, with its
+source. Planners and kernels get the numbers of their operator (:func:`release_switches`) and never ask which release it is.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Annotated
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from npu_sim.status import INVALID, AclnnError, closest
+
+RELEASES_FILE = "releases.yaml"
+"""Name of the file among the profiles."""
+
+
+class ReleaseFacts(BaseModel):
+    """What a release stands for.
+
+    Attributes
+    ----------
+    stands_for
+        The published tags and sources.
+    evidence
+        How it is known.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stands_for: str
+    evidence: str
+
+
+class ReleaseSwitch(BaseModel):
+    """One fact of an operator that depends on the release.
+
+    Attributes
+    ----------
+    help
+        What it is.
+    source
+        Where it is from.
+    since
+        Its value from a release on.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    help: str
+    source: str
+    since: Annotated[dict[str, int], Field(min_length=1)]
+
+
+class ReleaseTable(BaseModel):
+    """The file of releases: releases from the oldest on, and the switches of every operator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    default: str
+    releases: Annotated[dict[str, ReleaseFacts], Field(min_length=1)]
+    switches: dict[str, dict[str, ReleaseSwitch]]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "ReleaseTable":
+        names = list(self.releases)
+        if self.default not in names:
+            raise ValueError(f"default: {self.default!r} is not among releases: {', '.join(names)}")
+        for operator, switches in self.switches.items():
+            for name, switch in switches.items():
+                unknown = [release for release in switch.since if release not in names]
+                if unknown or names[0] not in switch.since:
+                    wanted = f"values since {names[0]} and other releases: {', '.join(names)}"
+                    raise ValueError(f"switches.{operator}.{name}.since: {', '.join(switch.since)}; {wanted}")
+        return self
+
+    def values(self, release: str, operator: str) -> dict[str, int]:
+        """Return the switches of an operator at a release."""
+        names = list(self.releases)
+        known = names[: names.index(release) + 1]
+        return {
+            name: next(switch.since[one] for one in reversed(known) if one in switch.since)
+            for name, switch in self.switches.get(operator, {}).items()
+        }
+
+
+def config_directory() -> Path:
+    """Return the folder of the profiles and releases that ship with the package."""
+    installed = Path(__file__).parent / "configs"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+@cache
+def release_table() -> ReleaseTable:
+    """Return the releases that ship with the package."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return ReleaseTable.model_validate(yaml.load((config_directory() / RELEASES_FILE).read_text(encoding="utf-8"), loader))
+
+
+@cache
+def release_names() -> tuple[str, ...]:
+    """Return the names of the releases, the oldest first."""
+    return tuple(release_table().releases)
+
+
+def default_release() -> str:
+    """Return the release of a call that names none."""
+    return release_table().default
+
+
+def require_release(release: str) -> str:
+    """Check the name of a release.
+
+    Raises
+    ------
+    AclnnError
+        161002 when there is no such release; the hint lists them.
+    """
+    if not isinstance(release, str) or release not in release_names():
+        hint = f"releases: {', '.join(release_names())}{closest(str(release), release_names())}"
+        raise AclnnError(INVALID, "release", f"release = {release!r}: no such release of the product's software", hint)
+    return release
+
+
+@cache
+def release_switches(release: str, operator: str) -> dict[str, int]:
+    """Return the switches of an operator at a release, as whole numbers by name; not to be changed."""
+    return release_table().values(release, operator)

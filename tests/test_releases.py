@@ -1,0 +1,58 @@
+"""Releases of the product's software: data with a source, chosen beside the chip."""
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import load_profile
+from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.releases import ReleaseTable, default_release, release_names, release_switches, release_table
+
+FACTS = {"stands_for": "a tag", "evidence": "its sources"}
+
+
+def table(**changes: object) -> dict[str, object]:
+    switch = {"help": "a fact", "source": "a page", "since": {"1": 10, "2": 11}}
+    return {"default": "3", "releases": dict.fromkeys("123", FACTS), "switches": {"rms_norm": {"rows": switch}}, **changes}
+
+
+def test_the_newest_release_is_the_default():
+    assert release_names() == ("8.3", "8.5", "9.0", "9.1")
+    assert default_release() == release_names()[-1]
+
+
+@pytest.mark.parametrize(("release", "value"), [("1", 10), ("2", 11), ("3", 11)])
+def test_a_switch_keeps_its_value_until_a_release_changes_it(release: str, value: int):
+    assert ReleaseTable.model_validate(table()).values(release, "rms_norm") == {"rows": value}
+
+
+@pytest.mark.parametrize("since", [{"2": 11}, {"1": 10, "4": 11}, {}])
+def test_a_switch_has_a_value_since_the_oldest_release_and_speaks_of_known_ones(since: dict[str, int]):
+    switch = {"help": "a fact", "source": "a page", "since": since}
+    with pytest.raises(ValueError, match="since"):
+        ReleaseTable.model_validate(table(switches={"rms_norm": {"rows": switch}}))
+
+
+def test_a_default_that_is_no_release_is_refused():
+    with pytest.raises(ValueError, match="'4' is not among releases: 1, 2, 3"):
+        ReleaseTable.model_validate(table(default="4"))
+
+
+def test_every_switch_speaks_of_an_operator_and_names_its_source():
+    for operator, switches in release_table().switches.items():
+        assert operator in OPERATOR_NAMES
+        assert all(switch.source and switch.help for switch in switches.values())
+        assert set(switches) == set(release_switches("8.3", operator))
+
+
+def test_a_profile_keeps_its_release_when_the_soc_changes():
+    profile = load_profile("atlas_a2", release="8.5").with_soc("Ascend910B3")
+    assert (profile.soc, profile.release) == ("Ascend910B3", "8.5")
+    assert load_profile(profile).release == "8.5"
+    assert load_profile(profile, release="9.0").release == "9.0"
+
+
+def test_an_unknown_release_is_refused_with_the_list():
+    with pytest.raises(npu_sim.AclnnError, match=r"release = '8.4': no such release") as refused:
+        npu_sim.plan("rms_norm_grad", dy="32x512:bf16", gamma="512:bf16", release="8.4")
+    assert (refused.value.status, refused.value.argument) == (161002, "release")
+    assert refused.value.hint == "releases: 8.3, 8.5, 9.0, 9.1; did you mean 8.5?"
