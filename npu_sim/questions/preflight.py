@@ -26,7 +26,7 @@ from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operato
 from npu_sim.status import AclnnError, closest
 from npu_sim.tiling import raw_plan
 
-KEYS = ("op", "level", "product", "soc", "inputs", "deterministic", "limits", "expect", "route", "name", "group", "note")
+KEYS = ("op", "level", "product", "soc", "inputs", "deterministic", "limits", "expect", "route", "name", "group", "note", "count", "places")
 """Keys of a line; ``name``, ``group`` and ``note`` are remarks."""
 RUNS, REFUSED, FAILED, MALFORMED = "runs", "refused", "failed", "malformed"
 """Outcomes: ``failed`` is a raw planner that found no tiling, which carries no status code."""
