@@ -62,7 +62,7 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
 def takes(declared: Operator, arguments: Mapping[str, Any]) -> bool:
     """Whether arguments are what the schema says, so that PyTorch passes them on."""
     tensors = ((one.optional, arguments.get(one.name)) for one in declared.inputs)
-    values = ((one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments)
+    values: list[tuple[Any, Any]] = [(one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments]
     return all(isinstance(tensor, torch.Tensor) or (tensor is None and optional) for optional, tensor in tensors) and all(
         type(value) is kind and (kind is not int or abs(value) < 2**63) for kind, value in values
     )
