@@ -72,7 +72,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
 
 
 def _written(write: Any, call: Call) -> str:
-    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.deterministic, call.limits)
+    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.profile.release, call.deterministic, call.limits)
     return text
 
 

@@ -11,6 +11,7 @@ from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.releases import release_words
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
@@ -38,7 +39,7 @@ def lines_table(lines: Iterable[Line]) -> Table:
 
 def plan_headline(plan: Plan) -> str:
     """Return the outcome in one line."""
-    return f"{plan.title} on {plan.product_title}, {plan.soc}: runs"
+    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: runs"
 
 
 def plan_lines(plan: Plan) -> list[Line]:

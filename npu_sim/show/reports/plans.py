@@ -72,7 +72,13 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
 
 def _call_table(plan: Plan) -> Table:
     rows: list[tuple[str, Any]] = list(plan.arguments.items())
-    rows += [("product", plan.product), ("soc", plan.soc), ("deterministic", plan.deterministic), ("limits", plan.limits)]
+    rows += [
+        ("product", plan.product),
+        ("soc", plan.soc),
+        ("release", plan.release),
+        ("deterministic", plan.deterministic),
+        ("limits", plan.limits),
+    ]
     return Table(("argument", "value"), tuple(rows), "the call", folded=True)
 
 
