@@ -20,7 +20,7 @@ from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, refusal_text
 from npu_sim.timelines import timeline
 
-SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Decisions", "Tiling")
+SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
 
 
 def refusal(error: AclnnError) -> dict[str, Any]:
