@@ -31,6 +31,8 @@ class MeasuredLaunch:
         Tensors; None where the file does not say, and for a dtype that is none of ours.
     stream
         Stream it ran in, on which device.
+    core
+        Kind of core that it ran on, in the profiler's words.
     counters
         The file's counters by name: times in microseconds, cycles, ratios.
     """
@@ -44,7 +46,13 @@ class MeasuredLaunch:
     inputs: tuple[TensorSpec | None, ...] | None = None
     outputs: tuple[TensorSpec | None, ...] | None = None
     stream: str = ""
+    core: str = ""
     counters: Mapping[str, float] | None = None
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether its blocks are vector cores, as far as the file says it."""
+        return "CUBE" not in self.core.upper() and self.core.upper() not in ("AI_CORE", "MIX_AIC", "AI_CPU", "COMMUNICATION", "HCCL")
 
     def counter(self, name: str) -> float:
         """Return a counter; 0 where the file does not have it."""

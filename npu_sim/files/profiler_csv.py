@@ -28,6 +28,7 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "output_shapes": ("output shapes",),
     "output_dtypes": ("output data types",),
     "output_formats": ("output formats",),
+    "core": ("accelerator core", "task type"),
     "stream": ("stream id",),
     "device": ("device_id", "device id"),
 }
@@ -93,6 +94,7 @@ class _Columns:
             inputs=self._tensors(line, cells, "input"),
             outputs=self._tensors(line, cells, "output"),
             stream=f"{self._text(cells, 'device')}/{self._text(cells, 'stream')}",
+            core=self._text(cells, "core"),
             counters={name: value for name, value in counters.items() if value is not None},
         )
 

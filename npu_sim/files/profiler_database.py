@@ -48,13 +48,14 @@ def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[Mea
         for task, name, value in database.execute("SELECT globalTaskId, name, value FROM TASK_PMU_INFO"):
             counters.setdefault(task, {})[counter_name(str(texts.get(name, name)))] = float(value)
     info = columns["COMPUTE_TASK_INFO"]
-    blocks = next((name for name in BLOCK_COLUMNS if name in info), "NULL")
-    facts = [name if name in info else "NULL" for name in FACTS.values()]
+    blocks = next((name for name in BLOCK_COLUMNS if name in info), "")
+    asked = [f"c.{name}" if name in info else "NULL" for name in ("name", blocks, "taskType", *FACTS.values())]
+    asked += [f"t.{name}" if name in columns["TASK"] else "NULL" for name in ("deviceId", "streamId")]
     query = (
-        f"SELECT c.rowid, c.globalTaskId, c.opType, c.name, c.{blocks}, t.startNs, t.endNs, t.deviceId, t.streamId, "
-        f"{', '.join(f'c.{name}' for name in facts)} FROM COMPUTE_TASK_INFO c JOIN TASK t ON t.globalTaskId = c.globalTaskId"
-    ).replace("c.NULL", "NULL")
-    for row, task, kernel, name, block_dim, start, end, device, stream, *found in database.execute(query):
+        f"SELECT c.rowid, c.globalTaskId, c.opType, t.startNs, t.endNs, {', '.join(asked)} "
+        "FROM COMPUTE_TASK_INFO c JOIN TASK t ON t.globalTaskId = c.globalTaskId"
+    )
+    for row, task, kernel, start, end, name, block_dim, core, *found, device, stream in database.execute(query):
         said = dict(zip(FACTS, (str(texts.get(value, value) or "") for value in found), strict=True))
         yield MeasuredLaunch(
             line=row,
@@ -66,6 +67,7 @@ def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[Mea
             inputs=_said(file, row, said, "input"),
             outputs=_said(file, row, said, "output"),
             stream=f"{device}/{stream}",
+            core=str(texts.get(core, core) or ""),
             counters=counters.get(task, {}),
         )
 

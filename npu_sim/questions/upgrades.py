@@ -81,7 +81,11 @@ def changed_bits(old: Profile, before: Plan | AclnnError, new: Profile, after: P
 
 
 def _path(plan: Plan) -> tuple[Any, ...]:
-    return plan.path, plan.tiling_key
+    return plan.path, plan.tiling_key, _launches(plan)
+
+
+def _launches(plan: Plan) -> str:
+    return ", ".join(f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip() for one in plan.launches)
 
 
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
@@ -94,6 +98,7 @@ def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
         "tiling_key": str(outcome.tiling_key),
         "block_dim": str(outcome.block_dim),
         "schedule_mode": str(outcome.schedule_mode),
+        "launches": _launches(outcome),
         "workspace": f"{outcome.workspace.total_bytes} bytes{' + unknown' if outcome.workspace.unknown else ''}",
         "order": ", ".join(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}" for one in outcome.order),
         "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
