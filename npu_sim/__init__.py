@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from npu_sim.questions.compare import compare
     from npu_sim.questions.explain import explain
     from npu_sim.questions.limits import limits
+    from npu_sim.questions.measured_profile import read_profile
     from npu_sim.status import AclnnError, Status
     from npu_sim.sweeps.runner import sweep, sweep_to
 
@@ -38,6 +39,7 @@ __all__ = [
     "limits",
     "load_profile",
     "plan",
+    "read_profile",
     "register",
     "register_file",
     "run",
@@ -61,6 +63,7 @@ _HOMES = {
     "compare": "npu_sim.questions.compare",
     "explain": "npu_sim.questions.explain",
     "limits": "npu_sim.questions.limits",
+    "read_profile": "npu_sim.questions.measured_profile",
     "sweep": "npu_sim.sweeps.runner",
     "sweep_to": "npu_sim.sweeps.runner",
 }

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
 from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product
-from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, require_release
+from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, release_words, require_release
 from npu_sim.status import INVALID, AclnnError, closest
 
 NPU_ARCH_ATLAS_TRAIN = 1001
@@ -74,8 +74,8 @@ class Profile(BaseModel):
 
     @property
     def title(self) -> str:
-        """Product and SoC as people say them."""
-        return f"{self.product.title}, {self.soc}"
+        """Product and SoC as people say them, and the release where it is not the newest."""
+        return f"{self.product.title}, {self.soc}{release_words(self.release)}"
 
     @property
     def chip(self) -> Chip:

@@ -93,6 +93,11 @@ def find_kernel(kernel: str) -> OperatorEntry | None:
     return next((entry for entry in OPERATORS if kernel in entry.kernels), None)
 
 
+def operator_of_launch(kernel: str) -> OperatorEntry | None:
+    """Return the operator whose vendor kernel profilers print under this name (``EmbeddingDenseGradV2``); None when there is none."""
+    return next((entry for entry in OPERATORS if kernel in map(_title, entry.kernels)), None)
+
+
 def add_operator(entry: OperatorEntry, declaration: Any) -> None:
     """Make a declaration known to this process; see :func:`npu_sim.register`."""
     _registered[entry.name] = (entry, declaration)

@@ -4,6 +4,7 @@ What differs between releases is data, ``configs/releases.yaml``: a switch of an
 source. Planners and kernels get the numbers of their operator (:func:`release_switches`) and never ask which release it is.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -45,6 +46,10 @@ class ReleaseSwitch(BaseModel):
         Where it is from.
     since
         Its value from a release on.
+    bits
+        What of a result it changes; empty when it changes no bit.
+    keys
+        Tiling keys whose results it changes; when empty, those of calls that are planned otherwise.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -52,6 +57,8 @@ class ReleaseSwitch(BaseModel):
     help: str
     source: str
     since: Annotated[dict[str, int], Field(min_length=1)]
+    bits: str = ""
+    keys: tuple[int, ...] = ()
 
 
 class ReleaseTable(BaseModel):
@@ -75,6 +82,11 @@ class ReleaseTable(BaseModel):
                     wanted = f"values since {names[0]} and other releases: {', '.join(names)}"
                     raise ValueError(f"switches.{operator}.{name}.since: {', '.join(switch.since)}; {wanted}")
         return self
+
+    def changed(self, before: str, after: str, operator: str) -> tuple[ReleaseSwitch, ...]:
+        """Return the switches of an operator that differ between two releases."""
+        old, new = self.values(before, operator), self.values(after, operator)
+        return tuple(switch for name, switch in self.switches.get(operator, {}).items() if old[name] != new[name])
 
     def values(self, release: str, operator: str) -> dict[str, int]:
         """Return the switches of an operator at a release."""
@@ -122,6 +134,27 @@ def require_release(release: str) -> str:
         hint = f"releases: {', '.join(release_names())}{closest(str(release), release_names())}"
         raise AclnnError(INVALID, "release", f"release = {release!r}: no such release of the product's software", hint)
     return release
+
+
+def chosen_releases(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the releases that are meant: ``"all"``, names, a text with commas between them; the default when None.
+
+    Raises
+    ------
+    AclnnError
+        161002 when there is no such release.
+    """
+    if given is None:
+        return (default_release(),)
+    if given == "all":
+        return release_names()
+    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
+    return tuple(dict.fromkeys(require_release(name) for name in names))
+
+
+def release_words(release: str) -> str:
+    """Return what follows the name of a chip: the release, unless it is the newest."""
+    return "" if release == default_release() else f", release {release}"
 
 
 @cache

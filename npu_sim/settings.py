@@ -1,4 +1,4 @@
-"""The simulated device of a call through a face: product, SoC, determinism switch, and the order in which cores' additions arrive.
+"""The simulated device of a call through a face: product, SoC, release, determinism switch, and the order in which cores' additions arrive.
 
 The settings belong to the current context (:mod:`contextvars`): every thread and every asynchronous task has its own.
 """
@@ -25,7 +25,7 @@ class Settings:
     Attributes
     ----------
     profile
-        Product and SoC.
+        Product, SoC and release.
     deterministic
         The determinism switch; off by default, as in the product.
     order
@@ -57,6 +57,7 @@ def changed(
     settings: Settings,
     product: str | Path | Profile | None = None,
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool | None = None,
     core_order: CoreOrder | None = None,
     seed: int | None = None,
@@ -67,35 +68,36 @@ def changed(
     Raises
     ------
     AclnnError
-        161002 for an unknown product, SoC, order or set of limits.
+        161002 for an unknown product, SoC, release, order or set of limits.
     """
     order = settings.order
     return replace(
         settings,
-        profile=_changed_profile(settings.profile, soc) if product is None else load_profile(product, soc),
+        profile=_changed_profile(settings.profile, soc, release) if product is None else load_profile(product, soc, release),
         deterministic=settings.deterministic if deterministic is None else require_bool("deterministic", deterministic),
         order=Order(order.core_order if core_order is None else core_order, order.seed if seed is None else seed),
         limits=settings.limits if limits is None else require_limits(limits),
     )
 
 
-def _changed_profile(profile: Profile, soc: str | None) -> Profile:
+def _changed_profile(profile: Profile, soc: str | None, release: str | None) -> Profile:
     if soc is None or soc in profile.product.socs:
-        return load_profile(profile, soc)
-    return profile_of_soc(soc)
+        return load_profile(profile, soc, release)
+    return profile_of_soc(soc, release or profile.release)
 
 
 def set_device(
     product: str | Path | Profile | None = None,
     *,
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool | None = None,
     core_order: CoreOrder | None = None,
     seed: int | None = None,
     limits: Limits | None = None,
 ) -> Settings:
     """Change the settings of the current context from here on; what is left out stays."""
-    settings = changed(current_device(), product, soc, deterministic, core_order, seed, limits)
+    settings = changed(current_device(), product, soc, release, deterministic, core_order, seed, limits)
     _settings.set(settings)
     return settings
 
@@ -105,6 +107,7 @@ def device(
     product: str | Path | Profile | None = None,
     *,
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool | None = None,
     core_order: CoreOrder | None = None,
     seed: int | None = None,
@@ -116,6 +119,8 @@ def device(
     ----------
     product, soc
         Product (name, YAML file or loaded profile) and SoC. A product alone takes its default SoC; a SoC alone, its product.
+    release
+        Release of the product's software. A product alone takes the newest, a SoC alone keeps what there is.
     deterministic
         The determinism switch, read at the first stage of a call.
     core_order, seed
@@ -123,7 +128,7 @@ def device(
     limits
         ``documented`` or ``hardware``.
     """
-    token = _settings.set(changed(current_device(), product, soc, deterministic, core_order, seed, limits))
+    token = _settings.set(changed(current_device(), product, soc, release, deterministic, core_order, seed, limits))
     try:
         yield current_device()
     finally:

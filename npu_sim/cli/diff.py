@@ -1,4 +1,4 @@
-"""``npu-sim diff``: one call on every product and SoC."""
+"""``npu-sim diff``: one call on every product and SoC, and at every release of their software."""
 
 import json
 from typing import Annotated, Any
@@ -9,6 +9,8 @@ from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
 
 Products = Annotated[str, typer.Option("--products", "--product", help="all, names with commas, or profile files ending in .yaml.")]
 Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; all when left out.")]
+Release = Annotated[str | None, typer.Option("--release", help="Releases of the software, with commas; the newest when left out.")]
+Releases = Annotated[bool, typer.Option("--releases", help="Every release, and what an upgrade changes.")]
 
 
 def diff_command(
@@ -16,17 +18,27 @@ def diff_command(
     arguments: dict[str, Any],
     products: Products = "all",
     soc: Socs = None,
+    release: Release = None,
+    releases: Releases = False,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
     report: Report = None,
     json_output: Json = False,
 ) -> None:
-    """Compare one call across products and SoCs: outcome, path, cores, buffer, workspace and order."""
+    """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace and order."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.compare import compare
 
     specs = typed_specs(operator, arguments)
-    comparison = compare(operator, products=products, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    comparison = compare(
+        operator,
+        products=products,
+        soc=soc,
+        release="all" if releases else release,
+        deterministic=deterministic,
+        limits=limits,  # type: ignore[arg-type]
+        **specs,
+    )
     if report is not None:
         from npu_sim.files.tensors import write_text
         from npu_sim.show.reports import render

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Soc
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
 
 REFUSED = 2
 
@@ -14,6 +14,7 @@ def explain_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
     json_output: Json = False,
@@ -23,7 +24,7 @@ def explain_command(
     from npu_sim.questions.explain import explain
 
     specs = typed_specs(operator, arguments)
-    explanation = explain(operator, profile=product, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    explanation = explain(operator, profile=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if json_output:
         print(json.dumps(explanation.as_dict(), indent=2, ensure_ascii=False))
     else:

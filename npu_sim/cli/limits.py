@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.options import Deterministic, Json, Report
+from npu_sim.cli.options import Deterministic, Json, Release, Report
 
 Vary = Annotated[
     list[str],
@@ -26,6 +26,7 @@ def limits_command(
     set_: Set = None,
     products: Products = "all",
     soc: Socs = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     report: Report = None,
     json_output: Json = False,
@@ -36,7 +37,13 @@ def limits_command(
 
     natural = named_values(set_ or [])
     table = limits(
-        operator, vary, product=products, soc=soc, deterministic=deterministic, **{**typed_specs(operator, arguments), **natural}
+        operator,
+        vary,
+        product=products,
+        soc=soc,
+        release=release,
+        deterministic=deterministic,
+        **{**typed_specs(operator, arguments), **natural},
     )
     if report is not None:
         from npu_sim.files.tensors import write_text

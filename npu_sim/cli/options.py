@@ -7,6 +7,7 @@ import typer
 
 Product = Annotated[str, typer.Option("--product", help="Product name, or a profile file ending in .yaml.")]
 Soc = Annotated[str | None, typer.Option("--soc", help="SoC of the product; its default when left out.")]
+Release = Annotated[str | None, typer.Option("--release", help="Release of the product's software: 8.3, 8.5, 9.0 or 9.1, the default.")]
 Deterministic = Annotated[bool, typer.Option("--deterministic", help="Switch deterministic computation on.")]
 LimitsOption = Annotated[str, typer.Option("--limits", help="documented: what the documents state; hardware: what really fits.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

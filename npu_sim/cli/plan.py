@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Report, Soc, Trace
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 
 
 def plan_command(
@@ -11,6 +11,7 @@ def plan_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
     report: Report = None,
@@ -23,7 +24,7 @@ def plan_command(
     from npu_sim.cores import load_profile
     from npu_sim.operators import plan
 
-    loaded = load_profile(product, soc)
+    loaded = load_profile(product, soc, release)
     specs = typed_specs(operator, arguments)
     result = plan(operator, profile=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     pictures = write_pictures(result, loaded, product, report, trace)

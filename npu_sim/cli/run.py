@@ -11,6 +11,7 @@ from npu_sim.cli.options import (
     LimitsOption,
     Out,
     Product,
+    Release,
     Report,
     Seed,
     Soc,
@@ -24,6 +25,7 @@ def run_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     core_order: CoreOrderOption = "sequential",
     seed: Seed = 0,
@@ -43,7 +45,7 @@ def run_command(
     from npu_sim.kernels.engine.threads import limit_threads
     from npu_sim.operators import run
 
-    loaded = load_profile(product, soc)
+    loaded = load_profile(product, soc, release)
     arrays = typed_arrays(operator, arguments, seed)
     limit_threads(threads)
     result = run(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_sim.cli.operators import add_action
-from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic, Json, Product, Report, Seed, Soc, Threads
+from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic, Json, Product, Release, Report, Seed, Soc, Threads
 
 RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
@@ -20,6 +20,7 @@ def determinism_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     random_orders: RandomOrders = 32,
     seed: Seed = 0,
     threads: Threads = None,
@@ -30,7 +31,7 @@ def determinism_command(
     from npu_sim.show.studies import determinism_lines
     from npu_sim.studies.determinism import study_determinism
 
-    call = _call(operator, arguments, product, soc, seed, threads)
+    call = _call(operator, arguments, (product, soc, release), seed, threads)
     study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output)
 
@@ -40,6 +41,7 @@ def precision_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     seed: Seed = 0,
     threads: Threads = None,
@@ -50,7 +52,7 @@ def precision_command(
     from npu_sim.show.studies import precision_lines
     from npu_sim.studies.precision import study_precision
 
-    call = _call(operator, arguments, product, soc, seed, threads)
+    call = _call(operator, arguments, (product, soc, release), seed, threads)
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output)
 
@@ -60,6 +62,7 @@ def invariance_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     seed: Seed = 0,
     threads: Threads = None,
     report: Report = None,
@@ -69,7 +72,7 @@ def invariance_command(
     from npu_sim.show.studies import invariance_lines
     from npu_sim.studies.invariance import study_invariance
 
-    call = _call(operator, arguments, product, soc, seed, threads)
+    call = _call(operator, arguments, (product, soc, release), seed, threads)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output)
 
@@ -79,6 +82,7 @@ def certificate_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     core_order: CoreOrderOption = "sequential",
     seed: Seed = 0,
@@ -91,7 +95,7 @@ def certificate_command(
     from npu_sim.show.studies import certificate_lines
     from npu_sim.studies.certificate import certify
 
-    call = _call(operator, arguments, product, soc, seed, threads)
+    call = _call(operator, arguments, (product, soc, release), seed, threads)
     found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
     _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output)
@@ -106,13 +110,15 @@ for _name, _handler in (
     add_action(study_app, _name, _handler)
 
 
-def _call(operator: str, arguments: dict[str, Any], product: str, soc: str | None, seed: int, threads: int | None) -> dict[str, Any]:
+def _call(
+    operator: str, arguments: dict[str, Any], device: tuple[str, str | None, str | None], seed: int, threads: int | None
+) -> dict[str, Any]:
     """Turn what was typed into a call: files are read, shapes get generated data."""
     from npu_sim.cli.arguments import typed_arrays
     from npu_sim.cores import load_profile
     from npu_sim.kernels.engine.threads import limit_threads
 
-    profile = load_profile(product, soc)
+    profile = load_profile(*device)
     limit_threads(threads)
     return {**typed_arrays(operator, arguments, seed), "profile": profile}
 

@@ -52,7 +52,7 @@ def sweep_epilog(operator: str) -> str:
         names.append(f"{axis.name}{values}: {axis.help}")
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = f"npu-sim sweep {operator} --grid {numbers[-1]}=1..100000 --grid {numbers[-2]}=128,512,1024 --grid product=all --out plans"
-    return f"Names: product, soc (all, or names), {'; '.join(names)}. Example: {example}"
+    return f"Names: product, soc, release (all, or names), {'; '.join(names)}. Example: {example}"
 
 
 def sweep_command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Report, Soc, Trace
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 from npu_sim.status import INVALID, AclnnError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Row(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc}
+        head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc, "release": self.profile.release}
         if self.error is not None:
             return {**head, "outcome": "refused", "error": self.error.as_dict()}
         return {**head, "outcome": "runs", "timeline": self.timeline.as_dict() if self.timeline else None}
@@ -40,6 +40,7 @@ def timeline_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     socs: Socs = None,
     vary: Vary = None,
     deterministic: Deterministic = False,
@@ -50,10 +51,11 @@ def timeline_command(
 ) -> None:
     """Show the lower bound of a call at the published rates, and what binds; compare SoCs or sizes."""
     from npu_sim.cli.arguments import typed_specs
+    from npu_sim.cores import load_profile
 
     specs = typed_specs(operator, arguments)
     calls = list(_calls(operator, specs, vary))
-    profiles = _profiles(product, soc, socs)
+    profiles = _profiles(load_profile(product, soc, release), socs)
     options = {"deterministic": deterministic, "limits": limits}
     rows = [_row(operator, name, call, profile, options) for name, call in calls for profile in profiles]
     if all(row.error for row in rows) and rows[0].error:
@@ -93,16 +95,15 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
         yield f"{axis.name}={value}", call.arguments({axis.name: value})
 
 
-def _profiles(product: str, soc: str | None, socs: str | None) -> "list[Profile]":
-    from npu_sim.cores import load_profile, profile_of_soc
+def _profiles(chosen: "Profile", socs: str | None) -> "list[Profile]":
+    from npu_sim.cores import profile_of_soc
 
-    chosen = load_profile(product, soc)
     if socs is None:
         return [chosen]
     if socs == "all":
         return [chosen.with_soc(name) for name in chosen.product.socs]
     names = [name.strip() for name in socs.split(",")]
-    return [chosen.with_soc(name) if name in chosen.product.socs else profile_of_soc(name) for name in names]
+    return [chosen.with_soc(name) if name in chosen.product.socs else profile_of_soc(name, chosen.release) for name in names]
 
 
 def _row(operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any]) -> Row:

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Soc
+from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
 
 
 def workspace_command(
@@ -11,6 +11,7 @@ def workspace_command(
     arguments: dict[str, Any],
     product: Product = DEFAULT_PRODUCT,
     soc: Soc = None,
+    release: Release = None,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
     json_output: Json = False,
@@ -21,17 +22,25 @@ def workspace_command(
     from npu_sim.operators import plan
 
     specs = typed_specs(operator, arguments)
-    result = plan(operator, profile=load_profile(product, soc), deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    result = plan(operator, profile=load_profile(product, soc, release), deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if json_output:
-        data = {"operator": result.operator, "product": result.product, "soc": result.soc, "deterministic": deterministic}
+        data = {
+            "operator": result.operator,
+            "product": result.product,
+            "soc": result.soc,
+            "release": result.release,
+            "deterministic": deterministic,
+        }
         workspace = result.workspace.model_dump(mode="json")
         print(json.dumps({"outcome": "runs", **data, "workspace": workspace}, indent=2, ensure_ascii=False))
         return
     from rich.console import Console
 
+    from npu_sim.releases import release_words
     from npu_sim.show.workspace import workspace_headline, workspace_tables
 
     console = Console(highlight=False)
-    console.print(f"{result.title} on {result.product_title}, {result.soc}: {workspace_headline(result.workspace)}", style="bold green")
+    place = f"{result.product_title}, {result.soc}{release_words(result.release)}"
+    console.print(f"{result.title} on {place}: {workspace_headline(result.workspace)}", style="bold green")
     console.print()
     console.print(workspace_tables(result.workspace))

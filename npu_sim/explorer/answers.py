@@ -20,7 +20,7 @@ from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, refusal_text
 from npu_sim.timelines import timeline
 
-SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Decisions", "Tiling")
+SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
 
 
 def refusal(error: AclnnError) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
 
 
 def _written(write: Any, call: Call) -> str:
-    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.deterministic, call.limits)
+    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.profile.release, call.deterministic, call.limits)
     return text
 
 

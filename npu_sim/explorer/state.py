@@ -1,7 +1,7 @@
 """The state of the page, which is also the link in the address bar, as a call of the library.
 
-A state is a flat mapping of text: ``operator``, ``product``, ``soc``, ``deterministic``, ``limits``, and for every axis, attribute
-or tensor of the operator its value under its name. Axes (:mod:`npu_sim.sweeps`) are what the sliders move; a tensor given as text
+A state is a flat mapping of text: ``operator``, ``product``, ``soc``, ``release``, ``deterministic``, ``limits``, and for every axis,
+attribute or tensor of the operator its value under its name. Axes (:mod:`npu_sim.sweeps`) are what the sliders move; a tensor given as text
 replaces the one that the axes imply.
 """
 
@@ -15,6 +15,7 @@ from npu_sim.operators.contract.arguments import Attribute, Tensor
 from npu_sim.operators.contract.axes import Number, Switch, Values, Word
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import all_operators, load_operator
+from npu_sim.releases import default_release, release_names
 from npu_sim.status import INVALID, AclnnError, closest
 
 State = Mapping[str, str]
@@ -55,7 +56,7 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
     if product not in products:
         message = f"profile = {product!r}: no such product"
         raise AclnnError(INVALID, "profile", message, f"products: {', '.join(products)}{closest(product, products)}")
-    profile = products[product].with_soc(state.get("soc") or None)
+    profile = products[product].with_soc(state.get("soc") or None).with_release(state.get("release") or None)
     return Call(
         operator=declared.name,
         profile=profile,
@@ -98,12 +99,14 @@ def _attribute(attribute: Attribute, text: str) -> Any:
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return what can be chosen: products with their SoCs, operators with their axes, attributes and tensors."""
+    """Return what can be chosen: products with their SoCs, releases, operators with their axes, attributes and tensors."""
     return {
         "products": [
             {"name": name, "title": profile.product.title, "socs": list(profile.product.socs), "default_soc": profile.product.default_soc}
             for name, profile in products.items()
         ],
+        "releases": list(release_names()),
+        "default_release": default_release(),
         "operators": [_operator(load_operator(entry.name)) for entry in all_operators()],
     }
 

@@ -10,9 +10,10 @@ from npu_sim.operators.contract.case import Case
 from npu_sim.operators.conv_tbc_backward_buffers import model_memories, planner_memories
 from npu_sim.operators.conv_tbc_backward_decisions import caveats, decisions
 from npu_sim.operators.conv_tbc_backward_math import computed_in
-from npu_sim.operators.conv_tbc_backward_workspace import workspace
+from npu_sim.operators.conv_tbc_backward_workspace import launches_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, OutputOrder
+from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling.conv_tbc_backward import is_split, problem_of
 from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling, block_range
 from npu_sim.tiling.conv_tbc_grad_weight_deterministic import TailSplit, tail_split
@@ -43,13 +44,15 @@ def describe_empty(case: Case) -> dict[str, Any]:
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     route = case.tiling.route
+    launches = launches_of(case)
     fields = _matmul_fields(case) if route == ROUTE_MATMUL else _convolution_fields(case)
     return {
         **fields,
         "path": f"{PATHS[route]} in {COMPUTE_NAMES[computed_in(case)]}",
         "path_reason": _reason(case),
         "decisions": decisions(case),
-        "workspace": workspace(case),
+        "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
+        "launches": launches,
         "order": _order(case),
         "caveats": caveats(case),
     }

@@ -58,7 +58,7 @@ def compute(run: Run) -> None:
     """Compute the three gradients; with a workspace, every tensor between the kernels in its area."""
     case = run.case
     with run.watch.stage("compute"):
-        if run.areas:
+        if run.areas and case.tiling.route != ROUTE_MATMUL:
             staging.compute(run, run.areas, roundings(case), shares_of(case))
         else:
             _compute(run)

@@ -11,6 +11,7 @@ from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
+from npu_sim.tiling.sort import SORTABLE_ROWS, sort_workspace_bytes
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 GRAD_V2, GRAD = 1, 2
@@ -87,12 +88,12 @@ def area_bytes(size: int, exists: bool) -> int:
     return aligned_bytes(size) if exists else 0
 
 
-def total_workspace_bytes(row: Any, kernel_bytes: int, casts: bool, sorts: bool, keeps_int64: bool) -> int:
+def total_workspace_bytes(row: Any, kernel_bytes: int, casts: bool, sorts: bool, keeps_int64: bool, zeros_like: bool) -> int:
     """Return the workspace of all kernels for contiguous tensors, without what is not published.
 
     The rule of :mod:`npu_sim.plans.workspace` for the launch orders this operator has: the gradient and the result in fp32 live
-    across the kernel, and so do the sorted indices. Indices as int32 are done with once they are sorted, and the next area takes
-    their place.
+    across the kernel, and so do the sorted indices. Indices as int32 and the workspace of Sort are done with once the indices are
+    sorted: what comes next, the kernel's workspace or, with ZerosLike, the result, takes the place of the last of them.
     """
     grad = area_bytes(4 * row.rows * row.dim, casts)
     result = area_bytes(4 * row.num_weights * row.dim, casts)
@@ -100,10 +101,11 @@ def total_workspace_bytes(row: Any, kernel_bytes: int, casts: bool, sorts: bool,
     kernel = area_bytes(kernel_bytes, kernel_bytes > 0)
     if not sorts or row.rows == 1:
         return grad + indices + kernel + result
-    pairs = 2 * aligned_bytes(4 * row.rows)
-    if casts:
-        return grad + max(indices, result) + pairs + kernel
-    return max(indices, kernel) + pairs
+    sort = area_bytes(sort_workspace_bytes(row.rows), row.rows < SORTABLE_ROWS)
+    first, second = (result, kernel) if zeros_like and casts else (kernel, result)
+    if sort == 0:
+        sort, indices = indices, 0
+    return grad + 2 * aligned_bytes(4 * row.rows) + max(sort, first) + max(indices, second)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
@@ -116,7 +118,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
             status=SUCCESS,
             kernel=GRAD,
             block_dim=older.block_dim,
-            total_workspace_bytes=total_workspace_bytes(row, 0, is_16_bit, sorts=False, keeps_int64=True),
+            total_workspace_bytes=total_workspace_bytes(row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False),
             element_bytes=4,
             tiling=v2.NO_TILING,
             older=older,
@@ -130,7 +132,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
         status=SUCCESS,
         kernel=GRAD_V2,
         block_dim=tiling.block_dim,
-        total_workspace_bytes=total_workspace_bytes(row, tiling.workspace_bytes, casts, sorts, keeps_int64=False),
+        total_workspace_bytes=total_workspace_bytes(row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1),
         element_bytes=element_bytes,
         tiling=tiling,
         older=v1.NO_TILING,

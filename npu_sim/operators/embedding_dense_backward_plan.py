@@ -9,10 +9,10 @@ from npu_sim.operators import embedding_dense_grad_plan as older
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.codes import FLOAT32
 from npu_sim.operators.embedding_dense_backward_outcome import CAST_LIMIT_BYTES, CAST_LIMIT_ROWS, GRAD_V2, needs_cast
-from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, executor_nodes, spread
+from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of, spread
 from npu_sim.plans.model import Allocation, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.plans.workspace_model import Workspace, WorkspacePart
+from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.integers import align, ceil_div
 
@@ -24,6 +24,7 @@ def describe(case: Case) -> dict[str, Any]:
 
 def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
     key = tiling.tiling_key
+    launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=key < 100)
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
     row_name = "rows" if key >= 100 else "sorted rows"
     cores = []
@@ -45,7 +46,8 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "cores": tuple(cores),
         "memories": _memories(case, tiling),
         "decisions": _decisions(case, key),
-        "workspace": _workspace(case, tiling),
+        "workspace": executor_workspace(launches, tiling.workspace_bytes),
+        "launches": launches,
         "order": (_order(case, tiling),),
         "caveats": caveats_of(case),
     }
@@ -196,11 +198,6 @@ def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
         parts.append(WorkspacePart(name="stage rows", bytes=4 * tiling.out_stage_workspace_length, kind="kernel"))
         parts.append(WorkspacePart(name="stage indices", bytes=4 * tiling.out_index_workspace_length, kind="kernel"))
     return tuple(parts)
-
-
-def _workspace(case: Case, tiling: v2.Tiling) -> Workspace:
-    nodes = executor_nodes(case, _kernel_parts(case, tiling), sorts=tiling.tiling_key < 100)
-    return executor_workspace(nodes, tiling.workspace_bytes)
 
 
 def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:

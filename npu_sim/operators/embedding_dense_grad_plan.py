@@ -8,7 +8,7 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.embedding_dense_backward_outcome import INT32_MAX, older_index_bytes
-from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, executor_nodes, spread
+from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of, spread
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
@@ -19,6 +19,7 @@ from npu_sim.tiling.integers import align
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which this kernel computes."""
     tiling = case.tiling.older
+    launches = launches_of(case, (), tiling.block_dim, sorts=False)
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
     name = "weight rows" if tiling.splits_weights else "rows"
     ranges = [v1.split_range(tiling, total, core) for core in range(tiling.block_dim)]
@@ -34,7 +35,8 @@ def describe(case: Case) -> dict[str, Any]:
         "cores": tuple(CoreWork(core=core, ranges={name: rows}) for core, rows in enumerate(ranges)),
         "memories": (_memory(case, tiling),),
         "decisions": _decisions(case, tiling),
-        "workspace": executor_workspace(executor_nodes(case, (), sorts=False), 0),
+        "workspace": executor_workspace(launches, 0),
+        "launches": launches,
         "order": (_order(tiling),),
         "caveats": (*caveats_of(case), *_caveats(case, tiling)),
         "evidence": Evidence.MODEL,

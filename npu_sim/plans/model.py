@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from npu_sim.plans.answers import Evidence, Frozen
+from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
 from npu_sim.plans.workspace_model import Workspace
 
@@ -168,6 +169,8 @@ class Plan(Printed, Frozen):
         Every condition tested on the way.
     workspace
         Size and parts.
+    launches
+        Every kernel that the device starts, in launch order; empty when nothing runs.
     order
         For every output, whether its accumulation order is fixed.
     caveats
@@ -200,6 +203,7 @@ class Plan(Printed, Frozen):
     memories: tuple[Memory, ...] = ()
     decisions: tuple[Decision, ...] = ()
     workspace: Workspace
+    launches: tuple[Launch, ...] = ()
     order: tuple[OutputOrder, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     evidence: Evidence = Evidence.MODEL
@@ -217,5 +221,8 @@ class Plan(Printed, Frozen):
             dumped["free_bytes"] = memory.free_bytes
         for work, dumped in zip(self.cores, data["cores"], strict=True):
             dumped["amounts"] = {name: stop - start for name, (start, stop) in work.ranges.items()}
+        for launch, dumped in zip(self.launches, data["launches"], strict=True):
+            dumped["read_bytes"] = launch.read_bytes
+            dumped["written_bytes"] = launch.written_bytes
         data["idle_cores"] = self.idle_cores
         return data

@@ -5,51 +5,17 @@ areas whose lifetimes do not overlap share a bucket.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.launches import Launch
 from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceBucket, WorkspaceNode, WorkspacePart
 
 ALIGNMENT_BYTES = 512
 """Every area starts at a multiple of this (page, "Align")."""
 PADDING_BYTES = 32
 """Bytes added before rounding up (page, "Align")."""
-
-
-class TensorArea(NamedTuple):
-    """A tensor that one kernel writes for another."""
-
-    name: str
-    bytes: int
-
-
-@dataclass(frozen=True)
-class KernelNode:
-    """One kernel of an executor, in launch order.
-
-    Attributes
-    ----------
-    name
-        Name of the kernel.
-    inputs
-        Names of the tensors it reads; names that no earlier node wrote belong to the user.
-    outputs
-        Intermediate tensors it writes; what goes to the user's own memory is not listed.
-    workspace
-        The kernel's own workspace by part; empty when it has none.
-    """
-
-    name: str
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[TensorArea, ...] = ()
-    workspace: tuple[WorkspacePart, ...] = ()
-
-    def described(self) -> WorkspaceNode:
-        """Return the node as the plan shows it."""
-        return WorkspaceNode(
-            name=self.name, inputs=self.inputs, outputs=tuple(area.name for area in self.outputs), workspace=self.workspace
-        )
 
 
 class Entry(NamedTuple):
@@ -84,17 +50,19 @@ def aligned_bytes(size: int) -> int:
     return (size + PADDING_BYTES + ALIGNMENT_BYTES - 1) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
 
 
-def executor_entries(nodes: Sequence[KernelNode]) -> tuple[Entry, ...]:
+def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
     """List the areas of an executor node by node: a kernel's workspace first, then its intermediate outputs."""
-    last_use = {name: index for index, node in enumerate(nodes) for name in node.inputs}
-    entries = []
+    last_use = {tensor.name: index for index, node in enumerate(nodes) for tensor in (*node.inputs, *node.outputs)}
+    entries, placed = [], set()
     for index, node in enumerate(nodes):
         known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
         if known:
-            entries.append(Entry(f"workspace of {node.name}", _bytes_of(known), index, index, known))
-        for area in node.outputs:
-            part = WorkspacePart(name=area.name, bytes=area.bytes, kind="intermediate")
-            entries.append(Entry(area.name, area.bytes, index, max(index, last_use.get(area.name, index)), (part,)))
+            entries.append(Entry(f"workspace of {node.kernel}", _bytes_of(known), index, index, known))
+        for tensor in node.outputs:
+            if tensor.intermediate and tensor.name not in placed:  # a later node may write it in place
+                placed.add(tensor.name)
+                part = WorkspacePart(name=tensor.name, bytes=tensor.bytes, kind="intermediate")
+                entries.append(Entry(tensor.name, tensor.bytes, index, last_use[tensor.name], (part,)))
     return tuple(entries)
 
 
@@ -140,18 +108,19 @@ def lay_out(placed: Sequence[tuple[Sequence[Entry], int]]) -> tuple[tuple[Worksp
     return tuple(sorted(areas, key=lambda area: area.first_node)), tuple(buckets)
 
 
-def executor_workspace(nodes: Sequence[KernelNode], kernel_bytes: int) -> Workspace:
+def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspace:
     """Return size and parts of the workspace of several kernels.
 
     Parameters
     ----------
-    nodes
-        The kernels in launch order.
+    launches
+        The kernels in launch order; those that are no nodes cost nothing.
     kernel_bytes
         Workspace of the main kernel alone, from its tiling.
     """
     parts: list[WorkspacePart] = []
     alignment = 0
+    nodes = [launch for launch in launches if launch.is_node]
     placed = place(executor_entries(nodes))
     for bucket in placed:
         others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
@@ -166,13 +135,23 @@ def executor_workspace(nodes: Sequence[KernelNode], kernel_bytes: int) -> Worksp
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=kernel_bytes,
         parts=tuple(parts),
-        nodes=tuple(node.described() for node in nodes),
+        nodes=tuple(map(described, nodes)),
         areas=areas,
         buckets=buckets,
     )
 
 
-def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[TensorArea] = (), kernel: str = "kernel") -> Workspace:
+def described(node: Launch) -> WorkspaceNode:
+    """Return a node as the workspace shows it."""
+    return WorkspaceNode(
+        name=node.kernel,
+        inputs=tuple(tensor.name for tensor in node.inputs),
+        outputs=tuple(tensor.name for tensor in node.outputs if tensor.intermediate),
+        workspace=node.workspace,
+    )
+
+
+def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[Launch] = (), kernel: str = "kernel") -> Workspace:
     """Return the workspace of a single kernel: its tiling's size as it is, then a copy of every non-contiguous input.
 
     Parameters
@@ -180,13 +159,12 @@ def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[TensorArea
     parts
         The kernel's own workspace by part.
     copies
-        Contiguous copies of inputs, each aligned and never sharing memory.
+        Launches that make inputs contiguous, each copy aligned and never sharing memory.
     kernel
         Name of the kernel.
     """
-    copying = [KernelNode("Contiguous", outputs=(copy,)) for copy in copies]
-    reading = KernelNode(kernel, inputs=tuple(copy.name for copy in copies))
-    copied = executor_entries([*copying, reading])
+    reading = Launch(kernel=kernel, inputs=tuple(tensor for copy in copies for tensor in copy.outputs), workspace=tuple(parts))
+    copied = executor_entries([*copies, reading.model_copy(update={"workspace": ()})])
     own = Entry(kernel, _bytes_of(parts), len(copies), len(copies), tuple(parts))
     alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
     padding = [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
@@ -195,7 +173,7 @@ def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[TensorArea
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=own.bytes,
         parts=(*own.parts, *(part for entry in copied for part in entry.parts), *padding),
-        nodes=tuple(node.described() for node in [*copying, replace(reading, workspace=tuple(parts))]),
+        nodes=tuple(map(described, [*copies, reading])),
         areas=areas,
         buckets=buckets,
     )

@@ -1,4 +1,4 @@
-"""One call on every product and SoC."""
+"""One call on every product and SoC, and at every release of their software."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,12 +7,14 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.operators import require_limits
+from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
+from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
@@ -28,14 +30,24 @@ class Compared:
         The first of them.
     socs
         All of them, of one product.
+    releases
+        Releases that treat it alike.
     plan, refusal
         One of the two is None.
     """
 
     profile: Profile
     socs: tuple[str, ...]
+    releases: tuple[str, ...]
     plan: Plan | None
     refusal: AclnnError | None
+
+    @property
+    def outcome(self) -> Plan | AclnnError:
+        """The plan, or the refusal."""
+        found = self.plan or self.refusal
+        assert found is not None
+        return found
 
     @property
     def largest_memory(self) -> Memory | None:
@@ -45,7 +57,8 @@ class Compared:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        row: dict[str, Any] = {"product": self.profile.name, "socs": list(self.socs), "outcome": "runs" if self.plan else "refused"}
+        where = {"product": self.profile.name, "socs": list(self.socs), "releases": list(self.releases)}
+        row: dict[str, Any] = {**where, "outcome": "runs" if self.plan else "refused"}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
@@ -67,16 +80,18 @@ class Compared:
 
 @dataclass(frozen=True)
 class Comparison(Printed):
-    """The call on all chosen products, and the nearest changes that take another path anywhere."""
+    """The call on all chosen products, the nearest changes that take another path anywhere, and what another release changes."""
 
     operator: str
     rows: tuple[Compared, ...]
     nearby: tuple[tuple[NearbyPlan, tuple[str, ...]], ...]
+    upgrades: tuple[Upgrade, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, the form ``--json`` prints."""
         nearest = [{**one.as_dict(), "products": list(products)} for one, products in self.nearby]
-        return {"operator": self.operator, "rows": [row.as_dict() for row in self.rows], "nearest_changes": nearest}
+        rows, upgrades = [row.as_dict() for row in self.rows], [one.as_dict() for one in self.upgrades]
+        return {"operator": self.operator, "rows": rows, "nearest_changes": nearest, "upgrades": upgrades}
 
 
 def compare(
@@ -84,6 +99,7 @@ def compare(
     *,
     products: str | Path | Sequence[str | Path] | None = None,
     soc: str | Sequence[str] | None = None,
+    release: str | Sequence[str] | None = None,
     deterministic: bool = False,
     limits: Limits = "documented",
     **arguments: Any,
@@ -94,6 +110,8 @@ def compare(
     ----------
     products, soc
         Which ones; all shipped products and all their SoCs when None.
+    release
+        Releases of the products' software, ``"all"`` for every one; the newest when None.
     operator, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 
@@ -105,14 +123,8 @@ def compare(
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     require_limits(limits)
-    rows: list[Compared] = []
-    for profile in chosen_profiles(products, soc):
-        plan = refusal = None
-        try:
-            plan = plan_of(declared.check(built, profile, deterministic, limits))
-        except AclnnError as error:
-            refusal = error
-        _add(rows, Compared(profile, (profile.soc,), plan, refusal))
+    single = [_compared(declared, built, profile, deterministic, limits) for profile in chosen_profiles(products, soc, release)]
+    rows = _joined(_joined(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)
     nearby: dict[NearbyPlan, tuple[str, ...]] = {}
     for row in rows:
@@ -120,20 +132,37 @@ def compare(
             if one.changes_path and row.profile.name not in nearby.get(one, ()):
                 nearby[one] = (*nearby.get(one, ()), row.profile.name)
     ordered = sorted(nearby.items(), key=lambda item: item[0].distance)
-    return Comparison(declared.name, tuple(rows), tuple(ordered))
+    return Comparison(declared.name, tuple(rows), tuple(ordered), upgrades([(one.profile, one.outcome) for one in single]))
 
 
-def _add(rows: list[Compared], row: Compared) -> None:
-    """Join SoCs of one product whose outcome is the same."""
-    for position, other in enumerate(rows):
-        if other.profile.name == row.profile.name and _outcome(other) == _outcome(row):
-            rows[position] = replace(other, socs=other.socs + row.socs)
-            return
-    rows.append(row)
+def _compared(operator: Operator, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Compared:
+    plan = refusal = None
+    try:
+        plan = plan_of(operator.check(arguments, profile, deterministic, limits))
+    except AclnnError as error:
+        refusal = error
+    return Compared(profile, (profile.soc,), (profile.release,), plan, refusal)
+
+
+def _joined(rows: Sequence[Compared], name: str) -> list[Compared]:
+    """Join rows of one product whose outcome is the same and which differ in ``socs`` or ``releases`` alone."""
+    joined: list[Compared] = []
+    for row in rows:
+        for position, other in enumerate(joined):
+            if _place(other, name) == _place(row, name) and _outcome(other) == _outcome(row):
+                joined[position] = replace(other, **{name: getattr(other, name) + getattr(row, name)})
+                break
+        else:
+            joined.append(row)
+    return joined
+
+
+def _place(row: Compared, left_out: str) -> tuple[Any, ...]:
+    return (row.profile.name, *(getattr(row, name) for name in ("socs", "releases") if name != left_out))
 
 
 def _outcome(row: Compared) -> tuple[Any, ...]:
     if row.plan is not None:
-        return (row.plan.model_copy(update={"soc": ""}),)
+        return (row.plan.model_copy(update={"soc": "", "release": ""}),)
     assert row.refusal is not None
     return (row.refusal.status, row.refusal.argument)

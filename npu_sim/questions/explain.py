@@ -80,6 +80,7 @@ def explain(
     *,
     profile: str | Path | Profile = "atlas_a2",
     soc: str | None = None,
+    release: str | None = None,
     deterministic: bool = False,
     limits: Limits = "documented",
     **arguments: Any,
@@ -93,7 +94,7 @@ def explain(
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc)
+    loaded = load_profile(profile, soc, release)
     require_limits(limits)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None

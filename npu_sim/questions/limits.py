@@ -134,6 +134,7 @@ def limits(
     *,
     product: str | Sequence[str] | None = None,
     soc: str | Sequence[str] | None = None,
+    release: str | None = None,
     deterministic: bool = False,
     **fixed: Any,
 ) -> LimitTable:
@@ -148,6 +149,8 @@ def limits(
         of the second, listed as ``"num_weights=1000,32000"`` or chosen between its own limits.
     product, soc
         Products (all shipped ones when None, also YAML files) and SoCs (one of every kind when None).
+    release
+        Release of the product's software; the newest when None.
     deterministic
         The determinism switch.
     **fixed
@@ -165,7 +168,7 @@ def limits(
         raise AclnnError(INVALID, "vary", f"vary: {len(names)} names", "one name, or two for a frontier")
     axis = _number(declared, names[0])
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
-    groups = device_groups(product, soc)
+    groups = device_groups(product, soc, release)
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
     if not second_name:
         rows = [_product_limits(call, axis, profile, socs) for profile, socs in groups]

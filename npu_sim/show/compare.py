@@ -1,14 +1,18 @@
 """A comparison as a table a person reads."""
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
-from npu_sim.show.text import render
+from npu_sim.questions.upgrades import Upgrade
+from npu_sim.releases import default_release
+from npu_sim.show.text import Line, lines_table, render
 
 SHOWN_NEARBY = 3
-COLUMNS = ("product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats")
+COLUMNS = ("product", "SoC", "release", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats")
 
 
 def comparison_text(comparison: Comparison, width: int | None = None) -> str:
@@ -18,11 +22,14 @@ def comparison_text(comparison: Comparison, width: int | None = None) -> str:
 
 def comparison_view(comparison: Comparison) -> RenderableType:
     """Return a comparison as something rich can print."""
+    several = any(row.releases != (default_release(),) for row in comparison.rows)
+    columns = [name for name in COLUMNS if several or name != "release"]
     table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in COLUMNS:
-        table.add_column(name, overflow="fold", no_wrap=name == "product")
+    for name in columns:
+        table.add_column(name, overflow="fold", no_wrap=name in ("product", "release"))
     for row in comparison.rows:
-        table.add_row(*_cells(row), style="" if row.plan else "dim")
+        cells = _cells(row)
+        table.add_row(*(cells.get(name, "") for name in columns), style="" if row.plan else "dim")
     parts: list[RenderableType] = [table]
     why = _refusals(comparison)
     if why:
@@ -30,15 +37,27 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         for where, text in why.items():
             reasons.add_row(where, text)
         parts += ["", reasons]
+    for upgrade in comparison.upgrades:
+        parts += ["", Text(_upgrade_title(upgrade), style="bold"), Padding(lines_table(upgrade_lines(upgrade)), (0, 0, 0, 2))]
     parts += ["", *(nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY])]
     return Group(*parts)
 
 
-def _cells(row: Compared) -> list[str]:
-    product, socs = row.profile.name, ", ".join(row.socs)
+def _upgrade_title(upgrade: Upgrade) -> str:
+    return f"from {upgrade.before} to {upgrade.after} on {upgrade.product} ({', '.join(upgrade.socs)})"
+
+
+def upgrade_lines(upgrade: Upgrade) -> list[Line]:
+    """Return what a step from one release to another changes, as labelled lines."""
+    lines = [(one.fact, f"{one.before} -> {one.after}", "") for one in upgrade.changes]
+    return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
+
+
+def _cells(row: Compared) -> dict[str, str]:
+    where = {"product": row.profile.name, "SoC": ", ".join(row.socs), "release": ", ".join(row.releases)}
     if row.plan is None:
         assert row.refusal is not None
-        return [product, socs, f"refused {int(row.refusal.status)}", *[""] * (len(COLUMNS) - 3)]
+        return {**where, "outcome": f"refused {int(row.refusal.status)}"}
     plan, memory = row.plan, row.largest_memory
     key = f", key {plan.tiling_key}" if plan.tiling_key is not None else ""
     idle = f", {plan.idle_cores} idle" if plan.idle_cores else ""
@@ -50,18 +69,16 @@ def _cells(row: Compared) -> list[str]:
     workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
     timed = [one.output for one in plan.order if not one.deterministic]
     order = f"timing: {', '.join(timed)}" if timed else "fixed"
-    caveats = ", ".join(caveat.code for caveat in plan.caveats)
-    return [
-        product,
-        socs,
-        "runs",
-        f"{plan.path}{key}",
-        f"{plan.block_dim} of {plan.cores_available}{idle}",
-        buffer,
-        workspace,
-        order,
-        caveats,
-    ]
+    return {
+        **where,
+        "outcome": "runs",
+        "path": f"{plan.path}{key}",
+        "cores": f"{plan.block_dim} of {plan.cores_available}{idle}",
+        "buffer": buffer,
+        "workspace": workspace,
+        "order": order,
+        "caveats": ", ".join(caveat.code for caveat in plan.caveats),
+    }
 
 
 def _refusals(comparison: Comparison) -> dict[str, str]:

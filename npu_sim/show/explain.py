@@ -8,11 +8,13 @@ from rich.table import Table
 from rich.text import Text
 
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Decision, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator
+from npu_sim.show.launches import tensors_text
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import plan_headline, render
 
@@ -41,6 +43,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
         "cores",
         [(f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}, {plan.idle_cores} idle", plan.cores_note), (plan.per_core,)],
     )
+    parts += _section(f"launches: {len(plan.launches)}, one after the other", _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
@@ -81,6 +84,18 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
     else:
         effect = f"same path; turns '{nearby.decision}' around"
     return change, effect
+
+
+def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
+    rows: list[Row] = []
+    for number, launch in enumerate(launches):
+        cores = f" on {launch.block_dim} core{'s' if launch.block_dim > 1 else ''}" if launch.block_dim else ""
+        doubt = f", {launch.evidence.value}" if launch.evidence is not Evidence.EXACT else ""
+        rows.append((f"{number}", f"{launch.kernel}{cores}{doubt}{launch.note and '; ' + launch.note}"))
+        if launch.inputs:
+            rows.append(("", f"reads {launch.read_bytes} bytes: {tensors_text(launch.inputs)}"))
+        rows.append(("", f"writes {launch.written_bytes} bytes: {tensors_text(launch.outputs)}"))
+    return rows
 
 
 def _memory_title(memory: Memory) -> str:

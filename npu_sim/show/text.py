@@ -3,14 +3,17 @@
 import io
 import shutil
 from collections.abc import Iterable
+from itertools import groupby
 
 from rich.console import Console, RenderableType
 from rich.table import Table
 
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Decision, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.releases import release_words
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
@@ -38,7 +41,7 @@ def lines_table(lines: Iterable[Line]) -> Table:
 
 def plan_headline(plan: Plan) -> str:
     """Return the outcome in one line."""
-    return f"{plan.title} on {plan.product_title}, {plan.soc}: runs"
+    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: runs"
 
 
 def plan_lines(plan: Plan) -> list[Line]:
@@ -50,6 +53,10 @@ def plan_lines(plan: Plan) -> list[Line]:
         lines.append(("cores", f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}", plan.cores_note + idle))
     if plan.per_core:
         lines.append(("per core", plan.per_core, ""))
+    if plan.launches:
+        lines.append(
+            ("launches", launched_text(plan.launches), f"{len(plan.launches)}, one after the other" if len(plan.launches) > 1 else "")
+        )
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     for order in plan.order:
@@ -58,6 +65,12 @@ def plan_lines(plan: Plan) -> list[Line]:
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))
     return lines
+
+
+def launched_text(launches: Iterable[Launch]) -> str:
+    """Return kernels in launch order, a run of equal ones once: ``Transpose x3, ReduceSum``."""
+    runs = ((kernel, len(list(run))) for kernel, run in groupby(launch.kernel for launch in launches))
+    return ", ".join(kernel if count == 1 else f"{kernel} x{count}" for kernel, count in runs)
 
 
 def _memory_line(memory: Memory) -> Line:
@@ -71,7 +84,8 @@ def _workspace_line(workspace: Workspace) -> Line:
     parts = []
     for part in workspace.parts:
         size = f"{part.bytes // MIB} MiB" if part.kind == "system" and part.bytes % MIB == 0 else str(part.bytes)
-        parts.append(f"{part.name} unknown" if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}")
+        model = " (model)" if part.evidence is Evidence.MODEL else ""
+        parts.append(f"{part.name} unknown" if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}{model}")
     unknown = " + unknown" if workspace.unknown else ""
     return "workspace", f"{workspace.total_bytes} bytes{unknown}", ", ".join(parts)
 

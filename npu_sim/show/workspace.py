@@ -47,7 +47,8 @@ def _own(node: WorkspaceNode) -> str:
         return ""
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted 0"
-    return f"{sum(part.bytes for part in node.workspace)} bytes"
+    model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
+    return f"{sum(part.bytes for part in node.workspace)} bytes{model}"
 
 
 def _areas(workspace: Workspace) -> Table:

@@ -12,6 +12,7 @@ import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.contract.study import Changes, Restore, StudyCall, study_call
+from npu_sim.releases import release_names
 from npu_sim.status import AclnnError
 
 Bits = dict[str, np.ndarray]
@@ -154,7 +155,7 @@ def _grown(base: StudyCall, sampled: dict[str, int], extra: int, fill: str) -> S
 
 
 def _machine_changes(base: StudyCall) -> Iterator[Change]:
-    """Yield another core count, other products, the determinism switch, and what only the operator has."""
+    """Yield another core count, other products and releases, the determinism switch, and what only the operator has."""
 
     def same(output: str, values: np.ndarray) -> np.ndarray:
         return values
@@ -167,7 +168,10 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             break
     for product in shipped_products():
         if product != base.profile.name:
-            yield f"product {product}", replace(base, profile=load_profile(product)), same
+            yield f"product {product}", replace(base, profile=load_profile(product, release=base.profile.release)), same
+    for release in release_names():
+        if release != base.profile.release:
+            yield f"release {release}", replace(base, profile=base.profile.with_release(release)), same
     other = not base.options.get("deterministic", False)
     yield f"deterministic computation {'on' if other else 'off'}", base.with_options(deterministic=other), same
     others = _changes_of(base).others

@@ -8,11 +8,15 @@ import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.operators.contract.rows import bound_of
+from npu_sim.releases import default_release
 from npu_sim.status import INVALID, AclnnError
+from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.space import Space
 
 SLACK = 1024
 """Room above a declared bound, for alignment and the odd one more."""
+PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
+"""Columns that say for what a row is planned."""
 INTEGERS = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -27,7 +31,7 @@ class RecordColumn:
     dtype
         NumPy type of its values.
     source
-        What it holds: the text of an expression over ``row``, ``record``, ``profile`` (a position) and ``product``.
+        What it holds: the text of an expression over ``row``, ``record``, ``product``, ``soc`` and ``release`` (positions).
     help
         What it is.
     words
@@ -51,7 +55,7 @@ def largest_values(space: Space) -> SimpleNamespace:
 
 
 def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple[RecordColumn, ...]:
-    """Return the fields of a sweep's records: product, SoC, the axes that vary, then the plan.
+    """Return the fields of a sweep's records: product, SoC, release unless all is the newest, the axes that vary, then the plan.
 
     Parameters
     ----------
@@ -65,11 +69,10 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
     AclnnError
         161002 for an unknown name, or sizes whose products exceed 64 bits.
     """
-    products = tuple(dict.fromkeys(profile.name for profile in space.profiles))
-    socs = tuple(f"{profile.soc}" for profile in space.profiles)
     columns = [
-        RecordColumn("product", _narrowest("product", len(products)), "product", "product", products),
-        RecordColumn("soc", _narrowest("soc", len(socs)), "profile", "SoC", socs),
+        RecordColumn(name, _narrowest(name, len(words)), name, PLACES[name], words)
+        for name, (words, _) in places_of(space.profiles).items()
+        if name != "release" or words != (default_release(),)
     ]
     for values in space.axes:
         axis = values.axis

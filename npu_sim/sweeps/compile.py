@@ -72,7 +72,7 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
     """
     axes = range(1, len(operator.all_axes) + 1)
     rules = operator.planner.rules
-    lines = ["def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, products):"]
+    lines = ["def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, places):"]
     body = [*_draws(axes), *_codes(axes)] if sampled else _codes(axes)
     lines += [f"    n{axis} = counts[{axis}]" for axis in (0, *axes)]
     lines += [f"    offset{axis} = offsets[{axis}]" for axis in axes]
@@ -87,8 +87,7 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
         f"facts = Rules({_loads('rules', len(rules._fields))})",
         f"row = make_row({', '.join(f'c{axis}' for axis in axes)})",
         "record = plan_row(row, device, facts)",
-        "profile = d0",
-        "product = products[d0]",
+        "product, soc, release = places[0, d0], places[1, d0], places[2, d0]",
         "target = out[i]",
         *(f"target.{column.name} = {column.source}" for column in columns),
     ]

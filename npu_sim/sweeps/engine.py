@@ -9,6 +9,7 @@ import numpy as np
 
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.space import Space
 
 TASK_ROWS = 1 << 16
@@ -82,7 +83,6 @@ def _facts(space: Space) -> tuple[Any, ...]:
         starts.append(values.start)
         steps.append(values.step)
         logs.append(values.log)
-    names = list(dict.fromkeys(profile.name for profile in space.profiles))
     return (
         np.array(space.counts, np.int64),
         np.array(starts, np.int64),
@@ -93,5 +93,5 @@ def _facts(space: Space) -> tuple[Any, ...]:
         np.array(space.keys, np.uint64),
         np.array([profile.device for profile in space.profiles], np.int64),
         np.array([space.operator.rules(profile) for profile in space.profiles], np.int64),
-        np.array([names.index(profile.name) for profile in space.profiles], np.int64),
+        np.array([positions for _, positions in places_of(space.profiles).values()], np.int64),
     )

@@ -46,8 +46,8 @@ def sweep(
         Name of the operator.
     grid
         Values by name: sizes, dtypes and switches of the operator (see ``npu-sim sweep OPERATOR --help``), and ``product``, ``soc``,
-        ``deterministic``, ``limits``. A value, a list, a ``range`` or text such as ``"1..65536:*2"``; what is left out keeps one
-        default value.
+        ``release``, ``deterministic``, ``limits``. A value, a list, a ``range`` or text such as ``"1..65536:*2"``; what is left out
+        keeps one default value.
     sample, seed
         Draw this many random rows from the grid instead of every combination; ``1..N`` draws evenly, ``1..N:log`` sizes of every
         order of magnitude.
@@ -63,8 +63,8 @@ def sweep(
     Returns
     -------
     Records
-        A structured NumPy array of shape (rows,): ``product``, ``soc``, every axis, ``status`` (0 where the call runs), and the
-        tiling field by field, in the narrowest integer types that hold them. The last axis varies fastest.
+        A structured NumPy array of shape (rows,): ``product``, ``soc``, ``release`` where one is asked for, every axis, ``status``
+        (0 where the call runs), and the tiling field by field, in the narrowest integer types that hold them. The last axis varies fastest.
 
     Raises
     ------

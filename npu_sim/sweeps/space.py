@@ -6,17 +6,16 @@ in any order with the same result.
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from npu_sim import __version__
-from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.cores import Profile
 from npu_sim.operators.contract.axes import Axis, Number, Values
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.status import INVALID, AclnnError
+from npu_sim.sweeps.devices import chosen_devices, device_name, items_of
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
@@ -130,7 +129,7 @@ class Space:
         """Return the sweep as plain data."""
         return {
             "operator": self.operator.name,
-            "profiles": [f"{profile.name}/{profile.soc}" for profile in self.profiles],
+            "profiles": [device_name(profile) for profile in self.profiles],
             "axes": {values.axis.name: values.as_dict() for values in self.axes},
             "sample": self.sample,
             "seed": self.seed if self.sample is not None else None,
@@ -176,8 +175,8 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
     operator
         The operator.
     grid
-        Values by axis name: one value, a list, a ``range``, or text such as ``"128,512,1..8,16..4096:*2"``. ``product`` and
-        ``soc`` choose the devices. What is not given keeps its default.
+        Values by axis name: one value, a list, a ``range``, or text such as ``"128,512,1..8,16..4096:*2"``. ``product``,
+        ``soc`` and ``release`` choose the devices. What is not given keeps its default.
     sample
         Number of random rows instead of every combination.
     seed
@@ -189,7 +188,7 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
         161002 for an unknown name or value.
     """
     given = dict(grid)
-    profiles = _profiles(given.pop("product", None), given.pop("soc", None))
+    profiles = chosen_devices(given.pop("product", None), given.pop("soc", None), given.pop("release", None))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
         raise AclnnError(INVALID, "grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
@@ -207,33 +206,6 @@ def _single(axis: Axis) -> AxisValues:
     return AxisValues(axis, table=(axis.code(axis.default),))
 
 
-def _profiles(products: Any, socs: Any) -> tuple[Profile, ...]:
-    """Choose the devices: ``soc`` is ``all`` or names; a product without a named SoC takes its default."""
-    names = (
-        _items(products) if products is not None else ["atlas_a2"] if socs is None or _items(socs) == ["all"] else list(shipped_products())
-    )
-    if names == ["all"]:
-        names = list(shipped_products())
-    loaded = [load_profile(name) for name in names]
-    if socs is None:
-        return tuple(loaded)
-    wanted = _items(socs)
-    found = [one.with_soc(soc) for one in loaded for soc in one.product.socs if wanted == ["all"] or soc in wanted]
-    missing = [soc for soc in wanted if soc != "all" and all(soc != one.soc for one in found)]
-    if missing:
-        known = [soc for one in loaded for soc in one.product.socs]
-        raise AclnnError(INVALID, "soc", f"soc = {missing[0]!r}: not among the chosen products", f"SoCs: all, {', '.join(known)}")
-    return tuple(found)
-
-
-def _items(given: Any) -> list[Any]:
-    if isinstance(given, str):
-        return [item.strip() for item in given.split(",") if item.strip()]
-    if isinstance(given, np.ndarray):
-        return list(given.tolist())
-    return list(given) if isinstance(given, Sequence | Iterable) and not isinstance(given, Profile) else [given]
-
-
 def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     """Read the values of one axis.
 
@@ -246,7 +218,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         for end in (given[0], given[-1]):
             axis.code(end)
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
-    items = _items(given)
+    items = items_of(given)
     if not items:
         raise AclnnError(INVALID, name, f"{name}: no values", f"for instance {name}={axis.default}")
     if isinstance(axis, Number):

@@ -98,4 +98,4 @@ class SweepSummary:
     def peak_call(self) -> dict[str, Any]:
         """Return the call with the largest workspace."""
         profile, values = self.space.call_at(self.peak_row)
-        return {"product": profile.name, "soc": profile.soc, **values}
+        return {"product": profile.name, "soc": profile.soc, "release": profile.release, **values}

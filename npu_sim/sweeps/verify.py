@@ -9,6 +9,7 @@ import numpy as np
 from npu_sim.operators import plan
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.records import Records
 from npu_sim.sweeps.space import Space
 
@@ -27,13 +28,11 @@ def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) ->
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
     planner = space.operator.planner
-    products = list(dict.fromkeys(one.name for one in space.profiles))
     made = planner.make_row(*codes)
     sources = {
         "row": made,
         "record": planner.plan_row(made, profile.device, space.operator.rules(profile)),
-        "profile": position,
-        "product": products.index(profile.name),
+        **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
     }
     return {column.name: _follow(sources, column.source) for column in columns}
 

@@ -330,5 +330,5 @@ def test_the_first_stage_loads_no_compiler():
 
 def test_the_executor_shows_its_workspace():
     executor = first_stage("embedding_dense_backward", embedding(FP16, dim=600)).executor
-    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace + unknown (workspace of Sort)"
+    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace"
     assert [area.name for area in executor.workspace.areas][:2] == ["grad as fp32", "indices as int32"]

@@ -130,7 +130,6 @@ SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16
     ("call", "options", "words"),
     [
         (LARGE, ["--max-workspace", "16MiB"], "workspace: the workspace is above 16777216 bytes"),
-        (LARGE, ["--fail-on", "unknown"], "unknown: not published: workspace of Sort"),
         (SHORT, ["--fail-on", "caveat,refused"], "caveat: caveats: "),
         (CALL, ["--fail-on", "timing"], "timing: can differ between runs: grad_weight"),
     ],

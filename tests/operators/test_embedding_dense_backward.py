@@ -79,16 +79,6 @@ def test_worked_workspace_totals(changes, total):
     assert sum(part.bytes for part in workspace.parts) == total
 
 
-def test_an_unpublished_workspace_is_named_not_counted():
-    unknown = plan(grad="1000x1024:fp32").workspace.unknown
-    assert [part.name for part in unknown] == ["workspace of Sort"]
-    assert plan(grad="1000x64:fp32").workspace.unknown == ()
-
-
-def test_one_row_needs_no_sort():
-    assert plan(grad="1x1024:fp32", indices="1:int32").workspace.unknown == ()
-
-
 def test_copies_of_strided_tensors_are_counted():
     strided = plan(grad="1000x64:fp32:strided", indices="1000:int32:strided", out="5000x64:fp32:strided")
     names = {part.name for part in strided.workspace.parts}

@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 import npu_sim
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.areas import Areas
-from npu_sim.plans.workspace import KernelNode, TensorArea, aligned_bytes, executor_workspace, kernel_workspace
+from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
+from npu_sim.plans.workspace import aligned_bytes, executor_workspace, kernel_workspace
 from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling.sort import sort_workspace_bytes
 
 SYSTEM = 16 * 2**20
 EMBEDDING_SAMPLE = {"grad": "2x3:fp32", "indices": "2:int64", "num_weights": 4}
@@ -74,11 +76,10 @@ WORKED = [
             "sorted indices": 4000,
             "positions": 4000,
             "system": SYSTEM,
-            "workspace of Sort": 0,
-            "alignment": 1728,
+            "alignment": 1728,  # the 96 bytes of Sort lie where the result lies later
         },
     ),
-    ("conv_tbc_backward", CONV_SAMPLE, {}, 3072, None),
+    ("conv_tbc_backward", CONV_SAMPLE, {}, 4608, None),
     ("conv_tbc_backward", conv("fp16", cube_math_type=0), {}, 337920, None),
     ("conv_tbc_backward", conv("fp32", cube_math_type=2), {}, 534528, None),
 ]
@@ -163,23 +164,93 @@ def test_atlas_train_counts_its_kernel_as_nothing():
     assert workspace.total_bytes == aligned_bytes(100 * 64 * 4) + aligned_bytes(50 * 64 * 4)
 
 
-def test_an_unpublished_part_is_named_and_counted_0():
+def test_sort_has_a_workspace_at_its_own_node_and_its_evidence_is_a_model():
     workspace = npu_sim.plan("embedding_dense_backward", **EMBEDDING_SORTED).workspace
-    assert [part.name for part in workspace.unknown] == ["workspace of Sort"]
-    text = str(workspace)
-    assert text.splitlines()[0] == "41362944 bytes of workspace + unknown (workspace of Sort)"
-    assert "indices as int32, result" in text
+    (part,) = next(node for node in workspace.nodes if node.name == "Sort").workspace
+    assert (part.bytes, part.evidence) == (96, Evidence.MODEL)
+    assert workspace.unknown == ()
+
+
+@pytest.mark.parametrize(("rows", "size"), [(1, 96), (6112, 96), (6113, 16 * 6120 + 64), (2139095039, 16 * 2139095040 + 64)])
+def test_one_core_sorts_up_to_6112_rows(rows, size):
+    assert sort_workspace_bytes(rows) == size
+
+
+def test_what_does_not_sort_as_fp32_is_sorted_by_the_ai_cpu_in_a_workspace_that_is_not_published():
+    arguments = {"grad": "2139095040x1024:fp32", "indices": "2139095040:int32", "num_weights": 9}
+    planned = npu_sim.plan("embedding_dense_backward", **arguments)
+    assert [part.name for part in planned.workspace.unknown] == ["workspace of Sort"]
+    total = planned.workspace.total_bytes
+    assert str(planned.workspace).splitlines()[0] == f"{total} bytes of workspace + unknown (workspace of Sort)"
+    (sort,) = (launch for launch in planned.launches if launch.kernel == "Sort")
+    assert (sort.note, sort.inputs[0].dtype, sort.block_dim) == ("on the AI CPU", "int32", None)
+
+
+PRODUCT = {"grad_output": "1x{B}x{Cout}:{dtype}", "input": "5x{B}x4:{dtype}", "weight": "5x4x{Cout}:{dtype}", "bias": "{Cout}:{dtype}"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "kernels"),
+    [
+        ({"B": 1, "Cout": 1, "dtype": "fp32"}, ["Mul", "Mul"]),
+        ({"B": 1, "Cout": 2, "dtype": "fp16"}, ["BatchMatMul", "Mul"]),
+        ({"B": 2, "Cout": 1, "dtype": "bf16"}, ["Mul", "BatchMatMul"]),
+    ],
+)
+def test_a_product_whose_contraction_has_length_1_is_a_mul_without_workspace(sizes, kernels):
+    arguments = {name: text.format(**sizes) for name, text in PRODUCT.items()}
+    planned = npu_sim.plan("conv_tbc_backward", **arguments)
+    assert [launch.kernel for launch in planned.launches] == ["Transpose"] * 3 + ["ReduceSum"] + kernels + ["Transpose"] * 2
+    unknown = [part.name for part in planned.workspace.unknown]
+    products = zip(("gradInput", "gradWeight"), kernels, strict=True)
+    assert unknown == ["workspace of ReduceSum"] + [f"workspace of BatchMatMul of {name}" for name, kernel in products if kernel != "Mul"]
+
+
+def test_the_operands_of_a_product_are_cast_only_to_fp16():
+    arguments = {name: text.format(B=2, Cout=3, dtype="fp32") for name, text in PRODUCT.items()}
+
+    def kernels(cube_math_type):
+        launches = npu_sim.plan("conv_tbc_backward", **arguments, cube_math_type=cube_math_type).launches
+        return [launch.kernel for launch in launches[4:-2]]
+
+    assert kernels(1) == ["BatchMatMul"] * 2
+    assert kernels(2) == ["Cast", "Cast", "BatchMatMul", "Cast"] * 2
+
+
+def test_only_910_chips_are_known_to_reduce_without_workspace():
+    known = npu_sim.plan("conv_tbc_backward", profile="atlas_train", **conv("fp16", cube_math_type=0)).workspace
+    unknown = npu_sim.plan("conv_tbc_backward", **conv("fp16", cube_math_type=0)).workspace
+    assert (known.total_bytes, known.unknown) == (unknown.total_bytes, ())
+    assert [part.name for part in unknown.unknown] == ["workspace of ReduceSum"]
+
+
+def area(name, size):
+    return LaunchTensor(name=name, shape=(size,), dtype="uint8", intermediate=True)
 
 
 def test_the_last_free_bucket_is_taken():
+    a, b, c = area("a", 100), area("b", 1000), area("c", 5000)
     nodes = [
-        KernelNode("a", outputs=(TensorArea("a", 100), TensorArea("b", 1000))),
-        KernelNode("b", inputs=("a", "b"), outputs=(TensorArea("c", 5000),)),
-        KernelNode("c", inputs=("c",), outputs=(TensorArea("d", 50), TensorArea("e", 60), TensorArea("f", 70))),
+        Launch(kernel="a", outputs=(a, b)),
+        Launch(kernel="b", inputs=(a, b), outputs=(c,)),
+        Launch(kernel="c", inputs=(c,), outputs=(area("d", 50), area("e", 60), area("f", 70))),
     ]
     workspace = executor_workspace(nodes, 0)
     assert {area.name: area.bucket for area in workspace.areas} == {"a": 0, "b": 1, "c": 2, "d": 1, "e": 0, "f": 3}
     assert workspace.total_bytes == 512 + 1536 + 5120 + 512
+
+
+def test_what_is_no_node_costs_nothing_and_what_is_written_in_place_lies_where_it_was():
+    result = area("result", 1000)
+    nodes = [
+        Launch(kernel="ZerosLike", outputs=(result,)),
+        Launch(kernel="kernel", outputs=(result,)),
+        Launch(kernel="Cast", inputs=(result,)),
+    ]
+    cleared = [nodes[0], Launch(kernel="MemSet", outputs=(area("other", 9), result), is_node=False), *nodes[1:]]
+    assert executor_workspace(cleared, 0) == executor_workspace(nodes, 0)
+    (lying,) = executor_workspace(nodes, 0).areas
+    assert (lying.name, lying.first_node, lying.last_node) == ("result", 0, 2)
 
 
 @st.composite
@@ -188,10 +259,11 @@ def executors(draw):
     nodes, written = [], []
     for number in range(draw(st.integers(1, 9))):
         inputs = tuple(draw(st.lists(st.sampled_from(written), max_size=3, unique=True))) if written else ()
-        outputs = tuple(TensorArea(f"{number}.{place}", draw(st.integers(0, 5000))) for place in range(draw(st.integers(0, 3))))
+        outputs = tuple(area(f"{number}.{place}", draw(st.integers(0, 5000))) for place in range(draw(st.integers(0, 3))))
         scratch = (WorkspacePart(name=f"scratch {number}", bytes=draw(st.integers(1, 5000)), kind="kernel"),)
-        nodes.append(KernelNode(f"kernel {number}", inputs, outputs, scratch if draw(st.booleans()) else ()))
-        written += [area.name for area in outputs]
+        workspace = scratch if draw(st.booleans()) else ()
+        nodes.append(Launch(kernel=f"kernel {number}", inputs=inputs, outputs=outputs, workspace=workspace))
+        written += outputs
     return nodes
 
 
@@ -201,12 +273,14 @@ def placed_as_the_page_says(nodes):
     for number, node in enumerate(nodes):
         entries += [(part.name, part.bytes, number, number) for part in node.workspace]
         for area in node.outputs:
-            uses = [later for later, other in enumerate(nodes) if area.name in other.inputs]
+            uses = [later for later, other in enumerate(nodes) if area in other.inputs]
             entries.append((area.name, area.bytes, number, max([number, *uses])))
     buckets = []
     for name, size, first, last in entries:
         free = [
-            bucket for bucket in buckets if bucket[-1][2] != first and bucket[-1][3] < first and bucket[-1][0] not in nodes[first].inputs
+            bucket
+            for bucket in buckets
+            if bucket[-1][2] != first and bucket[-1][3] < first and bucket[-1][0] not in [one.name for one in nodes[first].inputs]
         ]
         if free:
             free[-1].append((name, size, first, last))
@@ -230,7 +304,7 @@ def test_every_executor_is_placed_as_the_page_says(nodes):
 
 def test_copies_of_a_single_kernel_follow_it_and_share_nothing():
     system = WorkspacePart(name="system", bytes=SYSTEM, kind="system")
-    workspace = kernel_workspace([system], [TensorArea("contiguous a", 1000), TensorArea("contiguous b", 10)])
+    workspace = kernel_workspace([system], [contiguous_copy("a", (1000,), "uint8"), contiguous_copy("b", (10,), "uint8")])
     assert workspace.total_bytes == SYSTEM + 1536 + 512
     assert [(area.name, area.offset) for area in workspace.areas] == [
         ("contiguous a", SYSTEM),
@@ -242,12 +316,12 @@ def test_copies_of_a_single_kernel_follow_it_and_share_nothing():
 def test_unknown_parts_are_listed_once():
     unknown = WorkspacePart(name="scratch", bytes=0, kind="kernel", evidence=Evidence.UNKNOWN)
     known = WorkspacePart(name="system", bytes=100, kind="system")
-    parts = executor_workspace([KernelNode("a", workspace=(known, unknown))], 100).parts
+    parts = executor_workspace([Launch(kernel="a", workspace=(known, unknown))], 100).parts
     assert [part.name for part in parts] == ["system", "alignment", "scratch"]
 
 
 def test_an_area_is_a_view_of_the_memory_and_no_larger():
-    workspace = executor_workspace([KernelNode("a", outputs=(TensorArea("numbers", 8),))], 0)
+    workspace = executor_workspace([Launch(kernel="a", outputs=(area("numbers", 8),))], 0)
     memory = np.zeros(512, np.uint8)
     areas = Areas(memory, workspace)
     assert "numbers" in areas

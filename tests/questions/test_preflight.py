@@ -3,7 +3,7 @@ import json
 import pytest
 
 import npu_sim
-from npu_sim.questions.preflight import Summary, check_file, check_line, check_lines, chosen_targets
+from npu_sim.questions.preflight import Checked, Summary, check_file, check_line, check_lines, chosen_targets, policy_of
 from npu_sim.registry import OPERATORS
 from tests.golden import tiling_lines
 
@@ -161,3 +161,17 @@ def test_a_matrix_says_of_every_call_what_a_single_check_says():
 )
 def test_targets_are_named_by_what_tells_them_apart(arguments, labels):
     assert [target.label for target in chosen_targets(*arguments)] == labels
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "facts", "words"),
+    [
+        ("refused", {"workspace_unknown": ["sort"]}, []),
+        ("unknown", {"workspace_unknown": ["sort"]}, ["unknown"]),
+        ("unknown", {"workspace_unknown": [], "evidence": "unknown"}, ["unknown"]),
+        ("caveat,timing", {"caveats": ["slow"], "timing": ["dx"]}, ["caveat", "timing"]),
+    ],
+)
+def test_a_policy_says_what_is_not_accepted(fail_on, facts, words):
+    call = Checked(1, "op", "atlas_a2", "Ascend910B1", "runs", 0, facts=facts)
+    assert [word for word, _ in policy_of(fail_on).faults(call)] == words

@@ -124,3 +124,9 @@ def test_the_fingerprint_follows_whatever_decides_the_results(tmp_path):
     assert "ub_reserved_bytes: 256" in text
     mine.write_text(text.replace("ub_reserved_bytes: 256", "ub_reserved_bytes: 512"), encoding="utf-8")
     assert one != make_space(EMBEDDING, {"rows": "1..10", "product": [str(mine)]}).fingerprint
+
+
+def test_releases_are_an_axis_of_the_devices():
+    space = make_space(load_operator("rms_norm_grad"), {"product": "atlas_a2", "release": "8.3,9.1", "row": "1..4"})
+    assert [(profile.soc, profile.release) for profile in space.profiles] == [("Ascend910B1", "8.3"), ("Ascend910B1", "9.1")]
+    assert space.rows == 8

@@ -11,7 +11,7 @@ const operatorOf = () => catalog.operators.find((one) => one.name === state.oper
 const productOf = () => catalog.products.find((one) => one.name === state.product) || catalog.products[0];
 
 function defaults(operator, product) {
-  const values = { operator: operator.name, product: product.name, soc: product.default_soc, deterministic: "false", limits: "documented" };
+  const values = { operator: operator.name, product: product.name, soc: product.default_soc, release: catalog.default_release, deterministic: "false", limits: "documented" };
   for (const axis of operator.axes) values[axis.name] = axis.default;
   for (const attribute of operator.attributes) values[attribute.name] = attribute.default;
   return values;
@@ -116,6 +116,7 @@ function build() {
     field("operator", "the operator", choice("operator", catalog.operators.map((one) => one.name), catalog.operators.map((one) => one.title))),
     field("product", "the product", choice("product", names, catalog.products.map((one) => `${one.title} (${one.name})`))),
     field("soc", "SoC of the product", choice("soc", productOf().socs)),
+    field("release", "release of the product's software", choice("release", catalog.releases)),
     field("deterministic", "deterministic computation", checkbox("deterministic")),
     field("limits", "documented: what the documents state; hardware: what really fits", choice("limits", ["documented", "hardware"])),
   );
@@ -128,7 +129,7 @@ function build() {
 
 function change(name, value, from = null) {
   if (name === "operator") {
-    state = { ...defaults(catalog.operators.find((one) => one.name === value), productOf()), soc: state.soc, deterministic: state.deterministic, limits: state.limits };
+    state = { ...defaults(catalog.operators.find((one) => one.name === value), productOf()), soc: state.soc, release: state.release, deterministic: state.deterministic, limits: state.limits };
   } else if (name === "product") {
     state = { ...state, product: value, soc: catalog.products.find((one) => one.name === value).default_soc };
   } else {

@@ -10,7 +10,8 @@ from npu_sim.cores import Device, Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.arguments import Arguments, Output, Tensor
-from npu_sim.plans.workspace import TensorArea
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 
 Limits = Literal["documented", "hardware"]
 
@@ -144,11 +145,23 @@ class Case:
         """How the product tiles the call."""
         return self.operator.tile(self.row, self.device, self.rules)
 
-    @property
-    def copies(self) -> tuple[TensorArea, ...]:
-        """Contiguous copies of the inputs that are not."""
+    def tensor(self, name: str) -> LaunchTensor:
+        """Return a tensor of the call as a kernel sees it."""
+        spec = self.specs[name]
+        return LaunchTensor(name=name, shape=spec.shape, dtype=spec.dtype)
+
+    @cached_property
+    def copies(self) -> tuple[Launch, ...]:
+        """Launches that make contiguous the inputs that are not."""
         given = ((one.name, self.specs.get(one.name)) for one in self.operator.inputs)
-        return tuple(TensorArea(f"contiguous {name}", spec.nbytes) for name, spec in given if spec is not None and not spec.contiguous)
+        return tuple(contiguous_copy(name, spec.shape, spec.dtype) for name, spec in given if spec is not None and not spec.contiguous)
+
+    def launches(self, kernel: str, block_dim: int, evidence: Evidence) -> tuple[Launch, ...]:
+        """Return the launches of an operator with one kernel, which reads every input that is given and writes every output."""
+        copied = {copy.inputs[0].name: copy.outputs[0] for copy in self.copies}
+        inputs = tuple(copied.get(one.name) or self.tensor(one.name) for one in self.operator.inputs if one.name in self.specs)
+        outputs = tuple(self.tensor(one.name) for one in self.operator.outputs)
+        return (*self.copies, Launch(kernel=kernel, inputs=inputs, outputs=outputs, block_dim=block_dim, evidence=evidence))
 
     def changed(self, **sizes: int) -> "Case":
         """Return the call with other whole numbers: what flips of decisions try; its tensors stay as they are."""

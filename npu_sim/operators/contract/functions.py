@@ -11,6 +11,7 @@ from npu_sim.operators.contract.operator import Operator
 OPTIONS: dict[str, Any] = {
     "profile": "atlas_a2",
     "soc": None,
+    "release": None,
     "deterministic": False,
     "core_order": "sequential",
     "seed": 0,

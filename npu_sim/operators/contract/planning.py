@@ -25,6 +25,8 @@ def plan_of(case: Case) -> Plan:
     if not case.empty or operator.describe_empty is not None:
         fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
     fields["evidence"] = max(operator.evidence, fields.get("evidence", operator.evidence), key=_SURE.index)
+    if "launches" not in fields and not case.empty:
+        fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
     return Plan(
         operator=operator.name,
         title=operator.title,

@@ -27,7 +27,7 @@ class StudyCall:
     tensors, attributes
         Input tensors and attributes by name.
     profile
-        Product and SoC.
+        Product, SoC and release.
     options
         ``deterministic``, ``core_order``, ``seed``, ``limits``.
     """
@@ -82,9 +82,10 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     declared: Operator = load_operator(operator)
     tensors = {name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None}
     attributes = {one.name: call[one.name] for one in declared.attributes if one.name in call}
-    known = (*declared.tensor_names, *attributes, "profile", "soc")
+    known = (*declared.tensor_names, *attributes, "profile", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
-    return StudyCall(declared, tensors, attributes, load_profile(call.get("profile", "atlas_a2"), call.get("soc")), options)
+    profile = load_profile(call.get("profile", "atlas_a2"), call.get("soc"), call.get("release"))
+    return StudyCall(declared, tensors, attributes, profile, options)
 
 
 Restore = Callable[[str, np.ndarray], np.ndarray | None]

@@ -4,16 +4,17 @@ import shlex
 from typing import Any
 
 from npu_sim.plans.model import Plan
+from npu_sim.releases import default_release
 
 PLAIN = {"deterministic": False, "limits": "documented"}
 
 
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that plans a call again; ``product`` is a name or the file of a profile."""
-    return command_line(plan.operator, plan.arguments, product, plan.soc, plan.deterministic, plan.limits)
+    return command_line(plan.operator, plan.arguments, product, plan.soc, plan.release, plan.deterministic, plan.limits)
 
 
-def command_line(operator: str, arguments: dict[str, Any], product: str, soc: str, deterministic: bool, limits: str) -> str:
+def command_line(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
     """Return a call as a command line."""
     words = ["npu-sim", "plan", operator]
     for name, value in arguments.items():
@@ -23,6 +24,8 @@ def command_line(operator: str, arguments: dict[str, Any], product: str, soc: st
         else:
             words += [f"--{flag}", str(value)]
     words += ["--product", product, "--soc", soc]
+    if release != default_release():
+        words += ["--release", release]
     if deterministic:
         words.append("--deterministic")
     if limits != PLAIN["limits"]:
@@ -30,9 +33,11 @@ def command_line(operator: str, arguments: dict[str, Any], product: str, soc: st
     return shlex.join(words)
 
 
-def python_call(operator: str, arguments: dict[str, Any], product: str, soc: str, deterministic: bool, limits: str) -> str:
+def python_call(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
     """Return a call as a Python program that prints its plan."""
     options: dict[str, Any] = {"profile": product, "soc": soc}
+    if release != default_release():
+        options["release"] = release
     if deterministic:
         options["deterministic"] = True
     if limits != PLAIN["limits"]:

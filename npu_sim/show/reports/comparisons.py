@@ -6,6 +6,7 @@ from typing import Any
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
+from npu_sim.show.compare import upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
@@ -23,6 +24,7 @@ def diff_report(comparison: Comparison) -> Document:
     headings = (
         "product",
         "SoCs",
+        "releases",
         "outcome",
         "path",
         "key",
@@ -53,11 +55,18 @@ def diff_report(comparison: Comparison) -> Document:
             for one, products in comparison.nearby
         )
         tables.append(Table(("argument", "now", "from", "takes the path", "decision", "on"), changes, "Nearest changes of path"))
+    if comparison.upgrades:
+        steps = tuple(
+            (one.product, ", ".join(one.socs), f"{one.before} to {one.after}", *line)
+            for one in comparison.upgrades
+            for line in upgrade_lines(one)
+        )
+        tables.append(Table(("product", "SoCs", "upgrade", "fact", "change", "note"), steps, "What an upgrade changes"))
     return replace(table_report(sentence, sentence, tables), outcome="good" if running else "bad")
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
-    head = (row["product"], ", ".join(row["socs"]))
+    head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
     if row["outcome"] == "refused":
         return (*head, f"refused {row['error']['status']}", *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}

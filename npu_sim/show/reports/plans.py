@@ -5,6 +5,7 @@ from typing import Any
 
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Decision, Plan
+from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import Block, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
@@ -62,6 +63,8 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
     sections.append(Section("Workspace in global memory", _workspace_blocks(plan)))
+    if plan.launches:
+        sections.append(Section("Launches", (Table(HEADINGS, tuple(launch_rows(plan.launches))),)))
     if plan.decisions:
         sections.append(Section("Decisions", (_decision_table(plan.decisions),)))
     if plan.tiling:
@@ -72,7 +75,13 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
 
 def _call_table(plan: Plan) -> Table:
     rows: list[tuple[str, Any]] = list(plan.arguments.items())
-    rows += [("product", plan.product), ("soc", plan.soc), ("deterministic", plan.deterministic), ("limits", plan.limits)]
+    rows += [
+        ("product", plan.product),
+        ("soc", plan.soc),
+        ("release", plan.release),
+        ("deterministic", plan.deterministic),
+        ("limits", plan.limits),
+    ]
     return Table(("argument", "value"), tuple(rows), "the call", folded=True)
 
 

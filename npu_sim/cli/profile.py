@@ -1,0 +1,48 @@
+"""``npu-sim profile``: what a device's profiler measured, held against the plans."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npu_sim.cli.options import Json, Release, Report, Soc
+
+File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
+MaybeProduct = Annotated[
+    str | None, typer.Option("--product", help="Product, or a profile file ending in .yaml; found in the file when left out.")
+]
+MeasuredTrace = Annotated[Path | None, typer.Option("--trace", help="Write measured launches and their bounds as a trace for Perfetto.")]
+
+
+def profile_command(
+    file: File,
+    product: MaybeProduct = None,
+    soc: Soc = None,
+    release: Release = None,
+    report: Report = None,
+    trace: MeasuredTrace = None,
+    json_output: Json = False,
+) -> None:
+    """Read a device's profile: measured time beside the bound, planned beside measured cores, calls with the share of every launch."""
+    from npu_sim.questions.measured_profile import read_profile
+    from npu_sim.show.measured_profile import measured_profile_view
+
+    answer = read_profile(file, product=product, soc=soc, release=release)
+    if report is not None:
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.reports import render
+        from npu_sim.show.reports.measured_profile import measured_report
+
+        write_text(report, render(measured_report(answer)))
+    if trace is not None:
+        from npu_sim.files.tensors import write_text
+        from npu_sim.show.measured_trace import measured_trace
+
+        write_text(trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")))
+    if json_output:
+        print(json.dumps(answer.as_dict(), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(measured_profile_view(answer))

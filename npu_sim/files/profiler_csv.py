@@ -1,0 +1,137 @@
+"""Launches from ``kernel_details.csv`` and ``op_summary_*.csv`` of the vendor's profilers.
+
+The columns are those of the vendor's profiling guide, under every name that its releases gave them; a file may lack any but the
+kernel's type and duration.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from npu_sim.files.measured_launch import MISSING, MeasuredLaunch, counter_name, tensors_of
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.status import INVALID, AclnnError
+
+LARGEST_FILE = 1 << 31
+"""Most bytes of a CSV file."""
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "kernel": ("type", "op type"),
+    "name": ("name", "op name"),
+    "start_us": ("start time", "task start time"),
+    "duration_us": ("duration", "task duration"),
+    "block_dim": ("block num", "block dim"),  # where a file has both, the first counts blocks and the other one their threads
+    "input_shapes": ("input shapes",),
+    "input_dtypes": ("input data types",),
+    "input_formats": ("input formats",),
+    "output_shapes": ("output shapes",),
+    "output_dtypes": ("output data types",),
+    "output_formats": ("output formats",),
+    "core": ("accelerator core", "task type"),
+    "stream": ("stream id",),
+    "device": ("device_id", "device id"),
+}
+"""Names of a column in lower case and without its unit, the ones of newer files first."""
+
+
+def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
+    """Yield the launches of a CSV file; see :func:`npu_sim.files.device_profile.read_device_profile` for what it raises."""
+    if file.stat().st_size > LARGEST_FILE:
+        raise AclnnError(INVALID, "file", f"{file}: {file.stat().st_size} bytes", f"at most {LARGEST_FILE} bytes; split the file")
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = file.read_bytes()[: error.start].count(b"\n") + 1
+        raise AclnnError(INVALID, "file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8") from None
+    rows = csv.reader(io.StringIO(text), strict=True)
+    try:
+        header = next(rows, [])
+        columns = _Columns(file, header)
+        for cells in rows:
+            if any(cell.strip() for cell in cells):
+                yield columns.launch(rows.line_num, cells)
+    except csv.Error as error:
+        raise AclnnError(INVALID, "file", f"{file}, line {rows.line_num}: is no CSV: {error}", "a whole file of the profiler") from None
+
+
+class _Columns:
+    """Where the columns of one file are."""
+
+    def __init__(self, file: Path, header: list[str]) -> None:
+        self.file = file
+        self.header = [cell.strip().strip('"') for cell in header]
+        found = {_plain(name): place for place, name in reversed(list(enumerate(self.header)))}
+        self.places = {
+            column: next(found[name] for name in names if name in found)
+            for column, names in COLUMNS.items()
+            if any(name in found for name in names)
+        }
+        for wanted in ("kernel", "duration_us"):
+            if wanted not in self.places:
+                names = " or ".join(repr(name) for name in COLUMNS[wanted])
+                raise AclnnError(
+                    INVALID, "file", f"{file}, line 1: has no column {names}", f"its columns: {', '.join(self.header)[:200] or 'none'}"
+                )
+        known = set(self.places.values())
+        self.counters = {place: name for place, name in enumerate(self.header) if place not in known and _is_counter(name)}
+
+    def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
+        """Return the launch of one row."""
+        if len(cells) != len(self.header):
+            raise AclnnError(
+                INVALID, "file", f"{self.file}, line {line}: {len(cells)} columns", f"{len(self.header)}, as in line 1; is the file whole?"
+            )
+        block_dim = self._number(line, cells, "block_dim")
+        counters = {counter_name(name): self._value(line, name, cells[place]) for place, name in self.counters.items()}
+        return MeasuredLaunch(
+            line=line,
+            kernel=self._text(cells, "kernel"),
+            name=self._text(cells, "name"),
+            duration_us=self._number(line, cells, "duration_us") or 0.0,
+            start_us=self._number(line, cells, "start_us") or 0.0,
+            block_dim=None if block_dim is None else int(block_dim),
+            inputs=self._tensors(line, cells, "input"),
+            outputs=self._tensors(line, cells, "output"),
+            stream=f"{self._text(cells, 'device')}/{self._text(cells, 'stream')}",
+            core=self._text(cells, "core"),
+            counters={name: value for name, value in counters.items() if value is not None},
+        )
+
+    def _text(self, cells: list[str], column: str) -> str:
+        return cells[self.places[column]].strip() if column in self.places else ""
+
+    def _number(self, line: int, cells: list[str], column: str) -> float | None:
+        if column not in self.places:
+            return None
+        return self._value(line, self.header[self.places[column]], cells[self.places[column]])
+
+    def _value(self, line: int, name: str, cell: str) -> float | None:
+        text = cell.strip().strip('"')
+        if text.upper() in MISSING:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise AclnnError(INVALID, "file", f"{self.file}, line {line}, column {name!r}: {text!r} is not a number", "a number, or N/A")
+        return value
+
+    def _tensors(self, line: int, cells: list[str], side: str) -> tuple[TensorSpec | None, ...] | None:
+        shapes, dtypes, formats = (self._text(cells, f"{side}_{fact}") for fact in ("shapes", "dtypes", "formats"))
+        try:
+            return tensors_of(shapes, dtypes, formats)
+        except ValueError as error:
+            column = self.header[self.places[f"{side}_shapes"]]
+            raise AclnnError(INVALID, "file", f"{self.file}, line {line}, column {column!r}: {error}", 'such as "4096,1024;1024"') from None
+
+
+def _plain(name: str) -> str:
+    return name.partition("(")[0].strip().lower()
+
+
+def _is_counter(name: str) -> bool:
+    return name.startswith(("aic", "aiv", "cube")) and name.partition("(")[0].endswith(
+        ("_time", "_cycles", "_ratio", "_rate", "utilization")
+    )

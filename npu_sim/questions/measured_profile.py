@@ -1,0 +1,304 @@
+"""A profile of a device held against the plans: what of it is modelled, how far every launch is from its bound, and why.
+
+The answer to ``npu-sim profile``.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from npu_sim.cores import Profile, load_profile, profile_of_soc
+from npu_sim.files.device_profile import read_device_profile
+from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.plans.model import Plan
+from npu_sim.plans.printing import Printed
+from npu_sim.questions.measured_calls import MeasuredCall, find_call
+from npu_sim.questions.measured_cases import PossibleCall, possible_calls
+from npu_sim.questions.measured_device import MeasuredDevice, find_device
+from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
+from npu_sim.questions.varied_calls import fixed_call
+from npu_sim.registry import load_operator, operator_of_launch
+from npu_sim.releases import default_release, release_names, require_release
+from npu_sim.status import AclnnError
+from npu_sim.timelines import timeline
+
+PIPES = {"aiv_vec_time": "V", "aiv_mte2_time": "MTE2", "aiv_mte3_time": "MTE3", "aiv_scalar_time": "scalar"}
+"""Counters of pipes, and the pipes of a timeline."""
+
+
+@dataclass(frozen=True)
+class MeasuredGroup:
+    """Equal launches of a kernel of ours: measured beside planned.
+
+    Attributes
+    ----------
+    operator
+        The operator whose kernel it is.
+    launches
+        The launches.
+    cases
+        What the call can be; empty when every possibility is refused.
+    refusal
+        Why, then.
+    bound_us, binding_pipe
+        The lower bound of the kernel, and what binds; 0 without a plan.
+    nearby
+        Nearest changes that take another path.
+    """
+
+    operator: str
+    launches: tuple[MeasuredLaunch, ...]
+    cases: tuple[PossibleCall, ...]
+    refusal: AclnnError | None = None
+    bound_us: float = 0.0
+    binding_pipe: str = ""
+    nearby: tuple[NearbyPlan, ...] = ()
+
+    @property
+    def times(self) -> list[float]:
+        """Measured times in microseconds."""
+        return [one.duration_us for one in self.launches]
+
+    @property
+    def busiest_pipe(self) -> str:
+        """The vector core's pipe that the counters show as busy longest; empty without counters."""
+        busy = {pipe: median(one.counter(name) for one in self.launches) for name, pipe in PIPES.items()}
+        return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the group as plain data."""
+        first, case = self.launches[0], self.cases[0] if self.cases else None
+        plan = case.plan if case else None
+        return {
+            "kernel": first.kernel,
+            "operator": self.operator,
+            "lines": [one.line for one in self.launches],
+            "count": len(self.launches),
+            "inputs": _texts(first.inputs),
+            "outputs": _texts(first.outputs),
+            "median_us": median(self.times),
+            "min_us": min(self.times),
+            "max_us": max(self.times),
+            "total_us": sum(self.times),
+            "bound_us": self.bound_us if plan else None,
+            "bound_over_measured": self.bound_us / median(self.times) if plan and median(self.times) else None,
+            "planned_block_dim": case.launch.block_dim if case else None,
+            "measured_block_dim": first.block_dim,
+            "binding_pipe": self.binding_pipe,
+            "busiest_pipe": self.busiest_pipe,
+            "path": plan.path if plan else None,
+            "tiling_key": plan.tiling_key if plan else None,
+            "arguments": plan.arguments if plan else None,
+            "cases": [_case(one.plan) for one in self.cases],
+            "nearest_changes": [one.as_dict() for one in self.nearby],
+            "error": self.refusal.as_dict() if self.refusal else None,
+        }
+
+
+def _case(plan: Plan) -> dict[str, Any]:
+    return {"path": plan.path, "tiling_key": plan.tiling_key, "arguments": plan.arguments, "deterministic": plan.deterministic}
+
+
+def _texts(specs: Sequence[Any] | None) -> list[str] | None:
+    return None if specs is None else [str(spec) if spec is not None else "?" for spec in specs]
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """Equal calls of several launches, with the share of every launch in the measured time."""
+
+    calls: tuple[MeasuredCall, ...]
+    bounds_us: tuple[float | None, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the calls as plain data."""
+        plan, total = self.calls[0].case.plan, median(call.total_us for call in self.calls)
+        launches = []
+        for place, planned in enumerate(plan.launches):
+            time = median(call.launches[place].duration_us for call in self.calls)
+            share = time / total if total else 0.0
+            blocks = self.calls[0].launches[place].block_dim
+            facts = {"kernel": planned.kernel, "planned_block_dim": planned.block_dim, "measured_block_dim": blocks}
+            launches.append({**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[place]})
+        return {
+            "operator": plan.operator,
+            "count": len(self.calls),
+            "arguments": plan.arguments,
+            "deterministic": plan.deterministic,
+            "median_us": total,
+            "bound_us": sum(bound or 0.0 for bound in self.bounds_us),
+            "launches": launches,
+        }
+
+
+@dataclass(frozen=True)
+class MeasuredProfile(Printed):
+    """The answer of :func:`read_profile`.
+
+    Attributes
+    ----------
+    file
+        What was read.
+    launches
+        All launches of the file.
+    device, release, release_found_by
+        Device and release that calls are planned for, and how the release was found.
+    groups
+        Launches of kernels of ours, equal ones together, the longest in total first.
+    calls
+        Calls of several launches that were found whole.
+    """
+
+    file: str
+    launches: tuple[MeasuredLaunch, ...]
+    device: MeasuredDevice | None
+    release: str
+    release_found_by: str
+    groups: tuple[MeasuredGroup, ...]
+    calls: tuple[CallGroup, ...]
+
+    @cached_property
+    def modelled(self) -> int:
+        """Launches that are planned: those of our kernels, and those around them that belong to a call."""
+        lines = {one.line for group in self.groups if group.cases for one in group.launches}
+        return len(lines | {one.line for group in self.calls for call in group.calls for one in call.launches})
+
+    @cached_property
+    def not_modelled(self) -> dict[str, float]:
+        """Measured time in microseconds of every other kernel, the longest first."""
+        covered = {one.line for group in self.groups if group.cases for one in group.launches}
+        covered |= {one.line for group in self.calls for call in group.calls for one in call.launches}
+        found: Counter[str] = Counter()
+        for one in self.launches:
+            if one.line not in covered:
+                found[one.kernel] += one.duration_us  # type: ignore[assignment]
+        return dict(found.most_common())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data, the form ``--json`` prints."""
+        device = self.device
+        return {
+            "file": self.file,
+            "rows": len(self.launches),
+            "modelled": self.modelled,
+            "product": device.profile.name if device else None,
+            "soc": device.profile.soc if device else None,
+            "soc_found_by": device.found_by if device else None,
+            "other_socs": list(device.others) if device else [],
+            "clock_mhz": device.clock_mhz if device else None,
+            "release": self.release,
+            "release_found_by": self.release_found_by,
+            "groups": [group.as_dict() for group in self.groups],
+            "calls": [group.as_dict() for group in self.calls],
+            "not_modelled_us": self.not_modelled,
+        }
+
+
+def read_profile(
+    file: str | Path, *, product: str | Path | None = None, soc: str | None = None, release: str | None = None
+) -> MeasuredProfile:
+    """Read a profile of a device and hold it against the plans.
+
+    Parameters
+    ----------
+    file
+        ``kernel_details.csv``, ``op_summary_*.csv``, or the SQLite export of a profiler.
+    product, soc
+        Device it is from; found by the cores that worked and their clock when None.
+    release
+        Release of the software it ran; found by the launches of calls when None.
+
+    Raises
+    ------
+    AclnnError
+        161002 for a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
+    """
+    launches = read_device_profile(file)
+    chosen = None if product is None and soc is None else load_profile(product, soc) if product is not None else profile_of_soc(str(soc))
+    wanted = None if release is None else require_release(release)
+    ours = [one for one in launches if operator_of_launch(one.kernel) is not None]
+    if not ours:
+        return MeasuredProfile(str(file), launches, None, wanted or default_release(), "", (), ())
+    device = find_device(launches, chosen)
+    readings = [_Reading(launches, ours, device.profile.with_release(name)) for name in ([wanted] if wanted else release_names())]
+    most = max(reading.explained for reading in readings)
+    best = [reading for reading in readings if reading.explained == most]
+    if wanted:
+        found_by = "chosen"
+    elif len(best) == len(readings):
+        found_by = "nothing in the file tells releases apart: the newest"
+    else:
+        found_by = f"{most} launches of whole calls are those of {', '.join(reading.profile.release for reading in best)}"
+    last = best[-1]
+    return MeasuredProfile(
+        str(file), launches, replace(device, profile=last.profile), last.profile.release, found_by, last.groups(), last.call_groups()
+    )
+
+
+class _Reading:
+    """The launches of a file read as those of one device and release."""
+
+    def __init__(self, launches: Sequence[MeasuredLaunch], ours: Sequence[MeasuredLaunch], profile: Profile) -> None:
+        self.profile = profile
+        self.equal: dict[Any, list[MeasuredLaunch]] = {}
+        for one in ours:
+            self.equal.setdefault(_facts(one), []).append(one)
+        self.cases: dict[Any, tuple[list[PossibleCall], AclnnError | None]] = {}
+        for key, same in self.equal.items():
+            entry = operator_of_launch(same[0].kernel)
+            assert entry is not None
+            found, refusal = possible_calls(load_operator(entry.name), same[0], profile)
+            self.cases[key] = [case for case in found if self._fits(case, same)] or found, refusal
+        streams: dict[str, list[MeasuredLaunch]] = {}
+        for one in launches:
+            streams.setdefault(one.stream, []).append(one)
+        self.found = dict(self._calls(streams))
+        self.calls = [call for call in self.found.values() if len(call.launches) > 1]
+        self.explained = sum(len(call.launches) for call in self.calls)
+
+    def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
+        """Whether a launch can be this call: none is faster than its bound."""
+        return timeline(case.plan, self.profile).bound_us <= min(one.duration_us for one in launches)
+
+    def _calls(self, streams: Mapping[str, list[MeasuredLaunch]]) -> Any:
+        for stream in streams.values():
+            for place, one in enumerate(stream):
+                if _facts(one) in self.cases:
+                    call = find_call(stream, place, self.cases[_facts(one)][0])
+                    if call is not None:
+                        yield one.line, call
+
+    def groups(self) -> tuple[MeasuredGroup, ...]:
+        """Return the groups of equal launches, the longest in total first."""
+        found = []
+        for key, same in self.equal.items():
+            cases, refusal = self.cases[key]
+            seen = {id(self.found[one.line].case) for one in same if one.line in self.found}
+            kept = [case for case in cases if id(case) in seen] or cases
+            entry = operator_of_launch(same[0].kernel)
+            assert entry is not None
+            group = MeasuredGroup(entry.name, tuple(same), tuple(kept), refusal)
+            found.append(self._bounded(group) if kept else group)
+        return tuple(sorted(found, key=lambda group: -sum(group.times)))
+
+    def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
+        plan = group.cases[0].plan
+        bound = timeline(plan, self.profile)
+        call = fixed_call(load_operator(plan.operator), group.cases[0].arguments, plan.deterministic)
+        nearby = tuple(one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path)
+        return replace(group, bound_us=bound.bound_us, binding_pipe=bound.binding_pipe, nearby=nearby)
+
+    def call_groups(self) -> tuple[CallGroup, ...]:
+        """Return equal calls together."""
+        found: dict[int, list[MeasuredCall]] = {}
+        for call in self.calls:
+            found.setdefault(id(call.case), []).append(call)
+        return tuple(CallGroup(tuple(calls), tuple(None for _ in calls[0].launches)) for calls in found.values())
+
+
+def _facts(launch: MeasuredLaunch) -> tuple[Any, ...]:
+    return launch.kernel, launch.inputs, launch.outputs, launch.block_dim

@@ -1,0 +1,114 @@
+"""What another release of the product's software changes of a call, step by step."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.plans.model import Plan
+from npu_sim.releases import release_table
+from npu_sim.status import AclnnError
+
+
+@dataclass(frozen=True)
+class PlanChange:
+    """One fact of a call, before and after."""
+
+    fact: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Upgrade:
+    """What changes from one release to the next one that treats the call otherwise.
+
+    Attributes
+    ----------
+    product, socs
+        Where.
+    before, after
+        The releases.
+    changes
+        Facts of the plan that differ.
+    bits
+        What of the result can differ.
+    """
+
+    product: str
+    socs: tuple[str, ...]
+    before: str
+    after: str
+    changes: tuple[PlanChange, ...]
+    bits: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the upgrade as plain data."""
+        return asdict(self)
+
+
+def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upgrade, ...]:
+    """Return what successive releases change on every SoC, SoCs that change alike joined; releases without a change are left out."""
+    by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | AclnnError]]] = {}
+    for profile, outcome in outcomes:
+        by_soc.setdefault((profile.name, profile.soc), []).append((profile, outcome))
+    found: dict[Upgrade, tuple[str, ...]] = {}
+    for (product, soc), steps in by_soc.items():
+        for (old, before), (new, after) in pairwise(steps):
+            changes, bits = plan_changes(before, after), changed_bits(old, before, new, after)
+            if changes or bits:
+                step = Upgrade(product, (), old.release, new.release, changes, bits)
+                found[step] = (*found.get(step, ()), soc)
+    return tuple(Upgrade(step.product, socs, step.before, step.after, step.changes, step.bits) for step, socs in found.items())
+
+
+def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[PlanChange, ...]:
+    """Return the facts of a call that differ between two outcomes."""
+    old, new = _facts(before), _facts(after)
+    names = [*old, *(name for name in new if name not in old)]
+    return tuple(PlanChange(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name, "-") != new.get(name, "-"))
+
+
+def changed_bits(old: Profile, before: Plan | AclnnError, new: Profile, after: Plan | AclnnError) -> tuple[str, ...]:
+    """Return what of a result can differ between two releases, as the data of releases says it."""
+    if isinstance(before, AclnnError) or isinstance(after, AclnnError):
+        return ()
+    moved = _path(before) != _path(after)
+    keys = {before.tiling_key, after.tiling_key}
+    switches = release_table().changed(old.release, new.release, after.operator)
+    return tuple(one.bits for one in switches if one.bits and (keys & set(one.keys) if one.keys else moved))
+
+
+def _path(plan: Plan) -> tuple[Any, ...]:
+    return plan.path, plan.tiling_key, _launches(plan)
+
+
+def _launches(plan: Plan) -> str:
+    return ", ".join(f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip() for one in plan.launches)
+
+
+def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
+    """Return what people compare of a call, in words."""
+    if isinstance(outcome, AclnnError):
+        return {"outcome": f"refused {int(outcome.status)}: {outcome.message}"}
+    facts = {
+        "outcome": "runs",
+        "path": outcome.path,
+        "tiling_key": str(outcome.tiling_key),
+        "block_dim": str(outcome.block_dim),
+        "schedule_mode": str(outcome.schedule_mode),
+        "launches": _launches(outcome),
+        "workspace": f"{outcome.workspace.total_bytes} bytes{' + unknown' if outcome.workspace.unknown else ''}",
+        "order": ", ".join(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}" for one in outcome.order),
+        "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
+        "evidence": outcome.evidence.value,
+    }
+    return facts | {f"tiling.{name}": str(value) for name, value in _flat(outcome.tiling).items()}
+
+
+def _flat(tiling: Any, prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in tiling.items():
+        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return flat

@@ -1,0 +1,96 @@
+"""A measured profile as text: what the file says, calls and launches with measured time beside their bound."""
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npu_sim.questions.measured_profile import CallGroup, MeasuredGroup, MeasuredProfile
+from npu_sim.show.compare import nearby_text
+from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.timelines import percent, short_us
+
+SHOWN_KERNELS = 6
+"""Kernels that are not modelled shown by name; the others are counted."""
+NOTE = "bound: published rates, never measured; no execution of the plan can be faster"
+
+
+def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> str:
+    """Return the answer as text."""
+    return render(measured_profile_view(answer), width)
+
+
+def headline(answer: MeasuredProfile) -> str:
+    """Return the outcome in one line."""
+    return f"{answer.file}: {answer.modelled} of {len(answer.launches)} kernels modelled"
+
+
+def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
+    """Return the answer as something rich can print."""
+    parts: list[RenderableType] = [Text(headline(answer), style="bold green"), "", lines_table(file_lines(answer))]
+    for calls in answer.calls:
+        parts += ["", Text(_call_title(calls), style="bold"), _call_table(calls)]
+    for group in answer.groups:
+        parts += ["", Text(_group_title(group), style="bold"), lines_table(group_lines(group))]
+    return Group(*parts)
+
+
+def file_lines(answer: MeasuredProfile) -> list[Line]:
+    """Return what the file says of the device, and what is not modelled."""
+    lines: list[Line] = []
+    if answer.device is not None:
+        others = f"; {', '.join(answer.device.others)} would fit as well: --soc chooses" if answer.device.others else ""
+        lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
+        lines.append(("release", answer.release, answer.release_found_by))
+    shown = [f"{kernel} {short_us(time)}" for kernel, time in answer.not_modelled.items()]
+    if shown:
+        rest = f" and {len(shown) - SHOWN_KERNELS} more" if len(shown) > SHOWN_KERNELS else ""
+        lines.append(("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total"))
+    return [*lines, ("note", NOTE, "")] if answer.groups else lines
+
+
+def _call_title(calls: CallGroup) -> str:
+    call = calls.as_dict()
+    given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in call["arguments"].items())
+    return f"call {call['operator']} {given}: {call['count']} times, {short_us(call['median_us'])}, bound {short_us(call['bound_us'])}"
+
+
+def _call_table(calls: CallGroup) -> Table:
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for name in ("launch", "measured", "share", "bound", "cores"):
+        table.add_column(name, no_wrap=True, justify="left" if name == "launch" else "right")
+    for one in calls.as_dict()["launches"]:
+        bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
+        blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
+        table.add_row(one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks)
+    return table
+
+
+def _group_title(group: MeasuredGroup) -> str:
+    facts = group.as_dict()
+    inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
+    return f"{facts['kernel']} {inputs}: {facts['count']} times, {short_us(facts['median_us'])}"
+
+
+def group_lines(group: MeasuredGroup) -> list[Line]:
+    """Return equal launches as labelled lines."""
+    facts = group.as_dict()
+    spread = f"{short_us(facts['min_us'])} to {short_us(facts['max_us'])}, {short_us(facts['total_us'])} in total"
+    lines: list[Line] = [("measured", short_us(facts["median_us"]), f"median; {spread}")]
+    if group.refusal is not None:
+        return [*lines, ("refused", group.refusal.message, f"{int(group.refusal.status)}: no call of this operator starts such a kernel")]
+    if not group.cases:
+        return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
+    share = facts["bound_over_measured"]
+    busy = f"busiest by the counters: {facts['busiest_pipe']}" if facts["busiest_pipe"] else "the file has no counters"
+    lines.append(("bound", short_us(facts["bound_us"]), f"{percent(share or 0.0)} of the measured time"))
+    lines.append(("binds", facts["binding_pipe"], busy))
+    measured = facts["measured_block_dim"]
+    agree = "not in the file" if measured is None else "as planned" if measured == facts["planned_block_dim"] else "not as planned"
+    lines.append(("cores", f"{facts['planned_block_dim']} planned, {'?' if measured is None else measured} measured", agree))
+    key = f", tiling key {facts['tiling_key']}" if facts["tiling_key"] is not None else ""
+    lines.append(("path", f"{facts['path']}{key}", ""))
+    for case in group.cases[1:]:
+        said = ", ".join(f"{name} {value}" for name, value in case.plan.arguments.items() if value != facts["arguments"].get(name))
+        mode = "deterministic" if case.plan.deterministic else said
+        lines.append(("or", f"{case.plan.path}, tiling key {case.plan.tiling_key}", f"{mode}: the file does not say it"))
+    return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]

@@ -1,0 +1,63 @@
+"""The report of a measured profile: every kernel's time as a bar with its bound inside, calls with the share of every launch."""
+
+from npu_sim.questions.measured_profile import CallGroup, MeasuredGroup, MeasuredProfile
+from npu_sim.show.measured_profile import file_lines, group_lines, headline
+from npu_sim.show.reports.document import Document, Lines, Picture, Section, Table
+from npu_sim.show.reports.svg import WIDTH, element, picture
+from npu_sim.show.timelines import percent, short_us
+
+ROW = 40
+BAR = 16
+
+
+def measured_report(answer: MeasuredProfile) -> Document:
+    """Return the report of a profile."""
+    sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
+    bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
+    if bars:
+        named = [(f"{facts['kernel']}, {facts['count']} times", facts["median_us"], facts["bound_us"]) for _, facts in bars]
+        caption = "Median measured time; the dark part is the lower bound from published rates."
+        sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
+    sections += [Section(f"Call {calls.calls[0].case.plan.operator}", (_call_picture(calls), _call_table(calls))) for calls in answer.calls]
+    sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
+    sentence = headline(answer)
+    return Document(sentence, sentence, tuple(sections), f"npu-sim profile {answer.file}", outcome="good")
+
+
+def _title(group: MeasuredGroup) -> str:
+    facts = group.as_dict()
+    return f"{facts['kernel']} {', '.join(facts['inputs'] or ['shapes unknown'])}"
+
+
+def _call_picture(calls: CallGroup) -> Picture:
+    launches = calls.as_dict()["launches"]
+    return Picture(time_bars([(one["kernel"], one["median_us"], one["bound_us"] or 0.0) for one in launches]), "Launches in launch order.")
+
+
+def _call_table(calls: CallGroup) -> Table:
+    rows = tuple(
+        (one["kernel"], short_us(one["median_us"]), percent(one["share"]), short_us(one["bound_us"] or 0.0), one["measured_block_dim"])
+        for one in calls.as_dict()["launches"]
+    )
+    return Table(("launch", "measured", "share", "bound", "cores"), rows)
+
+
+def time_bars(rows: list[tuple[str, float, float]]) -> str:
+    """Draw measured times as bars on one axis from 0, with the part that is their lower bound.
+
+    Parameters
+    ----------
+    rows
+        Name, measured time and bound in microseconds.
+    """
+    scale = WIDTH / max((max(measured, bound) for _, measured, bound in rows), default=1.0)
+    parts = []
+    for place, (name, measured, bound) in enumerate(rows):
+        y = place * ROW
+        text = f"{name}: {short_us(measured)}, at least {short_us(bound)}"
+        parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
+        parts.append(
+            element("rect", f"{name}: measured {short_us(measured)}", x=0, y=y + 20, width=measured * scale, height=BAR, class_="c0")
+        )
+        parts.append(element("rect", f"{name}: bound {short_us(bound)}", x=0, y=y + 20, width=bound * scale, height=BAR, class_="c3"))
+    return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

@@ -1,0 +1,71 @@
+"""The devices of a sweep: products, SoCs and releases, its slowest axis."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.releases import chosen_releases, release_words
+from npu_sim.status import INVALID, AclnnError
+
+
+def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ...]:
+    """Choose the devices of a sweep: products, SoCs and releases are ``all`` or names; a product without a named SoC takes its default.
+
+    Releases vary fastest.
+
+    Raises
+    ------
+    AclnnError
+        161002 for an unknown product, SoC or release.
+    """
+    names = chosen_releases(None if releases is None else ",".join(str(one) for one in items_of(releases)))
+    return tuple(profile.with_release(release) for profile in _socs(products, socs) for release in names)
+
+
+def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
+    names = (
+        items_of(products)
+        if products is not None
+        else ["atlas_a2"]
+        if socs is None or items_of(socs) == ["all"]
+        else list(shipped_products())
+    )
+    if names == ["all"]:
+        names = list(shipped_products())
+    loaded = [load_profile(name) for name in names]
+    if socs is None:
+        return tuple(loaded)
+    wanted = items_of(socs)
+    found = [one.with_soc(soc) for one in loaded for soc in one.product.socs if wanted == ["all"] or soc in wanted]
+    missing = [soc for soc in wanted if soc != "all" and all(soc != one.soc for one in found)]
+    if missing:
+        known = [soc for one in loaded for soc in one.product.socs]
+        raise AclnnError(INVALID, "soc", f"soc = {missing[0]!r}: not among the chosen products", f"SoCs: all, {', '.join(known)}")
+    return tuple(found)
+
+
+def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:
+    """Return what tells devices apart, by column: its words, and for every device the position of its word."""
+    names = {
+        "product": [profile.name for profile in profiles],
+        "soc": [profile.soc for profile in profiles],
+        "release": [profile.release for profile in profiles],
+    }
+    words = {place: tuple(dict.fromkeys(given)) for place, given in names.items()}
+    return {place: (words[place], tuple(map(words[place].index, given))) for place, given in names.items()}
+
+
+def device_name(profile: Profile) -> str:
+    """Return a device as a sweep's own record names it."""
+    return f"{profile.name}/{profile.soc}{release_words(profile.release)}"
+
+
+def items_of(given: Any) -> list[Any]:
+    """Return what is meant by one value, several, or a text with commas."""
+    if isinstance(given, str):
+        return [item.strip() for item in given.split(",") if item.strip()]
+    if isinstance(given, np.ndarray):
+        return list(given.tolist())
+    return list(given) if isinstance(given, Sequence | Iterable) and not isinstance(given, Profile) else [given]

@@ -1,0 +1,67 @@
+"""What another release changes of a call: facts of the plan, and bits where the data of releases says so."""
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import load_profile
+from npu_sim.operators import plan
+from npu_sim.questions.upgrades import changed_bits, plan_changes, upgrades
+from npu_sim.releases import release_names
+
+SORTED = {"grad": "4096x1024:fp32", "indices": "4096:int32", "num_weights": 32000}
+
+
+def planned(release: str, **changes: object) -> npu_sim.Plan:
+    return plan("embedding_dense_backward", release=release, **{**SORTED, **changes})
+
+
+def test_a_plan_does_not_differ_from_itself():
+    assert plan_changes(planned("9.1"), planned("9.1")) == ()
+
+
+def test_a_change_names_the_fact_before_and_after():
+    changes = {one.fact: one for one in plan_changes(planned("9.1"), planned("9.1", deterministic=True))}
+    assert changes["tiling_key"].before == "0"
+    assert changes["tiling_key"].after == "10"
+
+
+def test_a_call_that_is_refused_afterwards_says_why():
+    refusal = npu_sim.AclnnError(npu_sim.Status(161002), "x", "x = 1: too small", "x >= 2")
+    (outcome, *_) = plan_changes(planned("9.1"), refusal)
+    assert (outcome.before, outcome.after) == ("runs", "refused 161002: x = 1: too small")
+
+
+def test_more_rows_a_flush_change_bits_of_the_atomic_path_alone():
+    old, new = load_profile("atlas_a2", release="8.3"), load_profile("atlas_a2", release="8.5")
+    atomic = changed_bits(old, planned("8.3"), new, planned("8.5"))
+    fixed = changed_bits(old, planned("8.3", deterministic=True), new, planned("8.5", deterministic=True))
+    assert len(atomic) == 1
+    assert fixed == ()
+
+
+def test_releases_without_a_change_are_left_out():
+    profiles = [load_profile("atlas_a2", release=release) for release in release_names()]
+    steps = upgrades([(profile, planned(profile.release)) for profile in profiles])
+    assert ("8.3", "8.5") in {(one.before, one.after) for one in steps}
+    assert all(one.changes or one.bits for one in steps)
+
+
+def test_compare_joins_releases_that_treat_a_call_alike():
+    found = npu_sim.compare("moe_token_permute_grad", products="atlas_a2", soc="Ascend910B1", release="all", **MOE)
+    assert sorted(release for row in found.rows for release in row.releases) == sorted(release_names())
+    assert len(found.rows) < len(release_names())
+
+
+MOE = {"permuted_output_grad": "64x64:bf16", "sorted_indices": "64:int32", "num_topk": 4}
+
+
+def test_compare_without_a_release_takes_the_newest():
+    found = npu_sim.compare("embedding_dense_backward", products="atlas_a2", **SORTED)
+    assert {row.releases for row in found.rows} == {(release_names()[-1],)}
+    assert found.upgrades == ()
+
+
+@pytest.mark.parametrize("release", ["8.2", "8.3,8.4"])
+def test_an_unknown_release_is_refused(release: str):
+    with pytest.raises(npu_sim.AclnnError, match="no such release"):
+        npu_sim.compare("embedding_dense_backward", release=release, **SORTED)
