@@ -1,6 +1,5 @@
 """``npu-sim preflight``: check a file of calls."""
 
-import json
 import os
 import shlex
 import sys
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Json, Report
 from npu_sim.status import AclnnError
 
@@ -90,11 +90,9 @@ def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, 
 
 def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
     if json_output:
-        from npu_sim.files.schemas import PREFLIGHT
-
         by_target = {label: summary.as_dict() for label, summary in matrix.summaries().items()}
-        data = {"schema": PREFLIGHT, "file": str(calls), "summary": matrix.summary().as_dict(), "targets": by_target}
-        print(json.dumps({**data, "recorded": matrix.recorded, "results": list(matrix.results())}, indent=2, ensure_ascii=False))
+        data = {"file": str(calls), "summary": matrix.summary().as_dict(), "targets": by_target, "recorded": matrix.recorded}
+        print_json("preflight", {**data, "results": list(matrix.results())})
         return
     from npu_sim.show.preflight import matrix_view
     from npu_sim.show.preflight_files import annotations

@@ -1,7 +1,6 @@
 """``npu-sim record``: the calls that a training script makes."""
 
 import contextlib
-import json
 import runpy
 import sys
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -35,7 +35,7 @@ def record_command(script: Script, arguments: Arguments = None, out: OutFile = P
     with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(), record(out) as recording:
         _run(script, arguments or [])
     if json_output:
-        print(json.dumps(recording.as_dict(), indent=2, ensure_ascii=False))
+        print_json("calls", recording.as_dict())
         return
     from rich.console import Console
 

@@ -1,11 +1,34 @@
-"""The forms of the JSON that the project writes: every document names its own under ``schema``, docs/json.md says what they hold.
+"""The forms of the JSON that the project writes: every document names its own under ``schema``; docs/json.md says what they hold."""
 
-A version goes up when a key is removed or changes its meaning; new keys do not change it.
-"""
+from types import MappingProxyType
 
-CALLS = "npu_sim.calls/1"
-"""A file of calls: the first line of a recording."""
-PREFLIGHT = "npu_sim.preflight/1"
-"""What ``npu-sim preflight --json`` prints."""
-PREFLIGHT_RESULT = "npu_sim.preflight_result/1"
-"""One line of the file that ``npu-sim preflight --out`` writes."""
+VERSIONS = MappingProxyType(
+    {
+        "calls": 1,
+        "caveat": 1,
+        "caveats": 1,
+        "columns": 1,
+        "demo": 1,
+        "diff": 1,
+        "error": 1,
+        "explain": 1,
+        "explorer": 1,
+        "limits": 1,
+        "plan": 1,
+        "preflight": 1,
+        "preflight_result": 1,
+        "products": 1,
+        "profile": 1,
+        "run": 1,
+        "study": 1,
+        "sweep": 1,
+        "timeline": 1,
+        "workspace": 1,
+    }
+)
+"""A version goes up when a key is removed or changes its meaning; new keys do not change it."""
+
+
+def schema(form: str) -> str:
+    """Return what a document of a form has under ``schema``: ``npu_sim.plan/1``."""
+    return f"npu_sim.{form}/{VERSIONS[form]}"

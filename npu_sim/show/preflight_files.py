@@ -3,11 +3,11 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree import ElementTree
 
-from npu_sim.files.schemas import PREFLIGHT_RESULT
-from npu_sim.files.tensors import write_atomically, write_text
-from npu_sim.questions.preflight import MALFORMED, Checked, Matrix, Row
+from npu_sim.files.schemas import schema
+from npu_sim.files.tensors import write_atomically
+from npu_sim.questions.preflight import MALFORMED, Matrix, Row
 from npu_sim.show.preflight import cell_text, count_text, fault_text
 
 SHOWN_ANNOTATIONS = 10
@@ -16,43 +16,38 @@ SHOWN_ANNOTATIONS = 10
 
 def write_results(path: Path, matrix: Matrix) -> None:
     """Write one JSON line for every call on every target, with the whole plan."""
-    lines = (json.dumps({"schema": PREFLIGHT_RESULT, **one}, ensure_ascii=False) + "\n" for one in matrix.results(whole=True))
+    lines = (json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n" for one in matrix.results(whole=True))
     write_atomically(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
 
 
 def write_junit(path: Path, matrix: Matrix, file: str) -> None:
     """Write JUnit XML: a suite for every target, a case for every call; a fault is a failure, a line that is no call an error."""
-    totals = {"tests": 0, "failures": 0, "errors": 0}
-    suites = []
+    root = ElementTree.Element("testsuites")
     for label in matrix.labels:
-        cells = [(row, row.cells[label]) for row in matrix.rows if label in row.cells]
-        cases = [_case(row, checked, matrix, file) for row, checked in cells]
-        counts = {
-            "tests": len(cases),
-            "failures": sum("<failure" in case for case in cases),
-            "errors": sum("<error" in case for case in cases),
-        }
-        totals = {name: totals[name] + counts[name] for name in totals}
-        suites += [f'  <testsuite name={quoteattr(f"{file} {label}")} {_attributes(counts)} time="0">', *cases, "  </testsuite>"]
-    head = f'<testsuites {_attributes(totals)} time="0">'
-    write_text(path, "\n".join(['<?xml version="1.0" encoding="UTF-8"?>', head, *suites, "</testsuites>", ""]))
+        suite = ElementTree.SubElement(root, "testsuite", name=f"{file} {label}")
+        for row in matrix.rows:
+            if label in row.cells:
+                _add_case(suite, row, label, matrix, file)
+    for element in (root, *root):
+        cases = list(element.iter("testcase"))
+        element.set("tests", str(len(cases)))
+        element.set("failures", str(sum(case.find("failure") is not None for case in cases)))
+        element.set("errors", str(sum(case.find("error") is not None for case in cases)))
+        element.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.6f}")
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    write_atomically(path, lambda target: target.write(text))
 
 
-def _attributes(counts: dict[str, int]) -> str:
-    return " ".join(f'{name}="{count}"' for name, count in counts.items())
-
-
-def _case(row: Row, checked: Checked, matrix: Matrix, file: str) -> str:
-    name = f"line {row.line}: {row.title}"
-    place = f'file={quoteattr(file)} line="{row.line}" time="0"'
-    head = f"    <testcase classname={quoteattr(_printable(row.op or 'malformed'))} name={quoteattr(_printable(name))} {place}"
-    faults = list(matrix.policy.faults(checked))
-    if not faults:
-        return head + "/>"
-    kind = "error" if checked.outcome == MALFORMED else "failure"
-    word = ", ".join(word for word, _ in faults)
-    text = escape(_printable("\n".join(reason for _, reason in faults)))
-    return f"{head}>\n      <{kind} message={quoteattr(word)}>{text}</{kind}>\n    </testcase>"
+def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, file: str) -> None:
+    case = ElementTree.SubElement(suite, "testcase", classname=_printable(row.op or "malformed"), file=file, line=str(row.line))
+    case.set("name", _printable(f"line {row.line}: {row.title}"))
+    case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
+    faults = list(matrix.policy.faults(row.cells[label]))
+    if faults:
+        kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
+        fault = ElementTree.SubElement(case, kind, message=_printable(", ".join(word for word, _ in faults)))
+        fault.text = _printable("\n".join(reason for _, reason in faults))
 
 
 def _printable(text: str) -> str:

@@ -1,6 +1,7 @@
 """A file of calls on several products at once: equal lines are one row, and a row is checked once for every target."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,8 @@ class Row:
         How often it is made: the sum of the lines' ``count``.
     remarks
         ``name``, ``group`` and ``note`` of the first line that has them.
-    cells
-        What became of it, by the label of the target.
+    cells, seconds
+        What became of it, and how long the check took, by the label of the target.
     """
 
     line: int
@@ -43,6 +44,7 @@ class Row:
     cells: dict[str, Checked]
     lines: int = 0
     count: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -218,10 +220,12 @@ class _Reader:
         return row, count
 
     def _checked(self, call: Call, number: int) -> Row:
-        values, cells = call.values, {}
-        for target in self._targets(values):
-            cells[target.label] = check_call(call, number, target.profile, whole=self.whole)
-        return self._added(Row(number, values["op"], call.inputs_text, _remarks(values), cells))
+        row = Row(number, call.values["op"], call.inputs_text, _remarks(call.values), {})
+        for target in self._targets(call.values):
+            started = time.perf_counter()
+            row.cells[target.label] = check_call(call, number, target.profile, whole=self.whole)
+            row.seconds[target.label] = time.perf_counter() - started
+        return self._added(row)
 
     def _targets(self, values: Mapping[str, Any]) -> Iterator[Target]:
         """Go through what a line is checked for."""

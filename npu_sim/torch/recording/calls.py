@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_sim.files.schemas import CALLS
+from npu_sim.files.schemas import schema
 from npu_sim.files.tensors import write_text
 from npu_sim.registry import find_operator
 
@@ -106,9 +106,9 @@ class Recording:
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain data, the form ``--json`` prints."""
-        return {"schema": CALLS, "calls": list(self), **self.seen_besides()}
+        return {"calls": list(self), **self.seen_besides()}
 
     def write(self, path: str | Path) -> None:
         """Write the calls, one JSON object a line; the first line says what they do not cover."""
-        lines: list[dict[str, Any]] = [{"schema": CALLS, "recorded": self.seen_besides()}, *self]
+        lines: list[dict[str, Any]] = [{"schema": schema("calls"), "recorded": self.seen_besides()}, *self]
         write_text(Path(path), "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
