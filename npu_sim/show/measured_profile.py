@@ -4,7 +4,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npu_sim.questions.measured_profile import CallGroup, MeasuredGroup, MeasuredProfile
+from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
+from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.text import Line, lines_table, render
 from npu_sim.show.timelines import percent, short_us
