@@ -153,7 +153,7 @@ class _Reading:
 
     def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
         """Whether a launch can be this call: none is faster than its bound."""
-        return timeline(case.plan, self.profile).bound_us <= min(one.duration_us for one in launches)
+        return timeline(case.plan, self.profile).launches[case.place].us <= min(one.duration_us for one in launches)
 
     def _calls(self, streams: Mapping[str, list[MeasuredLaunch]]) -> Any:
         for stream in streams.values():
@@ -178,17 +178,20 @@ class _Reading:
 
     def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
         plan = group.cases[0].plan
-        bound = timeline(plan, self.profile)
+        bound = timeline(plan, self.profile).launches[group.cases[0].place]
         call = fixed_call(load_operator(plan.operator), group.cases[0].arguments, plan.deterministic)
         nearby = tuple(one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path)
-        return replace(group, bound_us=bound.bound_us, binding_pipe=bound.binding_pipe, nearby=nearby)
+        return replace(group, bound_us=bound.us, binding_pipe=bound.binds, nearby=nearby)
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return equal calls together."""
         found: dict[int, list[MeasuredCall]] = {}
         for call in self.calls:
             found.setdefault(id(call.case), []).append(call)
-        return tuple(CallGroup(tuple(calls), tuple(None for _ in calls[0].launches)) for calls in found.values())
+        return tuple(CallGroup(tuple(calls), self._bounds(calls[0])) for calls in found.values())
+
+    def _bounds(self, call: MeasuredCall) -> tuple[float, ...]:
+        return tuple(launch.us for launch in timeline(call.case.plan, self.profile).launches)
 
 
 def _facts(launch: MeasuredLaunch) -> tuple[Any, ...]:

@@ -61,6 +61,8 @@ class Declaration:
         Facts of a profile that planners need, as whole numbers, besides the documented limits.
     limits
         Limits that a profile may state for it under ``documented_limits``; those of the package stand in the registry.
+    shards
+        Axes of numbers that can be split over devices: what would make a call faster tries half of them.
     products
         Products that have an operator of one's own, besides those whose profile lists it.
     evidence
@@ -101,6 +103,7 @@ class Declaration:
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL
     on_cube: bool = False
