@@ -30,13 +30,13 @@ def program(plan: Plan) -> Program:
     if key == KEY_SPLIT_D:
         once, step = (), _split_rows(columns, plan.tiling["ub_factor"], x, gamma)
     elif key == KEY_MERGE_N:
-        step = _merged_rows(columns, plan.tiling["num_col_align"], x, bool(plan.tiling["is_performance"]))
+        step = _merged_rows(columns, plan.tiling["num_col_align"], x, bool(plan.tiling.get("is_performance")))
     else:
         step = _whole_rows(columns, x, gamma, key == KEY_SINGLE_ROW)
     cores = {core: (*once, *ranged("rows", *rows, plan.tiling["row_factor"], step)) for core, rows in rows_of_cores(plan).items()}
     # A 16-bit x leaves its buffer as soon as it is widened, but on key 3, where its squares take its place.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
-    broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling["is_performance"] else ()
+    broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
     return Program((vector_phase("rows", cores, in_buffers=2 if early else 1),), broadcasts)
 
 

@@ -12,6 +12,7 @@ PATHS = {
     "key 100, several batches": ("embedding_dense_backward", calls.embedding(3000, 500, 400, core_order="round_robin")),
     "key 101": ("embedding_dense_backward", calls.embedding(200, 40, 15, scale_grad_by_freq=True, core_order="reverse")),
     "key 0": ("embedding_dense_backward", calls.embedding(200, 600, 12, core_order="round_robin")),
+    "key 0, release 8.3": ("embedding_dense_backward", calls.embedding(600, 600, 6, release="8.3")),
     "key 1": ("embedding_dense_backward", calls.embedding(200, 600, 12, scale_grad_by_freq=True)),
     "key 10": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True)),
     "key 11": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True, scale_grad_by_freq=True)),

@@ -139,7 +139,7 @@ def vector_plan(
         "block_dim": tiling.block_dim,
         "cores_note": spread([stop - start for start, stop in ranges], unit),
         "per_core": per_core,
-        "tiling": vendor_fields(tiling),
+        "tiling": vendor_fields(tiling, case.rules),
         "cores": tuple(CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)),
         "memories": (Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=tuple(allocations)),),
         "decisions": tuple(conditions),

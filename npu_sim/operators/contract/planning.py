@@ -4,8 +4,9 @@ from typing import Any
 
 from npu_sim.operators.contract.case import Case
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.releases import release_assumption
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """From the surest on."""
@@ -24,7 +25,12 @@ def plan_of(case: Case) -> Plan:
         fields = empty_fields(operator.empty)
     if not case.empty or operator.describe_empty is not None:
         fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
-    fields["evidence"] = max(operator.evidence, fields.get("evidence", operator.evidence), key=_SURE.index)
+    assumption = "" if case.empty else release_assumption(profile.release, operator.name)
+    if assumption:
+        caveat = Caveat(code="release_assumed", message=f"release {profile.release}: {assumption}")
+        fields["caveats"] = (*fields.get("caveats", ()), caveat)
+    most = Evidence.MODEL if assumption else operator.evidence
+    fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
     return Plan(
