@@ -1,5 +1,6 @@
 """The plan of a checked call, put together from what the operator says of it."""
 
+from functools import lru_cache
 from typing import Any
 
 from npu_sim.operators.contract.case import Case
@@ -16,8 +17,9 @@ def empty_fields(path: str) -> dict[str, Any]:
     return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
 
 
+@lru_cache(maxsize=256)
 def plan_of(case: Case) -> Plan:
-    """Plan a checked call."""
+    """Plan a checked call; plans are remembered."""
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
