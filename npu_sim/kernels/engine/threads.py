@@ -2,6 +2,16 @@
 
 from npu_sim.status import INVALID, AclnnError
 
+ALONE_OPERATIONS = 1 << 20
+"""Fewer multiplications than these are done by one thread: that takes little longer than waking others."""
+
+
+def threads_for(operations: int) -> int:
+    """Return how many threads that many multiplications are worth."""
+    from numba import get_num_threads
+
+    return 1 if operations < ALONE_OPERATIONS else int(get_num_threads())
+
 
 def limit_threads(threads: int | None) -> None:
     """Set the number of threads of all kernels; None leaves Numba's choice (``NUMBA_NUM_THREADS`` or every core).
