@@ -13,6 +13,7 @@ from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.axes import Axis, Number, Switch
 from npu_sim.operators.contract.case import Case, Inspection, Limits
 from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
+from npu_sim.operators.contract.memory import Memory
 from npu_sim.operators.contract.reading import Reader
 from npu_sim.operators.contract.rows import RowPlanner, row_planner
 from npu_sim.status import AclnnError
@@ -42,11 +43,24 @@ class Operator(Reader):
         AclnnError
             With the status of the first check that fails.
         """
-        values = tuple(arguments.values())
-        if not all(type(value) in REMEMBERED for value in values):
+        signature = self._signature(arguments, profile, deterministic, limits)
+        if signature is None:
             return self.checked(arguments, profile, deterministic, limits)
-        zeros = tuple(str(value) for value in values if value == 0 and type(value) is float)
-        return _remembered(self, profile, deterministic, limits, tuple(arguments), zeros, *values)
+        return self._memory.get(signature, lambda: self.checked(arguments, profile, deterministic, limits))
+
+    @cached_property
+    def _memory(self) -> Memory[Case]:
+        return Memory(256)
+
+    @staticmethod
+    def _signature(arguments: Arguments, *options: Any) -> tuple[Any, ...] | None:
+        """Return what tells a call from others; None when an argument may change. Equal numbers may differ: 1 is True, 0.0 is -0.0."""
+        values = tuple(arguments.values())
+        kinds = tuple(map(type, values))
+        if not REMEMBERED.issuperset(kinds):
+            return None
+        zeros = tuple(str(value) for value, kind in zip(values, kinds, strict=True) if kind is float and value == 0)
+        return (options, tuple(arguments), values, kinds, zeros)
 
     def checked(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
         """Do what :meth:`check` does, remembering nothing."""
@@ -100,14 +114,6 @@ def _rules(operator: Operator, profile: Profile) -> Any:
     own = operator.rules_of
     stated = [facts.get(name, -1) if name not in own else own[name](profile) for name in operator.rule_names]
     return operator.planner.rules(int(operator.supported_by(profile)), operator.dtype_mask(profile), *stated)
-
-
-@lru_cache(maxsize=1024, typed=True)
-def _remembered(
-    operator: Operator, profile: Profile, deterministic: bool, limits: Limits, names: tuple[str, ...], zeros: tuple[str, ...], *values: Any
-) -> Case:
-    """Keep checked calls by their signature, refusals are not kept; ``zeros`` tells 0.0 from -0.0, which are equal."""
-    return operator.checked(Arguments(dict(zip(names, values, strict=True))), profile, deterministic, limits)
 
 
 def _passes(check: Check, call: Inspection) -> bool:
