@@ -148,7 +148,7 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
     every_tap = np.array([(tap, 0, out_channels) for tap in range(taps)], np.int64)
     pack_tiles(by_channel, every_tap, 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
-    threads, source_size = threads_for(grad.size * taps * in_channels), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
+    threads, source_size = threads_for(operations=grad.size * taps * in_channels), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
     sources = thread_scratch(threads, source_size)
     sources[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
     _grad_input.over(

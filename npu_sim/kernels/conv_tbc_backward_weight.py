@@ -209,7 +209,7 @@ def grad_weight(
     """
     arrived, counts = arrival(shares, core_order)
     drawn = needs_draw(core_order, counts)
-    threads = get_num_threads() if drawn else threads_for(grad.size * out.shape[0] * out.shape[1])
+    threads = get_num_threads() if drawn else threads_for(operations=grad.size * out.shape[0] * out.shape[1])
     blocks = cut_output(out.shape, blocking(len(arrived) if drawn else 0), threads)
     starts = np.concatenate([[0], np.cumsum(block_sizes(blocks))]).astype(np.int64)
     mask = tail_mask(tail, out.shape[1], out.shape[2])

@@ -22,9 +22,7 @@ from numba.extending import intrinsic
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.device import device_function
 from npu_sim.kernels.engine.entry import WORD, Layout, compile_entry, type_of
-
-ALONE_BYTES = 1 << 19
-"""Smaller arrays are read and written by the calling thread: that takes little longer than waking others."""
+from npu_sim.kernels.engine.threads import ALONE_BYTES
 
 
 class Kernel:

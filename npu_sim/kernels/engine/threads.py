@@ -2,15 +2,17 @@
 
 from npu_sim.status import INVALID, AclnnError
 
+ALONE_BYTES = 1 << 19
+"""Smaller arrays are read and written by the calling thread: that takes little longer than waking others."""
 ALONE_OPERATIONS = 1 << 20
-"""Fewer multiplications than these are done by one thread: that takes little longer than waking others."""
+"""Fewer multiplications are done by the calling thread."""
 
 
-def threads_for(operations: int) -> int:
-    """Return how many threads that many multiplications are worth."""
+def threads_for(byte_count: int = 0, operations: int = 0) -> int:
+    """Return how many threads work is worth, by the size of the arrays it reads and writes once, or by its multiplications."""
     from numba import get_num_threads
 
-    return 1 if operations < ALONE_OPERATIONS else int(get_num_threads())
+    return 1 if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS else int(get_num_threads())
 
 
 def limit_threads(threads: int | None) -> None:
