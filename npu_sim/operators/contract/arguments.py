@@ -1,6 +1,6 @@
 """What an operator's declaration says of its arguments, and the arguments of one call."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,10 @@ class Arguments(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values, without a look-up for each."""
+        return self._values.values()
 
     def __getattr__(self, name: str) -> Any:
         try:

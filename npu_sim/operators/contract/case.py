@@ -81,7 +81,7 @@ class Inspection:
     @cached_property
     def rules(self) -> Any:
         """The integers of the product that planners take."""
-        return self.operator.rules(self.profile, checked=True)
+        return self.operator.rules(self.profile)
 
     @cached_property
     def row(self) -> Any:
@@ -107,7 +107,7 @@ class Inspection:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A checked call.
 

@@ -102,6 +102,19 @@ def execute(
     watch = Stopwatch()
     with watch.stage("plan"):
         case = operator.check(arguments, profile, deterministic, limits)
+    return compute_case(case, tensors, order, outs, areas, watch)
+
+
+def compute_case(
+    case: Case,
+    tensors: Mapping[str, Array],
+    order: Order,
+    outs: tuple[Any, ...] = (),
+    areas: Areas | None = None,
+    watch: Stopwatch | None = None,
+) -> Result:
+    """Compute a checked call; arguments as for :func:`execute`."""
+    operator, watch = case.operator, watch or Stopwatch()
     written, given = _output_arrays(case, tensors, outs)
     run = Run(case, tensors, written, order, areas, watch)
     if case.empty and operator.fill is None:
@@ -112,7 +125,7 @@ def execute(
             compute = operator.hook("fill" if case.empty else "compute")
         compute(run)
     with watch.stage("compute"):
-        _finish(run, given, profile)
+        _finish(run, given)
     return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
 
 
@@ -131,10 +144,10 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
     return written, given
 
 
-def _finish(run: Run, given: Mapping[str, Array], profile: Profile) -> None:
+def _finish(run: Run, given: Mapping[str, Array]) -> None:
     """Apply what the product does to results that leave its range, and hand results over."""
     for name, array in run.outputs.items():
-        if profile.saturates and not run.case.empty:
+        if run.case.profile.saturates and not run.case.empty:
             from npu_sim.kernels.elementwise import saturate
 
             saturate(array)

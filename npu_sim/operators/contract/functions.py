@@ -33,11 +33,14 @@ def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[...
     """
     signature = signature_of(operator)
     names = [one.output for one in operator.outputs]
+    positions = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    required = {one.name for one in signature.parameters.values() if one.default is one.empty}
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        outputs = run(operator.name, **bound.arguments).outputs
+        call = dict(zip(positions, args, strict=False)) | kwargs
+        if len(call) < len(args) + len(kwargs) or not required <= call.keys() <= signature.parameters.keys():
+            signature.bind(*args, **kwargs)  # says what is wrong; it takes too long to ask it every time
+        outputs = run(operator.name, **call).outputs
         return outputs[names[0]] if len(names) == 1 else tuple(outputs[name] for name in names)
 
     function.__name__ = function.__qualname__ = operator.name

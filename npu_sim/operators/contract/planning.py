@@ -1,6 +1,7 @@
 """The plan of a checked call, put together from what the operator says of it."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from npu_sim.operators.contract.case import Case
 from npu_sim.plans.answers import Evidence
@@ -17,8 +18,19 @@ def empty_fields(path: str) -> dict[str, Any]:
     return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
 
 
+_plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
+"""Plans of the checked calls that somebody still has."""
+
+
 def plan_of(case: Case) -> Plan:
-    """Plan a checked call."""
+    """Plan a checked call; it is remembered as long as the call is."""
+    plan = _plans.get(case)
+    if plan is None:
+        plan = _plans[case] = _planned(case)
+    return plan
+
+
+def _planned(case: Case) -> Plan:
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
