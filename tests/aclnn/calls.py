@@ -116,6 +116,18 @@ def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> 
     }
 
 
+def unpermute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+    topk = topk if probs is not None else 1
+    return {
+        "permutedTokens": tensor(tokens * topk, hidden, kind=kind),
+        "sortedIndices": tensor(tokens * topk, kind=INT32, high=tokens * topk),
+        "probsOptional": tensor(tokens, topk, kind=probs) if probs is not None else None,
+        "paddedMode": False,
+        "restoreShapeOptional": None,
+        "out": tensor(tokens, hidden, kind=kind),
+    }
+
+
 CALLS = {
     "embedding_dense_backward": embedding,
     "conv_tbc_backward": conv,
@@ -123,6 +135,7 @@ CALLS = {
     "rms_norm_grad": rms_norm_grad,
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute_grad": moe,
+    "moe_token_unpermute": unpermute,
 }
 
 

@@ -32,6 +32,7 @@ from tests.aclnn.calls import (
     run,
     second_stage,
     strided,
+    unpermute,
     workspace_of,
 )
 
@@ -48,6 +49,7 @@ PROTOTYPES = {
         "lseSquareScaleForZloss xGradOut"
     ),
     "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
+    "moe_token_unpermute": "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out",
 }
 """Parameters of the product documents ("接口原型"), in their order."""
 
@@ -97,6 +99,7 @@ VARIANTS = [
         for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
     ),
     *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
+    *(("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (None, FP32, BF16)),
 ]
 
 

@@ -32,6 +32,8 @@ PATHS = {
     "forward, pieces": ("rms_norm", calls.rms_norm_forward(4, 30001, "fp16")),
     "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
+    "weighted tokens": ("moe_token_unpermute", calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9)),
+    "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
 }
 

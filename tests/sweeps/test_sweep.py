@@ -17,6 +17,7 @@ SAID_ELSEWHERE = {
     "rms_norm_grad": {"rows", "columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
     "moe_token_permute_grad": {"hidden", "top_k"},
+    "moe_token_unpermute": {"hidden", "top_k"},
     "embedding_dense_backward": {
         "element_bytes",
         "tiling.block_dim",

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.operators.contract.arguments import Argument, Attribute, Output, Tensor
-from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Values, Word
+from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.releases import default_release, release_switches
@@ -193,6 +193,11 @@ class Declaration:
     def dtype_names(self) -> frozenset[str]:
         """Names of the axes that are dtypes of tensors."""
         return frozenset(axis.name for axis in self.dtype_axes)
+
+    @cached_property
+    def switches(self) -> dict[str, str]:
+        """The axes that say whether an optional tensor is given, and which."""
+        return {axis.name: axis.tensor for axis in self.axes if isinstance(axis, Switch) and axis.tensor}
 
     @cached_property
     def expressions(self) -> dict[str, str]:

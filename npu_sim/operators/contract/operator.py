@@ -89,7 +89,10 @@ class Operator(Reader):
     def _code(self, axis: Axis, call: Inspection) -> int:
         if isinstance(axis, Number):
             return call.size(axis.name)
-        value = self._value(axis, call.sizes, call.arguments)
+        try:
+            value = self._value(axis, call.sizes, call.arguments)
+        except KeyError:  # the dtype of an optional tensor that was left out
+            value = axis.default
         return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
     def rules(self, profile: Profile) -> Any:

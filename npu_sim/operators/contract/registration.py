@@ -9,7 +9,7 @@ from types import ModuleType
 from npu_sim.cores import Device
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.contract import patterns
-from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
 from npu_sim.operators.contract.axes import COMMON_AXES, Number, Switch, Word
 from npu_sim.operators.contract.checks import Attributes, Fits, Holds, NothingToDo
 from npu_sim.operators.contract.expressions import ExpressionError, names
@@ -147,8 +147,8 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
     words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
     for one in operator.arguments:
         place = f"arguments.{one.name}"
-        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str):
-            yield place, f"kind = {one.kind!r}", "int, float, bool or str"
+        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
+            yield place, f"kind = {one.kind!r}", "int, float, bool, str or IntArray"
         if not isinstance(one, Tensor):
             continue
         if isinstance(one.shape, str):

@@ -189,8 +189,10 @@ class Shapes(Check):
 
     @staticmethod
     def _agrees(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+        # An axis of an input says its size itself, whatever it would be without the input.
+        said = () if isinstance(tensor, Output) else {axis.name for axis in call.operator.axes}
         for name in patterns.names(call.pattern(tensor)):
-            if name in call.operator.expressions or name in call.arguments:
+            if (name in call.operator.expressions and name not in said) or name in call.arguments:
                 with suppress(KeyError):
                     call.sizes.values.setdefault(name, call.size(name))
         trial = patterns.Sizes(dict(call.sizes.values), dict(call.sizes.groups))
