@@ -141,7 +141,7 @@ def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
 def test_the_average_factor_is_a_float32(wide):
     tiling = tiler.tile(tiler.Problem(1, wide, FP32, False), A2, RULES)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
-    assert np.float32(tiler.vendor_fields(tiling)["avg_factor"]) == tiling.average_factor
+    assert np.float32(tiler.vendor_fields(tiling, RULES)["avg_factor"]) == tiling.average_factor
 
 
 GOOD = Shapes((2, 3, 8), (2, 3, 8), (2, 3), (8,), (2, 3, 8), (8,))
