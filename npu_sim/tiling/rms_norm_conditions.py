@@ -125,7 +125,7 @@ def merges_rows(problem: Problem, device: Device) -> bool:
 
 def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
     """Key 2 on the Atlas inference series: whether rows have the one width and the number that are merged there, at this release."""
-    if rules.merges_inference_rows == 0:
+    if rules.inference_series_merges == 0:
         return False
     fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
     return device.npu_arch == NPU_ARCH_ATLAS_INFERENCE and problem.dtype_code == FP16 and not is_mixed(problem) and fits
