@@ -19,6 +19,7 @@ MOST_CHANGES = 4
 """So many changes are kept, the best first."""
 LEAST_SHARE = 0.001
 """A change that saves less of the bound is not worth a line."""
+BOUNDS_ONLY = "bounds do not say which mode is faster"
 
 
 def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
@@ -42,12 +43,24 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     relieving = [_change(words, other, profile, plan, found) for words, other in tried if other is not None and _relieves(plan, other)]
     better = [change for change in relieving if change.saved_share >= LEAST_SHARE]
     best = sorted(_best_of_each(better), key=lambda one: one.bound_us)[:MOST_CHANGES]
+    return found.model_copy(update={"changes": (*best, *_other_mode(found, plan, profile))})
+
+
+def _other_mode(found: Timeline, plan: Plan, profile: Profile) -> tuple[Change, ...]:
+    """Return the call with the determinism switch the other way, whichever bound is lower; nothing where it is refused."""
     other = _planned(plan, profile, plan.arguments, not plan.deterministic)
-    switched = [] if other is None else [_change(f"deterministic = {str(other.deterministic).lower()}", other, profile, plan, found)]
-    return found.model_copy(update={"changes": (*best, *switched)})
+    if other is None:
+        return ()
+    change = _change(f"deterministic = {str(other.deterministic).lower()}", other, profile, plan, found)
+    return (change.model_copy(update={"note": BOUNDS_ONLY}) if change.saved_share > 0 else change,)
 
 
 def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    if call.marks:
+        plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
+        yield "contiguous tensors", {**plan.arguments, **plain}
+    if any(one.name in call.marks for one in operator.outputs):
+        return  # a changed call would leave its output out, and with it the copy to a strided one
     for axis in operator.dtype_axes:
         for word in axis.words:
             if word != call.values[axis.name]:
@@ -56,9 +69,6 @@ def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[
         size = int(call.values[name])
         if size > 1:
             yield f"{name} = {size // 2}", call.arguments({name: size // 2})
-    if call.marks:
-        plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
-        yield "contiguous tensors", {**plan.arguments, **plain}
 
 
 def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:

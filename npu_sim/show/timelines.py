@@ -43,8 +43,9 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
 
 def _change_line(change: Change) -> Line:
     gone = f"; without {', '.join(change.without)}" if change.without else ""
+    note = f"; {change.note}" if change.note else ""
     saved = f"{percent(abs(change.saved_share))} {'less' if change.saved_share >= 0 else 'more'}"
-    return "changed", change.change, f"at least {short_us(change.bound_us)}, {saved}{gone}"
+    return "changed", change.change, f"at least {short_us(change.bound_us)}, {saved}{note}{gone}"
 
 
 def _kernel_lines(timeline: Timeline) -> list[Line]:

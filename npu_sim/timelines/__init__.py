@@ -4,13 +4,15 @@ Source: specification page ``timeline``. There is no device to time and nothing 
 of the call can be faster. What launching costs and scalar instructions count 0.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.timelines.launches import launch_times
-from npu_sim.timelines.model import CoreTime, PhaseTime, Timeline
+from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
 from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
 from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
@@ -77,14 +79,16 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
         phases=phases,
         cores=cores,
         unknown_rates=_unknown_rates(program, profile),
-        not_counted=(*program.not_counted, *_off_the_cores(plan), *(NEVER_COUNTED if launches else ())),
+        not_counted=(*program.not_counted, *_besides_bytes(plan, launches), *(NEVER_COUNTED if launches else ())),
         assumptions=program.assumptions,
     )
 
 
-def _off_the_cores(plan: Plan) -> tuple[str, ...]:
-    """Return the launches that no AI core runs."""
-    return tuple(f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0)
+def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
+    """Return what is left out of the launches without a published plan, and those that no AI core runs."""
+    off = tuple(f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0)
+    moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
+    return (*off, *((f"all but the bytes of {'/'.join(moving)}",) if moving else ()))
 
 
 PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]

@@ -70,12 +70,15 @@ class Change(Frozen):
         How much less that is, as a share of the bound of the call as it is; negative when it is more.
     without
         Kernels that are not launched any more, one entry for every launch.
+    note
+        Remark.
     """
 
     change: str
     bound_us: float
     saved_share: float
     without: tuple[str, ...] = ()
+    note: str = ""
 
 
 class Timeline(Printed, Frozen):

@@ -23,7 +23,7 @@ def program(plan: Plan) -> Program:
         tiling["hidden_splited_length"],
         tiling["hidden_splited_num"],
         tiling["hidden_splited_remain"],
-        lambda columns: _token(columns, live, rows.itemsize, probs > 0),
+        lambda columns: _token(columns, live, rows.itemsize, (rows.nbytes, tokens * rows.shape[-1] * rows.itemsize), probs > 0),
     )
 
     def batch(count: int) -> tuple[Node, ...]:
@@ -46,10 +46,13 @@ def _entries(count: int, probs: int) -> Node:
     return vector_tile(tuple(copies), widen, note="indices and probs" if probs else "indices")
 
 
-def _token(columns: int, live: int, element_bytes: int, weighted: bool) -> tuple[Node, ...]:
-    """One token: the first live row starts the sum, the others are added in order, the result is rounded once."""
+def _token(columns: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int], weighted: bool) -> tuple[Node, ...]:
+    """One token: the first live row starts the sum, the others are added in order, the result is rounded once.
+
+    ``tensor_bytes`` are the sizes of the permuted tokens and of the output.
+    """
     is_fp32 = element_bytes == FP32
-    row = (Copy(element_bytes * columns, columns),)
+    row, result = ((Copy(element_bytes * columns, columns, tensor_bytes=size),) for size in tensor_bytes)
     widen: tuple[Work, ...] = (Instruction("cast_16_to_32", "float32", columns),)
     weigh: tuple[Work, ...] = (Instruction("adds_muls_maxs_mins", "float32", columns),) if weighted else ()
     add = Instruction("add_sub_mul_max_min", "float32", columns)
@@ -62,4 +65,4 @@ def _token(columns: int, live: int, element_bytes: int, weighted: bool) -> tuple
     nodes: list[Node] = [first]
     if live > 1:
         nodes.append(Loop((other,), live - 1))
-    return (*nodes, vector_tile((), narrow, row, note="result"))
+    return (*nodes, vector_tile((), narrow, result, note="result"))

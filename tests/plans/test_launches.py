@@ -51,9 +51,10 @@ def test_launches_of_a_native_16_bit_call_by_release(release):
     assert spelled(planned.launches) == NATIVE_LAUNCHES[release]
 
 
-def test_a_cast_call_launches_what_a_device_was_seen_to_launch():
-    planned = npu_sim.plan("embedding_dense_backward", soc="Ascend910B3", release="8.3", scale_grad_by_freq=True, **VOCABULARY)
+def test_release_8_3_launches_what_a_device_was_seen_to_launch():
+    planned = npu_sim.plan("embedding_dense_backward", soc="Ascend910B3", release="8.3", **VOCABULARY)
     assert spelled(planned.launches) == CAST_LAUNCHES
+    assert planned.workspace.total_bytes == 655919616
     assert [launch.block_dim for launch in planned.launches] == [None, None, 1, None, 40, None]
 
 

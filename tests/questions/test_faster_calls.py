@@ -40,6 +40,14 @@ def test_a_change_has_the_bound_of_the_changed_call(change, changed):
     assert found.saved_share == pytest.approx(1 - found.bound_us / bound(**CALL))
 
 
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_the_mode_with_the_lower_bound_is_not_called_faster(deterministic):
+    found = changes(grad="8192x256:fp32", indices="8192:int32", num_weights=8000, deterministic=deterministic)
+    other = found[f"deterministic = {str(not deterministic).lower()}"]
+    assert (other.saved_share > 0) == deterministic
+    assert bool(other.note) == deterministic
+
+
 def test_contiguous_tensors_remove_their_copies():
     found = changes(grad="4096x1024:fp32:strided", indices="4096:int32", num_weights=100, out="100x1024:fp32:strided")
     assert found["contiguous tensors"].without == ("Contiguous", "ViewCopy")

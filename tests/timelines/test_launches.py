@@ -31,11 +31,16 @@ def test_many_indices_are_sorted_on_all_cores():
     assert shares[6112].us / shares[6113].us == pytest.approx(40 * 6112 / 6113)
 
 
-def test_what_streams_through_memory_has_the_largest_shares():
-    table = bound(release="8.3", **VOCABULARY)
-    largest = sorted(table.launches, key=lambda launch: -launch.us)[:3]
-    assert {launch.kernel for launch in largest} == {"MemSet", "Cast", "EmbeddingDenseGradV2"}
-    assert table.kernel_us < table.bound_us / 2
+def test_clearing_and_rounding_the_result_are_the_largest_parts_of_a_call_that_was_measured():
+    """Release 8.3, 40 cores of 1650 MHz: 2567 us, of which the planned kernel took 130 (page ``releases``, "The profile")."""
+    table = bound(release="8.3", **(VOCABULARY | {"scale_grad_by_freq": False}))
+    at_1650_mhz = table.bound_us * 1800 / 1650
+    assert 0.2 * 2567 < at_1650_mhz < 2567
+    memset, cast = table.launches[3], table.launches[5]
+    assert (memset.kernel, cast.kernel) == ("MemSet", "Cast")
+    assert memset.share == pytest.approx(cast.share)
+    assert memset.share + cast.share > 0.98
+    assert table.kernel_us < 0.01 * table.bound_us
 
 
 def test_what_the_ai_cpu_sorts_is_counted_0_and_named():

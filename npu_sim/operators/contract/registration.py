@@ -135,6 +135,10 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
             yield place, "no tensor has this dtype, and it is no attribute", "dtype= of a tensor, or an attribute of its name"
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield place, f"default = {axis.default!r} is not among its words", f"words: {', '.join(axis.words)}"
+    numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
+    for name in operator.shards:
+        if name not in numbers:
+            yield "shards", f"{name!r} is no axis of numbers", f"one of: {', '.join(numbers)}"
     for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
         yield from _expression_faults(place, text, known)
     for axis in operator.axes:
