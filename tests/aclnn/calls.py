@@ -128,6 +128,18 @@ def unpermute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 2
     }
 
 
+def unpermute_grad(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+    forward = unpermute(kind, tokens, topk, hidden, probs)
+    rows, weights = forward["permutedTokens"], forward["probsOptional"]
+    return {
+        "permutedTokensOptional": rows,
+        "unpermutedTokensGrad": tensor(tokens, hidden, kind=kind),
+        **{name: forward[name] for name in ("sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional")},
+        "permutedTokensGradOut": tensor(*rows.shape, kind=kind),
+        "probsGradOut": tensor(*(weights.shape if weights is not None else (1,)), kind=FP32 if probs is None else probs),
+    }
+
+
 CALLS = {
     "embedding_dense_backward": embedding,
     "conv_tbc_backward": conv,
@@ -136,6 +148,7 @@ CALLS = {
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute_grad": moe,
     "moe_token_unpermute": unpermute,
+    "moe_token_unpermute_grad": unpermute_grad,
 }
 
 

@@ -33,6 +33,7 @@ from tests.aclnn.calls import (
     second_stage,
     strided,
     unpermute,
+    unpermute_grad,
     workspace_of,
 )
 
@@ -50,6 +51,10 @@ PROTOTYPES = {
     ),
     "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
     "moe_token_unpermute": "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out",
+    "moe_token_unpermute_grad": (
+        "permutedTokensOptional unpermutedTokensGrad sortedIndices probsOptional paddedMode restoreShapeOptional permutedTokensGradOut "
+        "probsGradOut"
+    ),
 }
 """Parameters of the product documents ("接口原型"), in their order."""
 
@@ -100,6 +105,7 @@ VARIANTS = [
     ),
     *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
     *(("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (None, FP32, BF16)),
+    *(("moe_token_unpermute_grad", unpermute_grad, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (FP32, BF16)),
 ]
 
 

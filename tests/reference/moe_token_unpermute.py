@@ -8,6 +8,7 @@ import numpy as np
 F = np.float32
 
 
+@np.errstate(all="ignore")
 def unpermute(tokens, indices, probs=None):
     """Add the live rows of every token in k order, each times its factor; start from the row of k = 0 or, if it is not live, from +0."""
     top_k = 1 if probs is None else probs.shape[1]
@@ -57,6 +58,7 @@ def reduce(values):
     return tree(fold(values, 2 * width, width))
 
 
+@np.errstate(all="ignore")
 def unpermute_grad(tokens, grad, indices, probs=None, rows=None, piece=None):
     """Both gradients; ``rows`` are those of the first one, at or beyond which an index is dropped, ``piece`` the columns summed at once."""
     rows = len(indices) if rows is None else rows

@@ -33,6 +33,10 @@ PATHS = {
     "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
     "weighted tokens": ("moe_token_unpermute", calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9)),
+    **{
+        f"gradient of probs, {hidden} columns": ("moe_token_unpermute_grad", calls.unpermute_grad(5, 2, hidden, dtype, probs))
+        for hidden, dtype, probs in ((33, "fp32", "fp32"), (500, "bf16", "fp32"), (1100, "fp16", "bf16"), (9000, "bf16", "fp32"))
+    },
     "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
 }

@@ -18,6 +18,7 @@ SAID_ELSEWHERE = {
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
     "moe_token_permute_grad": {"hidden", "top_k"},
     "moe_token_unpermute": {"hidden", "top_k"},
+    "moe_token_unpermute_grad": {"tokens", "top_k", "hidden", "rows", "ub_bytes"},
     "embedding_dense_backward": {
         "element_bytes",
         "tiling.block_dim",

@@ -29,6 +29,16 @@ WIDE_GRIDS = {
         "probs_dtype": DTYPES,
         **MODES,
     },
+    "moe_token_unpermute_grad": {
+        "tokens": "0..1000000:log",
+        "num_topk": "0..700:log",
+        "hidden": "0..100000:log",
+        "dtype": DTYPES,
+        "has_tokens": "true,true,true,false",
+        "has_probs": "true,false",
+        "probs_dtype": DTYPES,
+        **MODES,
+    },
     "conv_tbc_backward": {
         "T": "0..6000:log",
         "B": "0..64:log",

@@ -60,10 +60,13 @@ class Output(Tensor):
         Name of the result, where that is not the argument's.
     parts
         What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
+    given_with
+        The optional input without which it is not written: then its shape is not looked at, and the result is None.
     """
 
     result: str = ""
     parts: str = "row"
+    given_with: str = ""
 
     @property
     def output(self) -> str:

@@ -137,7 +137,9 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
         raise AclnnError(INVALID, "out", f"out has {len(outs)} arrays", f"one for every output: {names}")
     taken, written, given = dict(tensors), {}, {}
     for place, one in enumerate(outputs):
-        spec = case.specs[one.name]
+        spec = case.specs.get(one.name)
+        if spec is None:
+            continue
         out = outs[place] if place < len(outs) else None
         written[one.output], given[one.output] = output_array(one.name, out, TensorSpec(spec.shape, spec.dtype), taken)
         taken[one.name] = given[one.output]
@@ -157,7 +159,7 @@ def _finish(run: Run, given: Mapping[str, Array]) -> None:
 
 def _order_masks(run: Run, given: Mapping[str, Array]) -> dict[str, OrderMask]:
     masks = {}
-    for one in run.case.operator.outputs:
+    for one in run.case.outputs:
         found = run.masks.get(one.output)
         masks[one.output] = OrderMask(one.parts, _fixed(given[one.output], one.parts) if found is None else found)
     return masks

@@ -41,7 +41,7 @@ def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[...
         if len(call) < len(args) + len(kwargs) or not required <= call.keys() <= signature.parameters.keys():
             signature.bind(*args, **kwargs)  # says what is wrong; it takes too long to ask it every time
         outputs = run(operator.name, **call).outputs
-        return outputs[names[0]] if len(names) == 1 else tuple(outputs[name] for name in names)
+        return outputs[names[0]] if len(names) == 1 else tuple(outputs.get(name) for name in names)
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim"
