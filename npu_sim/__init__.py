@@ -13,7 +13,7 @@ from npu_sim.registry import all_operators, find_operator
 if TYPE_CHECKING:
     from npu_sim.cores import Profile, load_profile
     from npu_sim.numbers.formats import TensorSpec
-    from npu_sim.operators import plan, run
+    from npu_sim.operators import plan, prepare, run
     from npu_sim.operators.contract.registration import register, register_file
     from npu_sim.operators.contract.results import OrderMask, Result
     from npu_sim.plans.model import Plan
@@ -39,6 +39,7 @@ __all__ = [
     "limits",
     "load_profile",
     "plan",
+    "prepare",
     "read_profile",
     "register",
     "register_file",
@@ -57,6 +58,7 @@ _HOMES = {
     "TensorSpec": "npu_sim.numbers.formats",
     "load_profile": "npu_sim.cores",
     "plan": "npu_sim.operators",
+    "prepare": "npu_sim.operators",
     "register": "npu_sim.operators.contract.registration",
     "register_file": "npu_sim.operators.contract.registration",
     "run": "npu_sim.operators",

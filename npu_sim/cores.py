@@ -110,22 +110,14 @@ class Profile(BaseModel):
         """What the cores of a cube operator are called on this chip."""
         return "cube cores" if self.chip.core_layout == "split" else "AI cores"
 
+    def __hash__(self) -> int:
+        """Return the hash of the names: facts of a product are not hashable, and two products of one name differ by comparison."""
+        return hash((self.product.name, self.soc, self.release))
+
     @property
     def device(self) -> Device:
         """The integers the planners take."""
-        chip = self.chip
-        return Device(
-            npu_arch=chip.npu_arch,
-            vector_cores=chip.vector_cores,
-            cube_cores=chip.cube_cores,
-            ub_bytes=chip.ub_bytes - self.product.ub_reserved_bytes,
-            l1_bytes=chip.l1_bytes,
-            l0a_bytes=chip.l0a_bytes,
-            l0b_bytes=chip.l0b_bytes,
-            l0c_bytes=chip.l0c_bytes,
-            system_workspace_bytes=self.product.system_workspace_bytes,
-            soc_version=chip.soc_version,
-        )
+        return _device(self)
 
     def with_soc(self, soc: str | None) -> "Profile":
         """Return the same product with another SoC; None means the product's default.
@@ -150,6 +142,23 @@ class Profile(BaseModel):
             161002 when there is no such release.
         """
         return self if release in (None, self.release) else self.model_copy(update={"release": require_release(str(release))})
+
+
+@lru_cache(maxsize=256)
+def _device(profile: Profile) -> Device:
+    chip = profile.chip
+    return Device(
+        npu_arch=chip.npu_arch,
+        vector_cores=chip.vector_cores,
+        cube_cores=chip.cube_cores,
+        ub_bytes=chip.ub_bytes - profile.product.ub_reserved_bytes,
+        l1_bytes=chip.l1_bytes,
+        l0a_bytes=chip.l0a_bytes,
+        l0b_bytes=chip.l0b_bytes,
+        l0c_bytes=chip.l0c_bytes,
+        system_workspace_bytes=profile.product.system_workspace_bytes,
+        soc_version=chip.soc_version,
+    )
 
 
 @cache

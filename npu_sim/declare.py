@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.numbers.values import normal
-from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.arguments import Attribute, IntArray, Output, Tensor
 from npu_sim.operators.contract.axes import Derived, Number, Switch, Word
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
@@ -52,6 +52,7 @@ __all__ = [
     "Holds",
     "Inspection",
     "Instruction",
+    "IntArray",
     "Like",
     "NamedTuple",
     "NothingToDo",

@@ -50,6 +50,8 @@ class ReleaseSwitch(BaseModel):
         What of a result it changes; empty when it changes no bit.
     keys
         Tiling keys whose results it changes; when empty, those of calls that are planned otherwise.
+    decision
+        Decision of the plan by whose outcome a call is planned otherwise; when empty, by its path or tiling key.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -59,15 +61,29 @@ class ReleaseSwitch(BaseModel):
     since: Annotated[dict[str, int], Field(min_length=1)]
     bits: str = ""
     keys: tuple[int, ...] = ()
+    decision: str = ""
 
 
 class ReleaseTable(BaseModel):
-    """The file of releases: releases from the oldest on, and the switches of every operator."""
+    """The file of releases.
+
+    Attributes
+    ----------
+    default
+        Release of a call that names none.
+    releases
+        From the oldest on.
+    assumed
+        By operator and release, what its plans rest on there without a published source.
+    switches
+        Those of every operator.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     default: str
     releases: Annotated[dict[str, ReleaseFacts], Field(min_length=1)]
+    assumed: dict[str, dict[str, str]] = Field(default_factory=dict)
     switches: dict[str, dict[str, ReleaseSwitch]]
 
     @model_validator(mode="after")
@@ -75,6 +91,9 @@ class ReleaseTable(BaseModel):
         names = list(self.releases)
         if self.default not in names:
             raise ValueError(f"default: {self.default!r} is not among releases: {', '.join(names)}")
+        for operator, assumptions in self.assumed.items():
+            if unknown := [release for release in assumptions if release not in names]:
+                raise ValueError(f"assumed.{operator}: {', '.join(unknown)} is not among releases: {', '.join(names)}")
         for operator, switches in self.switches.items():
             for name, switch in switches.items():
                 unknown = [release for release in switch.since if release not in names]
@@ -161,3 +180,8 @@ def release_words(release: str) -> str:
 def release_switches(release: str, operator: str) -> dict[str, int]:
     """Return the switches of an operator at a release, as whole numbers by name; not to be changed."""
     return release_table().values(release, operator)
+
+
+def release_assumption(release: str, operator: str) -> str:
+    """Return what an operator's plans rest on at a release without a published source; nothing when they need not."""
+    return release_table().assumed.get(operator, {}).get(release, "")

@@ -10,6 +10,15 @@ DATA = Path(__file__).parent / "data"
 
 def tiling_lines(kernel: str) -> list[dict[str, Any]]:
     """Golden planner results of one kernel, one dict a line."""
-    plain, packed = DATA / "tiling" / f"{kernel}.jsonl", DATA / "tiling" / f"{kernel}.jsonl.gz"
+    return _lines(DATA / "tiling" / kernel)
+
+
+def release_lines(kernel: str) -> list[dict[str, Any]]:
+    """Those of :func:`tiling_lines` that an older release plans otherwise: with ``release``, and its own expectation."""
+    return _lines(DATA / "releases" / kernel)
+
+
+def _lines(stem: Path) -> list[dict[str, Any]]:
+    plain, packed = stem.with_suffix(".jsonl"), stem.with_suffix(".jsonl.gz")
     text = plain.read_text(encoding="utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode("utf-8")
     return [json.loads(line) for line in text.splitlines()]

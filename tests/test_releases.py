@@ -32,6 +32,11 @@ def test_a_switch_has_a_value_since_the_oldest_release_and_speaks_of_known_ones(
         ReleaseTable.model_validate(table(switches={"rms_norm": {"rows": switch}}))
 
 
+def test_an_assumption_about_an_unknown_release_is_refused():
+    with pytest.raises(ValueError, match=r"assumed\.rms_norm: 4 is not among releases: 1, 2, 3"):
+        ReleaseTable.model_validate(table(assumed={"rms_norm": {"4": "nothing changed"}}))
+
+
 def test_a_default_that_is_no_release_is_refused():
     with pytest.raises(ValueError, match="'4' is not among releases: 1, 2, 3"):
         ReleaseTable.model_validate(table(default="4"))

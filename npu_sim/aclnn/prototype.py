@@ -11,7 +11,7 @@ import numpy as np
 from npu_sim.aclnn.errors import report
 from npu_sim.aclnn.executor import AclOpExecutor
 from npu_sim.aclnn.tensor import AclTensor
-from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.arguments import Attribute, IntArray
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.registry import load_operator
@@ -87,7 +87,7 @@ class Prototype:
 
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
         for name, one in self.parameters.items():
-            if values[name] is None and not (isinstance(one, Tensor) and one.optional):
+            if values[name] is None and not one.optional:
                 raise AclnnError(MISSING, one.name, f"{name} is missing", f"{name}: {one.help}")
         given = {one.name: (name, values[name]) for name, one in self.parameters.items()}
         tensors = {one.name: _tensor(*given[one.name]) for one in self.operator.tensors if given[one.name][1] is not None}
@@ -125,6 +125,10 @@ def _tensor(name: str, value: Any) -> AclTensor:
 
 def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     """Convert an attribute as C does for a parameter of its type; what C would not compile raises TypeError."""
+    if value is None:
+        return None
+    if attribute.kind is IntArray:
+        return IntArray(value)
     if attribute.kind is bool:
         return bool(number.index(value))
     if attribute.kind is int:

@@ -86,5 +86,5 @@ def _parameter(one: Any) -> inspect.Parameter:
         default, annotation = one.default, Annotated[bool, typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=one.help)]
     else:
         default = None if one.required else one.default
-        annotation = Annotated[one.kind | None, typer.Option(flag, help=one.help)]
+        annotation = Annotated[(str if issubclass(one.kind, tuple) else one.kind) | None, typer.Option(flag, help=one.help)]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

@@ -25,9 +25,10 @@ def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, r
         document = plan_report(outcome, product) if isinstance(outcome, Plan) else result_report(outcome, product)
         write_text(report, render(document))
     if trace is not None:
+        from npu_sim.questions.faster_calls import with_changes
         from npu_sim.timelines import timeline
         from npu_sim.timelines.trace import write_trace
 
         write_trace(trace, [(plan, profile)])
-        shown["timeline"] = timeline(plan, profile).as_dict()
+        shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
     return shown

@@ -60,6 +60,7 @@ def timeline_command(
     rows = [_row(operator, name, call, profile, options) for name, call in calls for profile in profiles]
     if all(row.error for row in rows) and rows[0].error:
         raise rows[0].error
+    rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
     if trace is not None:
         from npu_sim.timelines.trace import write_trace
 
@@ -115,6 +116,15 @@ def _row(operator: str, name: str, call: dict[str, Any], profile: "Profile", opt
     except AclnnError as error:
         return Row(name, profile, error=error)
     return Row(name, profile, made, timeline(made, profile))
+
+
+def _with_changes(row: Row) -> Row:
+    """Add what would make a call faster."""
+    from npu_sim.questions.faster_calls import with_changes
+
+    if row.plan is None or row.timeline is None:
+        return row
+    return row._replace(timeline=with_changes(row.timeline, row.plan, row.profile))
 
 
 def _print(rows: list[Row]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
 from npu_sim.operators.contract.axes import Number, Switch, Values, Word
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import all_operators, load_operator
@@ -94,8 +94,8 @@ def _attribute(attribute: Attribute, text: str) -> Any:
     try:
         return attribute.kind(text)
     except ValueError:
-        wanted = "a whole number" if attribute.kind is int else "a number"
-        raise AclnnError(INVALID, attribute.name, f"{attribute.name} = {text!r} is not a number", wanted) from None
+        wanted = {int: "a whole number", IntArray: "whole numbers with commas between them"}.get(attribute.kind, "a number")
+        raise AclnnError(INVALID, attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def _operator(operator: Operator) -> dict[str, Any]:
     attributes = []
     for one in operator.attributes:
         if one.name not in axes:
-            default = "" if one.required else str(one.default)
+            default = "" if one.required or one.optional else str(one.default)
             attributes.append({"name": one.name, "help": one.help, "default": default.lower() if one.kind is bool else default})
     return {
         "name": operator.name,

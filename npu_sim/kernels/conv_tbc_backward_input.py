@@ -9,7 +9,6 @@ in L1, a run of them at a time. One accumulator, never split. Terms outside self
 """
 
 import numpy as np
-from numba import get_num_threads
 
 from npu_sim.kernels.conv_tbc_backward_folds import Integers
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles, round_row
@@ -25,8 +24,9 @@ from npu_sim.kernels.conv_tbc_backward_tile import (
     multiply_row,
     multiply_rows,
 )
-from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16
@@ -78,7 +78,7 @@ def _store_block(
                 target[column] = narrow(row[column], target)
 
 
-@kernel
+@long_kernel
 def _grad_input(
     thread: int,
     grad: Stored,
@@ -148,7 +148,7 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
     every_tap = np.array([(tap, 0, out_channels) for tap in range(taps)], np.int64)
     pack_tiles(by_channel, every_tap, 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
-    threads, source_size = get_num_threads(), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
+    threads, source_size = threads_for(operations=grad.size * taps * in_channels), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
     sources = thread_scratch(threads, source_size)
     sources[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
     _grad_input.over(

@@ -21,8 +21,9 @@ from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribut
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
 from npu_sim.kernels.elementwise import narrow_array
-from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.random_order import draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
@@ -41,7 +42,7 @@ def _block(blocks: Integers, number: int) -> Block:
     return Block(line[0], line[1], line[2], line[3], line[4], line[5])
 
 
-@kernel
+@long_kernel
 def _multiply(
     thread: int,
     x: Floats,
@@ -89,7 +90,7 @@ def _multiply(
         number = take(queue)
 
 
-@kernel
+@long_kernel
 def _multiply_random(
     thread: int,
     x: Floats,
@@ -207,8 +208,8 @@ def grad_weight(
         Order in which contributions of different cores arrive.
     """
     arrived, counts = arrival(shares, core_order)
-    threads = get_num_threads()
     drawn = needs_draw(core_order, counts)
+    threads = get_num_threads() if drawn else threads_for(operations=grad.size * out.shape[0] * out.shape[1])
     blocks = cut_output(out.shape, blocking(len(arrived) if drawn else 0), threads)
     starts = np.concatenate([[0], np.cumsum(block_sizes(blocks))]).astype(np.int64)
     mask = tail_mask(tail, out.shape[1], out.shape[2])

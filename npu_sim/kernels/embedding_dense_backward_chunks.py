@@ -23,20 +23,17 @@ Integers = NDArray[Any]
 
 # Paths. Up to DETERMINISTIC the cores split the sorted list, after it the rows of grad as they come.
 SORTED = 0
-"""Keys 0 and 1, fp32: atomic, chunks of 11 slots within a core."""
+"""Keys 0 and 1, fp32: atomic, chunks of ``chunk_rows`` slots within a core."""
 STAGED = 1
 """Key 0, native 16-bit: chunks as in SORTED, but cores meet in stage slots instead of atomically."""
 DETERMINISTIC = 2
-"""Keys 10 and 11: the core where a run starts adds all of it, first backwards, then forwards, in chunks of 10."""
+"""Keys 10 and 11: the core where a run starts adds all of it, first backwards, then forwards, in chunks of ``chunk_rows``."""
 SMALL_DIM = 3
 """Keys 100 and 101: atomic, one chunk per index and batch of rows."""
 ROW_ATOMIC = 4
 """EmbeddingDenseGrad without scale: atomic, every row is a chunk."""
 INDEX_ORDER = 5
 """EmbeddingDenseGrad with scale: the cores split the weight rows, one core adds all of a run, row by row."""
-
-SORTED_CHUNK_ROWS = 11
-DETERMINISTIC_CHUNK_ROWS = 10
 
 
 class Cut(NamedTuple):
@@ -53,6 +50,8 @@ class Cut(NamedTuple):
     tail_rows: int
     batch_rows: int
     """SMALL_DIM: rows a core copies at a time; a chunk stays within one batch. Unused elsewhere."""
+    chunk_rows: int
+    """SORTED, STAGED, DETERMINISTIC: rows of a chunk. Unused elsewhere."""
 
     @property
     def is_atomic(self) -> bool:
@@ -71,19 +70,19 @@ class Cut(NamedTuple):
         return np.concatenate(([0], np.cumsum(shares, dtype=np.int64)))
 
 
-def even_cut(path: int, cores: int, former_cores: int, former_rows: int, tail_rows: int) -> Cut:
+def even_cut(path: int, cores: int, former_cores: int, former_rows: int, tail_rows: int, chunk_rows: int) -> Cut:
     """Cut of SORTED, STAGED and DETERMINISTIC: the row split of the tiling."""
-    return Cut(path, cores, former_cores, former_rows, tail_rows, 0)
+    return Cut(path, cores, former_cores, former_rows, tail_rows, 0, chunk_rows)
 
 
 def small_dim_cut(cores: int, former_copy_row: int, tail_copy_row: int, max_row_in_ub: int) -> Cut:
     """Cut of SMALL_DIM: the last core takes ``tail_copy_row`` rows."""
-    return Cut(SMALL_DIM, cores, cores - 1, former_copy_row, tail_copy_row, max_row_in_ub)
+    return Cut(SMALL_DIM, cores, cores - 1, former_copy_row, tail_copy_row, max_row_in_ub, 0)
 
 
 def share_cut(path: int, cores: int, share: int) -> Cut:
     """Cut of ROW_ATOMIC and INDEX_ORDER: ``share`` rows (or weight rows) each, the last core what is left."""
-    return Cut(path, cores, cores, share, share, 0)
+    return Cut(path, cores, cores, share, share, 0, 0)
 
 
 def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
@@ -100,7 +99,7 @@ def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
     """
     if cut.splits_slots:
         backwards = cut.path == DETERMINISTIC
-        _mark_slots.over(1, cut.core_starts(), backwards, starts, positions)
+        _mark_slots.over(1, cut.core_starts(), backwards, cut.chunk_rows, starts, positions)
     elif cut.path == SMALL_DIM:
         _mark_batches.over(1, cut.cores - 1, cut.former_rows, cut.batch_rows, starts, positions)
     else:
@@ -116,11 +115,11 @@ def _mark_every(marked: Integers, begin: int, end: int, chunk_rows: int) -> None
 
 
 @kernel
-def _mark_slots(share: int, core_starts: NDArray[np.int64], backwards: bool, starts: Integers, marked: Integers) -> None:
-    """SORTED, STAGED, DETERMINISTIC: runs follow each other through the cores' slices of the sorted list."""
+def _mark_slots(share: int, core_starts: NDArray[np.int64], backwards: bool, rows: int, starts: Integers, marked: Integers) -> None:
+    """SORTED, STAGED, DETERMINISTIC: runs follow each other through the cores' slices of the sorted list, in chunks of ``rows``."""
     core = 0
-    for row in range(starts.size - 1):
-        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+    for index in range(starts.size - 1):
+        begin, stop = np.int64(starts[index]), np.int64(starts[index + 1])
         if begin == stop:
             continue
         while core_starts[core + 1] <= begin:
@@ -131,14 +130,14 @@ def _mark_slots(share: int, core_starts: NDArray[np.int64], backwards: bool, sta
             for ahead in range((share_end - begin) // 2):
                 first, last = begin + ahead, share_end - 1 - ahead
                 marked[first], marked[last] = marked[last], marked[first]
-            _mark_every(marked, begin, share_end, DETERMINISTIC_CHUNK_ROWS)
+            _mark_every(marked, begin, share_end, rows)
             if share_end < stop:
-                _mark_every(marked, share_end, stop, DETERMINISTIC_CHUNK_ROWS)
+                _mark_every(marked, share_end, stop, rows)
             continue
         last_core = core
         while begin < stop:
             end = min(stop, core_starts[last_core + 1])
-            _mark_every(marked, begin, end, SORTED_CHUNK_ROWS)
+            _mark_every(marked, begin, end, rows)
             begin, last_core = end, last_core + 1
 
 

@@ -37,7 +37,9 @@ def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> tuple[
     """
     runs = starts.size - 1
     rows = int(starts[-1])
-    limit = rows // (threads * HOT_SHARE) if threads > 1 else rows
+    if threads == 1:
+        return np.array([0, runs, 0], np.int64), ~skipped
+    limit = rows // (threads * HOT_SHARE)
     pieces = range(0, runs, _PIECE)
     found = [first + np.flatnonzero(np.diff(starts[first : first + _PIECE + 1]) > limit) for first in pieces]
     special = np.union1d(np.concatenate([np.empty(0, np.int64), *found]), skipped).astype(np.int64)

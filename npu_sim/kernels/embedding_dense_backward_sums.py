@@ -5,7 +5,6 @@ last, incomplete cache line of a row, which its owner sums twice to the same bit
 """
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
@@ -21,6 +20,7 @@ from npu_sim.kernels.embedding_dense_backward_lines import (
 from npu_sim.kernels.embedding_dense_backward_rows import NO_LINE, flush_line, write_run
 from npu_sim.kernels.embedding_dense_backward_shares import divide
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Stored, end_streams, is_streamed
 
@@ -167,7 +167,7 @@ def sum_runs(
     skipped : int64
         Rows of ``out`` that are left alone, ascending.
     """
-    threads, dim = get_num_threads(), grad.shape[1]
+    threads, dim = threads_for(grad.nbytes + out.nbytes), grad.shape[1]
     bounds, special = divide(starts, threads, skipped)
     arguments = grad.reshape(-1), dim, starts, marked, silent_row, scale, factors, bounds, special
     if dim * out.itemsize < LINE_BYTES:

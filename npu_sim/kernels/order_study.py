@@ -14,7 +14,7 @@ import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, kernel, long_kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
 from npu_sim.numbers.scalars import narrow, widen
@@ -100,7 +100,7 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
             total[column] = total[column] + term[column]
 
 
-@kernel
+@long_kernel
 def _study_share(  # type: ignore[no-untyped-def]
     share: int,
     shares: int,

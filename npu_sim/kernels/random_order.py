@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.compile import device_function, long_kernel
 
 SEQUENTIAL = 0
 REVERSE = 1
@@ -78,7 +78,7 @@ def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Intege
         left[core] -= 1
 
 
-@kernel
+@long_kernel
 def _draw_all(row: int, counts: Integers, seed: tuple[int, int], left: Integers, drawn: Integers) -> None:
     draw_arrival(counts, seed, row, left[row], drawn[row])
 

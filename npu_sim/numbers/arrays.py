@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -17,6 +17,12 @@ def bfloat16() -> np.dtype[Any]:
 
     dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
     return dtype
+
+
+@lru_cache(maxsize=64)
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the name of a dtype, which NumPy puts together anew every time it is asked."""
+    return dtype.name
 
 
 def as_array(obj: Any) -> np.ndarray[Any, Any]:

@@ -9,12 +9,13 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.arrays import as_array, bfloat16
+from npu_sim.numbers.arrays import as_array, bfloat16, dtype_name
 
 __all__ = [
     "DTYPES",
@@ -134,10 +135,12 @@ def canonical_dtype(dtype: Any) -> str:
         When it is none of ``DTYPES``; the message lists them.
     """
     if isinstance(dtype, str):
+        if dtype in _ITEMSIZES:
+            return dtype
         text = dtype
     elif isinstance(dtype, (np.dtype, type)):
         try:
-            text = np.dtype(dtype).name
+            text = dtype_name(np.dtype(dtype))
         except TypeError:
             text = str(dtype)
     else:
@@ -192,10 +195,10 @@ class TensorSpec:
     def __post_init__(self) -> None:
         """Normalise what users write and refuse what no tensor has."""
         try:
-            shape = tuple(operator.index(size) for size in self.shape)
+            shape = tuple(map(operator.index, self.shape))
         except TypeError:
             raise ValueError(f"shape {self.shape!r} is not a sequence of integers") from None
-        if any(size < 0 for size in shape):
+        if shape and min(shape) < 0:
             raise ValueError(f"shape {shape} has a negative size; sizes are 0 or more")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
@@ -254,7 +257,7 @@ class TensorSpec:
     def of(cls, array: Any) -> TensorSpec:
         """Describe an array, or anything ``as_array`` accepts."""
         values = as_array(array)
-        return cls(values.shape, canonical_dtype(values.dtype), values.flags.c_contiguous)
+        return _spec(values.shape, values.dtype, values.flags.c_contiguous)
 
     def __str__(self) -> str:
         """Return the text that ``parse`` reads."""
@@ -262,6 +265,12 @@ class TensorSpec:
         marks = "" if self.contiguous else f":{_STRIDED}"
         layout = "" if self.storage_format == "ND" else f":{self.storage_format}"
         return f"{sizes}:{SHORT_NAMES[self.dtype]}{marks}{layout}"
+
+
+@lru_cache(maxsize=1024)
+def _spec(shape: tuple[int, ...], dtype: np.dtype[Any], contiguous: bool) -> TensorSpec:
+    """Keep descriptions of arrays: the same ones come again and again, and nothing in them changes."""
+    return TensorSpec(shape, canonical_dtype(dtype), contiguous)
 
 
 def shape_text(shape: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.numbers.arrays import dtype_name
 from npu_sim.numbers.formats import Format, as_array, canonical_dtype, numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -38,7 +39,8 @@ def storage_view(array: Any) -> Array:
     float16 becomes int16 and bfloat16 becomes uint16, same shape and strides; float32 stays.
     """
     values = as_array(array)
-    return values.view(STORAGE[floating(values.dtype)])
+    floating(values.dtype)
+    return _as_stored(values)
 
 
 def from_storage(bits: Array, dtype: Any) -> Array:
@@ -63,9 +65,15 @@ def kernel_input(array: Any) -> Array:
     Copies only what is not. A read-only array comes back as a writable view of the same memory: Numba would
     otherwise compile every kernel once more for it. Nothing may be written through the result.
     """
-    values = as_array(array)
-    stored = np.require(values.view(STORAGE.get(values.dtype.name, values.dtype)), requirements=["C", "A"])
+    stored = _as_stored(as_array(array))
+    if not stored.flags.carray:
+        stored = np.require(stored, requirements=["C", "A"])
     return stored if stored.flags.writeable or stored.size == 0 else np.asarray(_Memory(stored))
+
+
+def _as_stored(values: Array) -> Array:
+    dtype = STORAGE.get(dtype_name(values.dtype), values.dtype)
+    return values if values.dtype == dtype else values.view(dtype)
 
 
 def floating(dtype: Any) -> str:

@@ -6,7 +6,7 @@ Questions, sweeps and faces enter through :func:`npu_sim.registry.load_operator`
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.numbers.formats import as_array
@@ -18,6 +18,9 @@ from npu_sim.operators.contract.results import CoreOrder, Order, Result
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import INVALID, AclnnError
+
+if TYPE_CHECKING:
+    from npu_sim.operators.contract.prepared import Prepared
 
 LIMITS: tuple[Limits, ...] = ("documented", "hardware")
 
@@ -115,6 +118,44 @@ def run(
     )
 
 
+def prepare(
+    operator: str,
+    *,
+    profile: str | Path | Profile = "atlas_a2",
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+    limits: Limits = "documented",
+    **arguments: Any,
+) -> "Prepared":
+    """Do the first phase of a call, for data of the same shapes and dtypes to come.
+
+    Parameters
+    ----------
+    operator, profile, soc, release, deterministic, core_order, seed, limits, **arguments
+        As for :func:`run`; tensors also as :func:`plan` takes them.
+
+    Returns
+    -------
+    Prepared
+        ``call(dy, x, rstd, gamma, out=...)`` computes it, ``call.plan`` is its plan.
+
+    Raises
+    ------
+    AclnnError
+        With the product's status when the call is refused.
+    """
+    from npu_sim.operators.contract.prepared import Prepared
+
+    declared: Operator = load_operator(operator)
+    built = declared.build(arguments, infer=True)
+    loaded = load_profile(profile, soc, release)
+    order = Order(core_order, seed)
+    return Prepared(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)), order)
+
+
 @cache
 def public_function(name: str) -> Callable[..., Any]:
     """Return the function of an operator, for instance ``npu_sim.rms_norm_grad``."""
@@ -123,4 +164,4 @@ def public_function(name: str) -> Callable[..., Any]:
     return functions.public_function(load_operator(name), run)
 
 
-__all__ = ["LIMITS", "plan", "public_function", "require_limits", "run"]
+__all__ = ["LIMITS", "plan", "prepare", "public_function", "require_limits", "run"]

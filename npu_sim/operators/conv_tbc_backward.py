@@ -20,7 +20,7 @@ from npu_sim.operators.contract.tensor_checks import ND, Dtypes, Formats, Like, 
 from npu_sim.operators.conv_tbc_backward_math import CUBE_MATH_TYPES, compute_codes, computed_in, refusal_words
 from npu_sim.operators.conv_tbc_backward_plan import describe, describe_empty
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import HARDWARE_LIMIT, INVALID
+from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING
 from npu_sim.tiling import conv_tbc_backward as tiler
 from npu_sim.tiling.conv_tbc_cube_model import BUFFER_NAMES
 
@@ -42,6 +42,11 @@ def _negative_time(call: Inspection) -> tuple[str, str]:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
     formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
     return f"the output would have a negative length: {formula}", f"pad >= {(taps - time) // 2}"
+
+
+def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
+    message = f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release {call.profile.release}"
+    return message, "pad >= 1 or K < T, or a later release"
 
 
 def hardware_limit(case: Case) -> tuple[str, str, str]:
@@ -158,6 +163,7 @@ OPERATOR = Operator(
         Attributes("cube_math_type"),
         Fits(tiler.takes_math_type, "cube_math_type", refusal_words, INVALID),
         NothingToDo("T == 0 or Cin == 0 or K == 0"),
+        Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_words, MISSING),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,

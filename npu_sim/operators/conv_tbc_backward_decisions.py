@@ -1,13 +1,14 @@
 """What decides the plan of ConvTbcBackward, and what a user should know about it."""
 
-from npu_sim.cores import NPU_ARCH_A2_A3
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.conv_tbc_backward_math import CUBE_MATH_TYPES, compute_dtype, computed_in, converts_to_fp16
 from npu_sim.plans.model import Caveat, Decision, Flip
-from npu_sim.tiling.conv_tbc_backward import problem_of
+from npu_sim.tiling.conv_tbc_backward import TRAINING_SERIES_UNKNOWN, problem_of
 from npu_sim.tiling.conv_tbc_problem import (
     ROUTE_GATE_FAILED,
     ROUTE_MATMUL,
+    ROUTE_MODEL,
     ROUTE_PLANNER,
     ConvTbcProblem,
     gate_bytes,
@@ -26,7 +27,7 @@ def decisions(case: Case) -> tuple[Decision, ...]:
         found.append(_matmul_decision(case))
     if case.tiling.route != ROUTE_MATMUL:
         found.append(_deterministic_decision(case))
-        if case.deterministic and case.profile.npu_arch == NPU_ARCH_A2_A3:
+        if case.deterministic and case.tiling.route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
             found.append(_gate_decision(case))
         if not case.deterministic:
             found.append(_split_decision(case))
@@ -133,7 +134,22 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
     if case.tiling.route == ROUTE_GATE_FAILED:
         message = "the deterministic planner does not take this shape: gradWeight is planned by the model, one core for every tile"
         found.append(Caveat(code="deterministic_gate", argument="pad" if case.row.pad >= case.row.K else "input", message=message))
+    if case.deterministic and case.profile.npu_arch == NPU_ARCH_A2_A3 and case.tiling.route == ROUTE_MODEL:
+        message = f"the planner of deterministic gradWeight is not published for release {case.profile.release}: planned by the model"
+        found.append(
+            Caveat(code="deterministic_planner_unpublished", argument="deterministic", message=f"{message}, one core for every tile")
+        )
+    if _is_unknown_on_training_series(case):
+        message = (
+            f"whether release {case.profile.release} takes pad 0 and K = T on this product is not known; later ones refuse, then take it"
+        )
+        found.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
     return (*found, *_planner_caveats(case))
+
+
+def _is_unknown_on_training_series(case: Case) -> bool:
+    unknown = case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN and case.profile.npu_arch == NPU_ARCH_ATLAS_TRAIN
+    return bool(unknown and case.row.pad == 0 and case.row.K == case.row.T)
 
 
 def _precision_caveats(case: Case) -> list[Caveat]:

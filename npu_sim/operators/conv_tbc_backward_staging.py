@@ -1,8 +1,8 @@
 """ConvTbcBackward in its workspace: the tensors between its kernels, kernel by kernel (specification page ``workspace``).
 
 Transposed operands, their fp16 copies and cube layouts, and both gradients in cube layout and after it lie in the workspace; the
-values of the gradients pass through them. Reserved and not filled: the system workspace, and the private slots of split tiles
-(the kernel keeps them in its own order). The matrix products have no published workspace and are not staged.
+values of the gradients pass through them. Reserved and not filled: the system workspace, what Transposes need for themselves, the
+private slots of split tiles (the kernel keeps them in its own order), and everything where both gradients are matrix products.
 """
 
 from typing import Any

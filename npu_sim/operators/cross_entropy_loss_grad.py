@@ -106,6 +106,13 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
     if survey.aliased:
         message = f"{survey.aliased} labels are ignored because fp32 cannot tell them from ignore_index {ignored}"
         caveats.append(Caveat(code="labels_aliased", argument="target", message=message))
+    found = survey.ignored - survey.aliased
+    if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
+        message = (
+            f"release {case.profile.release} reads weight out of bounds for the {found} labels equal to ignore_index {ignored} and "
+            "multiplies what it finds by 0: nan if that is inf or nan; the simulator computes as if it were finite"
+        )
+        caveats.append(Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message))
     return tuple(caveats)
 
 

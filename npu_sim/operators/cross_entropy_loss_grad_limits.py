@@ -30,7 +30,7 @@ def beyond_buffer(call: Inspection) -> tuple[str, str]:
 
 
 def _largest_rows(case: Case) -> int:
-    return largest_rows(tiler.problem_of(case.row), case.device)
+    return largest_rows(tiler.problem_of(case.row), case.device, case.rules)
 
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
@@ -43,7 +43,7 @@ def _column_text(case: Case) -> str:
     """Name the widest row that fits beside these row buffers: only one below a whole block of columns can."""
     if case.tiling.wraps == 1 or tiler.fits_buffer(case.row, case.device, case.rules):
         return ""
-    columns = largest_short_row(tiler.problem_of(case.row), case.device)
+    columns = largest_short_row(tiler.problem_of(case.row), case.device, case.rules)
     return f", or C = {columns}" if 0 < columns < case.row.C else ""
 
 
@@ -73,7 +73,7 @@ def _arithmetic(case: Case) -> str:
 
 def _break_text(case: Case) -> str:
     """Say where the row no longer fits, and where the product's own arithmetic wraps around."""
-    before_wrap = largest_rows_before_wrap(tiler.problem_of(case.row), case.device)
+    before_wrap = largest_rows_before_wrap(tiler.problem_of(case.row), case.device, case.rules)
     return (
         f"N > {_largest_rows(case)}: the row does not fit beside the row buffers; N > {before_wrap}: they alone exceed the Unified Buffer, "
         "the product's unsigned arithmetic wraps around and takes any row to fit"

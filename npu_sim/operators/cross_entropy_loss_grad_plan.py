@@ -107,7 +107,7 @@ def _is_legal(case: Case) -> bool:
 def _budget_decision(case: Case, tiling: Tiling) -> Decision:
     budget, columns = tiling.column_budget, case.row.C
     beyond = columns > budget
-    most_rows = largest_rows(tiler.problem_of(case.row), case.device, columns)
+    most_rows = largest_rows(tiler.problem_of(case.row), case.device, case.rules, columns)
     wanted = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
     flips = [Flip(argument=name, value=size) for name, size in wanted.items() if size > 0 and _is_legal(case.changed(**{name: size}))]
     return Decision(

@@ -124,6 +124,7 @@ OPERATOR = Operator(
         Number("rows", "product of the other axes of grad; element count of indices", 1024, unit="row"),
     ),
     derived=(Derived("padding_idx", "-1"),),
+    shards=("num_weights",),
     checks=(
         Given(),
         Supported(),

@@ -18,7 +18,7 @@ from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.execution import Run
 from npu_sim.operators.contract.results import runtime_failure
-from npu_sim.operators.embedding_dense_backward_outcome import GRAD
+from npu_sim.operators.embedding_dense_backward_outcome import GRAD, rows_per_flush
 from npu_sim.plans.areas import Areas, contiguous
 
 Array = np.ndarray[Any, Any]
@@ -35,7 +35,8 @@ def cut_of(case: Case) -> cuts.Cut:
         return cuts.small_dim_cut(outcome.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub)
     in_default_mode = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
     path = cuts.DETERMINISTIC if key >= 10 else in_default_mode
-    return cuts.even_cut(path, outcome.block_dim, split.former_row_rep_time, split.former_row_num, split.tail_row_num)
+    shares = split.former_row_rep_time, split.former_row_num, split.tail_row_num
+    return cuts.even_cut(path, outcome.block_dim, *shares, rows_per_flush(key, case.rules))
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:

@@ -53,9 +53,20 @@ def takes_v2(row: Any, device: Device) -> bool:
 
 
 def needs_cast(row: Any) -> bool:
-    """Whether a 16-bit gradient is cast to fp32 before EmbeddingDenseGradV2; EmbeddingDenseGrad takes fp32 only."""
+    """Whether its size has a 16-bit gradient cast to fp32 before EmbeddingDenseGradV2; EmbeddingDenseGrad takes fp32 only."""
     small = (row.rows * row.dim + row.num_weights * row.dim) * 2 < CAST_LIMIT_BYTES
     return bool(small or row.rows < CAST_LIMIT_ROWS or row.scale_grad_by_freq == 1)
+
+
+def takes_native_16_bit(row: Any, rules: Any) -> bool:
+    """Whether EmbeddingDenseGradV2 reads a 16-bit gradient itself: its release has such a kernel, and the size does not ask for a cast."""
+    return bool(row.grad_dtype != FLOAT32 and rules.kernel_takes_16_bit == 1 and not needs_cast(row))
+
+
+def rows_per_flush(tiling_key: int, rules: Any) -> int:
+    """Rows that a core of EmbeddingDenseGradV2 adds up before it flushes them, on a key that sorts."""
+    rows: int = rules.rows_per_deterministic_flush if tiling_key >= 10 else rules.rows_per_flush
+    return rows
 
 
 def casts_indices(row: Any, keeps_int64: bool) -> bool:
@@ -123,8 +134,8 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
             tiling=v2.NO_TILING,
             older=older,
         )
-    element_bytes = 2 if is_16_bit and not needs_cast(row) else 4
-    tiling = v2.tile(v2.Problem(row.rows, row.dim, row.num_weights, element_bytes, scale, deterministic), device)
+    element_bytes = 2 if takes_native_16_bit(row, rules) else 4
+    tiling = v2.tile(v2.Problem(row.rows, row.dim, row.num_weights, element_bytes, scale, deterministic), device, rules)
     if tiling.status != SUCCESS:
         return NO_OUTCOME
     casts, sorts = is_16_bit and element_bytes == 4, tiling.tiling_key < 100

@@ -8,13 +8,15 @@ from typing import Any
 from npu_sim.operators import embedding_dense_grad_plan as older
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.codes import FLOAT32
-from npu_sim.operators.embedding_dense_backward_outcome import CAST_LIMIT_BYTES, CAST_LIMIT_ROWS, GRAD_V2, needs_cast
+from npu_sim.operators.embedding_dense_backward_outcome import CAST_LIMIT_BYTES, CAST_LIMIT_ROWS, GRAD_V2, needs_cast, rows_per_flush
 from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of, spread
-from npu_sim.plans.model import Allocation, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.integers import align, ceil_div
+
+CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 
 
 def describe(case: Case) -> dict[str, Any]:
@@ -42,15 +44,28 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "block_dim": tiling.block_dim,
         "cores_note": spread([stop - start for start, stop in ranges], row_name),
         "per_core": _per_core(tiling),
-        "tiling": v2.vendor_structure(tiling, case.row.padding_idx),
+        "tiling": v2.vendor_structure(tiling, case.row.padding_idx, case.rules),
         "cores": tuple(cores),
         "memories": _memories(case, tiling),
         "decisions": _decisions(case, key),
         "workspace": executor_workspace(launches, tiling.workspace_bytes),
         "launches": launches,
         "order": (_order(case, tiling),),
-        "caveats": caveats_of(case),
+        "caveats": (*caveats_of(case), *_offset_caveats(case, key)),
     }
+
+
+def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
+    """Warn where the release computes the place of a row in too few bits (page ``releases``, "Warnings a plan gives")."""
+    row, elements = case.row, 1 << case.rules.row_offset_bits
+    if key < 100 or row.num_weights * row.dim <= elements:
+        return ()
+    message = (
+        f"release {case.profile.release} computes index * dim in {case.rules.row_offset_bits} bits: rows from index "
+        f"{ceil_div(elements, row.dim)} on, {elements} elements into the result, go to another row; "
+        "the simulator computes as if they did not"
+    )
+    return (Caveat(code="small_dim_offset_wraps", argument="num_weights", message=message),)
 
 
 def _path(case: Case, key: int) -> str:
@@ -59,7 +74,9 @@ def _path(case: Case, key: int) -> str:
         return f"small dim, rows added unsorted{scale}"
     if key >= 10:
         return f"sorted, deterministic{scale}"
-    return "sorted, native 16-bit" if case.tiling.native_16_bit else f"sorted, atomic chunks of 11 rows{scale}"
+    if case.tiling.native_16_bit:
+        return "sorted, native 16-bit"
+    return f"sorted, atomic chunks of {rows_per_flush(key, case.rules)} rows{scale}"
 
 
 def _path_reason(case: Case, key: int) -> str:
@@ -96,7 +113,7 @@ def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
 
 
 def _sorted_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
-    columns = align(tiling.former_dim, 8 if tiling.tiling_key >= 10 else 16)
+    columns = align(tiling.former_dim, v2.ALIGNED_LANES if tiling.tiling_key >= 10 else case.rules.dim_granule)
     row_bytes = columns * 4
     buffers = [buffer("sorted index", 32), buffer("position", 32), buffer("frequency", 32)]
     buffers += [buffer("gradient row", row_bytes), buffer("accumulators", 2 * row_bytes, "two")]
@@ -115,7 +132,7 @@ def _small_dim_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
         buffer("indices as fp32", 4 * indices),
         buffer("sort scratch", 12 * indices),
         buffer("sort result", 12 * indices),
-        buffer("gradient rows", align(columns * copy_row, 16) * 4),
+        buffer("gradient rows", align(columns * copy_row, case.rules.small_dim_granule) * 4),
         buffer("accumulator", 4 * case.row.dim),
     )
 
@@ -149,6 +166,14 @@ def _deterministic_decision(case: Case, key: int) -> Decision:
 
 def _cast_decision(case: Case) -> Decision:
     row, casts = case.row, needs_cast(case.row)
+    if not case.rules.kernel_takes_16_bit:
+        return Decision(
+            name="cast to fp32",
+            condition="the kernel of this release takes fp32 only",
+            values={"release": case.profile.release},
+            outcome=True,
+            effect=CAST_EFFECT,
+        )
     if casts:
         rows = max(ceil_div(CAST_LIMIT_BYTES // 2, row.dim) - row.num_weights, CAST_LIMIT_ROWS)
     else:
@@ -162,7 +187,7 @@ def _cast_decision(case: Case) -> Decision:
             "scaleGradByFreq": bool(row.scale_grad_by_freq),
         },
         outcome=casts,
-        effect="the kernel sees fp32 and the result is rounded once at the end" if casts else "the kernel reads 16-bit rows itself",
+        effect=CAST_EFFECT if casts else "the kernel reads 16-bit rows itself",
         flips=() if row.scale_grad_by_freq else (Flip(argument="rows", value=rows),),
     )
 
@@ -191,7 +216,9 @@ def _small_dim_decision(case: Case, outcome: bool) -> Decision:
 def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
     parts = [WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")]
     if case.row.scale_grad_by_freq:
-        parts.append(WorkspacePart(name="frequency counters", bytes=4 * tiling.scale_workspace_length, kind="kernel"))
+        parts.append(
+            WorkspacePart(name="frequency counters", bytes=case.rules.counter_bytes * tiling.scale_workspace_length, kind="kernel")
+        )
     if case.tiling.native_16_bit and tiling.tiling_key >= 100:
         parts.append(WorkspacePart(name="fp32 copy of out", bytes=4 * tiling.out_casted_workspace_length, kind="kernel"))
     elif case.tiling.native_16_bit:

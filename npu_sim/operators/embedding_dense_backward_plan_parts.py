@@ -98,7 +98,7 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
         kernel="Sort",
         inputs=(values,),
         outputs=outputs,
-        block_dim=1 if rows <= ROWS_IN_UB else None,
+        block_dim=(1 if rows <= ROWS_IN_UB else None) if on_cores else 0,
         note="" if on_cores else "on the AI CPU",
         workspace=(part,),
     )

@@ -200,6 +200,8 @@ def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
         return
     wide = call.with_tensors(grad=grad.astype(np.float32))
     yield "fp32 gradients instead of 16-bit ones", wide, lambda output, values: values.astype(grad.dtype)
+    if not call.case.rules.kernel_takes_16_bit:
+        return
     weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
     larger = call.with_attributes(num_weights=weights)
     yield "native 16-bit path (more weights)", larger, lambda output, values: values[:num_weights]

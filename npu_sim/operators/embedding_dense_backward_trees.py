@@ -18,8 +18,6 @@ from npu_sim.operators.embedding_dense_backward_outcome import GRAD
 from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.tiling import embedding_dense_backward as v2
 
-ATOMIC_CHUNK_ROWS = 11
-DETERMINISTIC_CHUNK_ROWS = 10
 STAGE_CHUNK_SLOTS = 11
 
 
@@ -80,10 +78,10 @@ def tree_of_row(case: Case, run: Run, order: Order, core_ends: Sequence[tuple[in
         return _small_dim(run, order, core_of, ranges, tiling.small_dim.max_row_in_ub)
     grouped = _by_core(run, core_of, by_slot=True)
     if tiling.tiling_key >= 10:
-        return _deterministic(grouped)
+        return _deterministic(grouped, case.rules.rows_per_deterministic_flush)
     if outcome.native_16_bit:
-        return _staged(run, grouped, core_ends)
-    contributions = [(core, chunk) for core, terms in grouped for chunk in _chunks(terms, ATOMIC_CHUNK_ROWS)]
+        return _staged(run, grouped, core_ends, case.rules.rows_per_flush)
+    contributions = [(core, chunk) for core, terms in grouped for chunk in _chunks(terms, case.rules.rows_per_flush)]
     return _merged(contributions, order, run.word)
 
 
@@ -97,15 +95,15 @@ def _small_dim(run: Run, order: Order, core_of: Callable[[int], int], ranges: Se
     return _merged(contributions, order, run.word)
 
 
-def _deterministic(grouped: Sequence[tuple[int, list[int]]]) -> Tree | None:
+def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree | None:
     """The core where the run starts walks its own share backwards, then the rest forwards."""
     backwards = grouped[0][1][::-1]
     forwards = [term for _, terms in grouped[1:] for term in terms]
-    return left_fold([*_chunks(backwards, DETERMINISTIC_CHUNK_ROWS), *_chunks(forwards, DETERMINISTIC_CHUNK_ROWS)])
+    return left_fold([*_chunks(backwards, most), *_chunks(forwards, most)])
 
 
-def _staged(run: Run, grouped: Sequence[tuple[int, list[int]]], core_ends: Sequence[tuple[int, int]]) -> Tree | None:
-    sums = {core: left_fold(_chunks(terms, ATOMIC_CHUNK_ROWS)) for core, terms in grouped}
+def _staged(run: Run, grouped: Sequence[tuple[int, list[int]]], core_ends: Sequence[tuple[int, int]], most: int) -> Tree | None:
+    sums = {core: left_fold(_chunks(terms, most)) for core, terms in grouped}
     core = grouped[0][0]
     if len(grouped) == 1 and run.word not in core_ends[core]:
         return sums[core]

@@ -15,22 +15,16 @@ from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Attributes, Given, Holds, NothingToDo, Supported
 from npu_sim.operators.contract.codes import FLOAT_DTYPES
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import runtime_failure
 from npu_sim.operators.contract.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
-from npu_sim.operators.moe_token_permute_grad_plan import describe, element_bytes
+from npu_sim.operators.moe_token_permute_grad_plan import describe
+from npu_sim.operators.token_sums import buffer_words, check_indices, check_padding
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
-from npu_sim.tiling import moe_token_permute_grad as moe
-from npu_sim.tiling.integers import align
+from npu_sim.tiling import moe_token_permute_grad as tiler
+from npu_sim.tiling import token_sums as moe
 
 if TYPE_CHECKING:
     from npu_sim.operators.contract.execution import Run
-
-
-def check_padding(call: Inspection) -> None:
-    """Refuse padding, which the product does not support yet."""
-    if call.arguments.padded_mode:
-        raise AclnnError(INVALID, "padded_mode", "padded_mode = True is not supported yet", "padded_mode = False")
 
 
 def _documented_words(call: Inspection) -> tuple[str, str]:
@@ -64,46 +58,15 @@ def check_entries(call: Inspection) -> None:
 
 
 def _buffer_words(case: Case) -> tuple[str, str, str]:
-    """What does not fit the Unified Buffer, whatever the documents say: any piece of a row, or the indices of one token."""
-    ub_bytes, size, dtype = case.device.ub_bytes, element_bytes(case), case.specs["permuted_output_grad"].dtype
-    hidden, top_k = case.row.hidden, case.row.num_topk
-    length = moe.piece_length(ub_bytes, hidden, size)
-    if length <= 0:
-        smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * moe.bytes_per_column(moe.FEWEST_BUFFERS, size)
-        message = f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable bytes"
-        return "permuted_output_grad", message, f"the smallest piece of {dtype} needs {smallest} bytes"
-    unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
-    needed, left = moe.INDEX_BYTES * top_k, moe.bytes_for_indices(ub_bytes, hidden, size)
-    message = (
-        f"num_topk = {top_k}: the indices of one token need {moe.INDEX_BYTES} * {top_k} = {needed} bytes, "
-        f"the rows leave {ub_bytes} - {align(length, moe.HIDDEN_ALIGNMENT)} * {unit} - {moe.MARGIN_BYTES} = {left} of the Unified Buffer"
-    )
-    always = moe.largest_topk_of_every_hidden(ub_bytes, size)
-    largest = moe.largest_topk(ub_bytes, hidden, size)
-    return "num_topk", message, f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every hidden size"
-
-
-def check_indices(indices: np.ndarray) -> None:
-    """Check what only the data can tell.
-
-    Raises
-    ------
-    AclnnError
-        361001 for a negative index, naming the first one's position and value.
-    """
-    if indices.size and indices.min() < 0:
-        position = int(np.argmax(indices < 0))
-        message = f"sorted_indices[{position}] = {indices[position]} is negative"
-        hint = "index >= 0, at or beyond the rows of the gradient for a dropped token; nothing was written"
-        raise runtime_failure("sorted_indices", message, hint)
+    return buffer_words(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
 
 def compute(run: "Run") -> None:
     """Sum the rows of every token; the kernel itself keeps nothing in the workspace, and nothing depends on the order of arrival."""
     with run.watch.stage("check"):
-        check_indices(run.tensors["sorted_indices"])
+        check_indices(run.tensors["sorted_indices"], "the gradient")
     with run.watch.stage("load"):
-        from npu_sim.kernels.moe_token_permute_grad import sum_tokens
+        from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
         grad, indices, out = run.stored("permuted_output_grad"), run.stored("sorted_indices"), run.written("input_grad")
         sum_tokens(grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden)
@@ -184,7 +147,7 @@ OPERATOR = Operator(
         NothingToDo("tokens == 0"),
     ),
     tiling=moe.Tiling,
-    tile=moe.tile_row,
+    tile=tiler.tile_row,
     describe=describe,
     compute=compute,
     formula=formula,

@@ -75,4 +75,4 @@ def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
     )
 
 
-CHANGES = Changes(grown=_grown, places=_experts)
+CHANGES = Changes(grown=_grown, places=lambda call: {"sorted_indices": _experts(call)})

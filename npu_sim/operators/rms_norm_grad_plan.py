@@ -14,7 +14,7 @@ from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES, element_bytes
-from npu_sim.tiling.rms_norm_grad_buffers import buffers
+from npu_sim.tiling.rms_norm_grad_buffers import buffers, merged_elements
 
 LISTED_BATCHES = 4
 """Up to this many groups or batches are listed one by one."""
@@ -23,30 +23,42 @@ BUFFER_NOTES = {"dy": "double-buffered", "x": "double-buffered", "dx": "double-b
 
 def may_chunk(case: Case) -> bool:
     """Whether the product asks if the reduction of dgamma has to go in chunks."""
-    return case.deterministic and bool(case.row.col > tiler.SPLIT_N_COLUMNS) and case.profile.npu_arch == NPU_ARCH_A2_A3
+    return tiler.may_chunk(tiler.problem_of(case.row), case.profile.npu_arch, case.rules)
+
+
+def all_cores_merge(case: Case) -> bool:
+    """Whether all cores add up the cores' dgamma in deterministic mode, not core 0 alone: the same order, no bit differs."""
+    return case.profile.npu_arch == NPU_ARCH_A2_A3 and case.rules.all_cores_merge == 1
+
+
+def overruns_queue(case: Case) -> bool:
+    """Whether all cores' merge of dgamma reads more than its queue holds (page ``releases``, "Warnings a plan gives")."""
+    tiling = case.tiling
+    asked = all_cores_merge(case) and case.rules.queue_holds_merge == 0 and case.deterministic and tiling.tiling_key == tiler.SPLIT_N
+    return bool(asked and tiling.ub_factor * tiling.columns_aligned < merged_elements(tiling))
 
 
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling = case.tiling
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
-    published = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE)
+    published = case.profile.npu_arch in (NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE) and not overruns_queue(case)
     return {
         "kernel": "RmsNormGrad",
         "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
         "path_reason": _path_reason(tiling),
         "tiling_key": tiling.tiling_key,
-        "schedule_mode": tiling.schedule_mode,
+        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
         "block_dim": tiling.block_dim,
         "cores_note": _cores_note(tiling),
         "per_core": _per_core(tiling),
-        "tiling": tiler.vendor_structure(tiling),
+        "tiling": tiler.vendor_structure(tiling, case.rules),
         "cores": tuple(CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)),
         "memories": (_memory(case, tiling),),
         "decisions": _decisions(case, tiling),
         "workspace": _workspace(tiling),
         "order": _order(case, tiling),
-        "caveats": (*_buffer_caveats(case, tiling), *_wrap_caveats(case, tiling)),
+        "caveats": (*_buffer_caveats(case, tiling), *_wrap_caveats(case, tiling), *_overrun_caveats(case, tiling)),
         "evidence": Evidence.EXACT if published else Evidence.MODEL,
     }
 
@@ -89,7 +101,7 @@ def _parts_text(total: int, part: int, name: str, names: str) -> str:
 
 
 def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
-    sizes = buffers(tiling, case.profile.npu_arch)
+    sizes = buffers(tiling, case.profile.npu_arch, case.rules)
     allocations = tuple(
         Allocation(name=name, bytes=size, note=BUFFER_NOTES.get(name, "")) for name, size in sizes._asdict().items() if size > 0
     )
@@ -112,7 +124,7 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
 def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     dx = OutputOrder(output="dx", deterministic=True, reason="every row belongs to one core, in both modes")
     if tiling.fixed_output:
-        where = "core 0 adds" if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE else "all cores then add"
+        where = "all cores then add" if all_cores_merge(case) else "core 0 adds"
         reason = f"every core stores its own sum; {where} them up in the order of the cores"
     elif tiling.block_dim == 1:
         reason = "one core does all the work"
@@ -213,7 +225,7 @@ def first_chunked_columns(case: Case) -> int | None:
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    used, usable = sum(buffers(tiling, case.profile.npu_arch)), case.device.ub_bytes
+    used, usable = sum(buffers(tiling, case.profile.npu_arch, case.rules)), case.device.ub_bytes
     if used <= usable:
         return ()
     message = (
@@ -221,6 +233,16 @@ def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         f"the product counts with {tiler.ASSUMED_UB_BYTES} bytes on every SoC and does not check"
     )
     return (Caveat(code="buffers_exceed_unified_buffer", message=message),)
+
+
+def _overrun_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
+    if not overruns_queue(case):
+        return ()
+    message = (
+        f"release {case.profile.release} adds up dgamma from {merged_elements(tiling)} elements in a queue of "
+        f"{tiling.ub_factor * tiling.columns_aligned}: what the device returns is not known, dgamma is a model"
+    )
+    return (Caveat(code="dgamma_merge_overrun", argument="deterministic", message=message),)
 
 
 def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:

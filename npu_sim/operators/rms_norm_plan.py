@@ -18,8 +18,10 @@ from npu_sim.tiling.integers import ceil_div
 from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
 from npu_sim.tiling.rms_norm_buffers import buffers
 
-OFFSET_LIMIT = 2**32
-"""Elements of x from which on element offsets in 32 bits wrap around (page, "Releases")."""
+OFFSET_BITS = 64
+"""Bits of element offsets that never wrap around: those of key 1 at every release (page, "Releases")."""
+OFFSET_TAGS = "v9.1.0 and v9.2.0-beta.1 count"
+"""Who counts in fewer bits where later sources of the same release do not (page, "Releases")."""
 RSTD_GROUP = 8
 """fp32 numbers of a 32-byte block, the least that a copy moves (page, "Atlas inference: how rstd goes out")."""
 SAME_SUM_COLUMNS = 128
@@ -37,15 +39,20 @@ def _of_problem(asks: Callable[[conditions.Problem, Any], bool]) -> Callable[[An
     return lambda row, device, rules: asks(tiler.problem_of_row(row), device)
 
 
-def _merges(problem: conditions.Problem, device: Any) -> bool:
-    return conditions.merges_rows(problem, device) or conditions.merges_inference_rows(problem, device)
+def _merges(row: Any, device: Any, rules: Any) -> bool:
+    problem = tiler.problem_of_row(row)
+    return conditions.merges_rows(problem, device) or conditions.merges_inference_rows(problem, device, rules)
+
+
+def _spares_broadcasts(row: Any, device: Any, rules: Any) -> bool:
+    return conditions.spares_broadcasts(tiler.problem_of_row(row), device, rules)
 
 
 MERGE = Condition(
     "merge N",
     f"A2: col_align <= {conditions.MERGE_COLUMNS}; Atlas inference series: fp16, col = {conditions.INFERENCE_MERGE_COLUMNS} and "
-    f"row % {conditions.INFERENCE_MERGE_ROWS} = 0",
-    _of_problem(_merges),
+    f"row % {conditions.INFERENCE_MERGE_ROWS} = 0, at releases that merge there",
+    _merges,
     "several whole rows lie in the buffer at a time; a row is summed in 64 lanes and then as a tree",
     "a row at a time, summed by halving",
     ("col",),
@@ -70,7 +77,7 @@ PERFORMANCE = Condition(
     "without broadcasts",
     f"a 1-D gamma in the 16 bits of x, col <= {conditions.PERFORMANCE_COLUMNS}, and few samples "
     f"(x.shape[0] <= {conditions.PERFORMANCE_FIRST_AXIS}; of three axes x.shape[1] <= {conditions.PERFORMANCE_SECOND_AXIS})",
-    _of_problem(conditions.spares_broadcasts),
+    _spares_broadcasts,
     "rstd and gamma are multiplied without broadcasting them to all rows first; no bit changes",
     "rstd and gamma are broadcast to all rows of the buffer first; no bit changes",
 )
@@ -83,7 +90,7 @@ def describe(case: Case) -> dict[str, Any]:
     asked = [MERGE] if key == conditions.KEY_MERGE_N else [MERGE, WHOLE]
     if conditions.is_mixed(problem) and key in (conditions.KEY_SINGLE_ROW, conditions.KEY_SPLIT_D):
         asked.append(SINGLE)
-    asked += [PERFORMANCE] if key == conditions.KEY_MERGE_N else []
+    asked += [PERFORMANCE] if key == conditions.KEY_MERGE_N and case.rules.performance_fields else []
     known = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
     parts = [
         WorkspacePart(name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"),
@@ -98,13 +105,13 @@ def describe(case: Case) -> dict[str, Any]:
         path=PATHS[key],
         path_reason=_path_reason(case),
         per_core=_per_core(case),
-        buffers=buffers(tiling, problem, case.device)._asdict(),
+        buffers=buffers(tiling, problem, case.device, case.rules)._asdict(),
         ranges=ranges,
         workspace=parts,
         conditions=[decision(case, condition, **known) for condition in asked],
         caveats=_caveats(case),
     )
-    return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon)}
+    return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon, case.rules)}
 
 
 def _path_reason(case: Case) -> str:
@@ -122,6 +129,13 @@ def _per_core(case: Case) -> str:
     return f"{groups}, {ceil_div(case.row.col, tiling.ub_factor)} pieces of up to {tiling.ub_factor} columns"
 
 
+def _offset_bits(case: Case) -> int:
+    """Return the bits in which the release counts elements of x up to a core's first (page, "Releases")."""
+    if case.tiling.tiling_key == conditions.KEY_NORMAL:
+        return int(case.rules.row_offset_bits)
+    return OFFSET_BITS if case.tiling.tiling_key == conditions.KEY_SPLIT_D else int(case.rules.core_offset_bits)
+
+
 def _caveats(case: Case) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, row, found = case.tiling, case.row, []
@@ -129,11 +143,12 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
     def warn(code: str, argument: str, message: str) -> None:
         found.append(Caveat(code=code, argument=argument, message=message))
 
-    if row.row * row.col > OFFSET_LIMIT and tiling.tiling_key in (conditions.KEY_MERGE_N, conditions.KEY_SINGLE_ROW):
-        message = (
-            "v9.1.0 and v9.2.0-beta.1 count elements of a core's start in 32 bits: cores that begin beyond 2^32 elements of x read and"
-        )
-        warn("element_offset_wraps", "x", f"{message} write at that place modulo 2^32; the simulator computes as if they did not")
+    bits = _offset_bits(case)
+    if row.row * row.col > 1 << bits:
+        by_tag = case.rules.core_offset_depends_on_tag and tiling.tiling_key != conditions.KEY_NORMAL
+        who = OFFSET_TAGS if by_tag else f"release {case.profile.release} counts"
+        message = f"{who} elements of x before a core's first in {bits} bits: cores that begin beyond 2^{bits} elements read and"
+        warn("element_offset_wraps", "x", f"{message} write at that place modulo 2^{bits}; the simulator computes as if they did not")
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != conditions.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
             message = (

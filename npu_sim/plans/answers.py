@@ -1,14 +1,33 @@
 """What all answers share: they are frozen, and they say how sure they are."""
 
 from enum import StrEnum
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
     """Base of answers and of their parts: nothing in them changes, and nothing unknown is in them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Facts(dict[str, Any]):
+    """A dict of an answer: like the rest of it, it does not change. Answers are remembered, and given to several callers."""
+
+    def _refuse(self, *_arguments: Any, **_keywords: Any) -> Any:
+        raise TypeError("answers do not change: take dict(...) of it")
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel as the dict that it is made from."""
+        return Facts, (dict(self),)
+
+
+Value = TypeVar("Value")
+FrozenDict = Annotated[dict[str, Value], AfterValidator(Facts)]
+"""Field of an answer: facts by name."""
 
 
 class Evidence(StrEnum):

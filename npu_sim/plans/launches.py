@@ -50,7 +50,7 @@ class Launch(Frozen):
     inputs, outputs
         Tensors it reads and writes; one that it adds to in place is an output.
     block_dim
-        Cores it is started on; None where that is not published.
+        AI cores it is started on; None where that is not published, 0 where none runs it.
     is_node
         Whether it is a node of the executor; what a kernel's own launch starts besides it is none.
     evidence

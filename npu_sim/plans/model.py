@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from npu_sim.plans.answers import Evidence, Frozen
+from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
 from npu_sim.plans.workspace_model import Workspace
@@ -41,7 +41,7 @@ class Decision(Frozen):
 
     name: str
     condition: str
-    values: dict[str, int | float | str | bool]
+    values: FrozenDict[int | float | str | bool]
     outcome: bool
     effect: str
     flips: tuple[Flip, ...] = ()
@@ -111,7 +111,7 @@ class CoreWork(Frozen):
     """What one core does: half-open ranges by the name of what is split (``rows``, ``weight rows``, ``tiles`` ...)."""
 
     core: int
-    ranges: dict[str, tuple[int, int]]
+    ranges: FrozenDict[tuple[int, int]]
 
 
 class OutputOrder(Frozen):
@@ -187,7 +187,7 @@ class Plan(Printed, Frozen):
     release: str
     deterministic: bool
     limits: str
-    arguments: dict[str, Any]
+    arguments: FrozenDict[Any]
     kernel: str
     path: str
     path_reason: str = ""
@@ -198,7 +198,7 @@ class Plan(Printed, Frozen):
     core_kind: str
     cores_note: str = ""
     per_core: str = ""
-    tiling: dict[str, Any] = Field(default_factory=dict)
+    tiling: FrozenDict[Any] = Field(default_factory=Facts)
     cores: tuple[CoreWork, ...] = ()
     memories: tuple[Memory, ...] = ()
     decisions: tuple[Decision, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
-from npu_sim.releases import release_table
+from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import AclnnError
 
 
@@ -74,18 +74,21 @@ def changed_bits(old: Profile, before: Plan | AclnnError, new: Profile, after: P
     """Return what of a result can differ between two releases, as the data of releases says it."""
     if isinstance(before, AclnnError) or isinstance(after, AclnnError):
         return ()
-    moved = _path(before) != _path(after)
-    keys = {before.tiling_key, after.tiling_key}
     switches = release_table().changed(old.release, new.release, after.operator)
-    return tuple(one.bits for one in switches if one.bits and (keys & set(one.keys) if one.keys else moved))
-
-
-def _path(plan: Plan) -> tuple[Any, ...]:
-    return plan.path, plan.tiling_key, _launches(plan)
+    return tuple(one.bits for one in switches if one.bits and _concerns(one, before, after))
 
 
 def _launches(plan: Plan) -> str:
     return ", ".join(f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip() for one in plan.launches)
+
+
+def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
+    if switch.keys:
+        return bool({before.tiling_key, after.tiling_key} & set(switch.keys))
+    if switch.decision:
+        old, new = ({one.name: one.outcome for one in plan.decisions} for plan in (before, after))
+        return old.get(switch.decision) != new.get(switch.decision)
+    return (before.path, before.tiling_key, _launches(before)) != (after.path, after.tiling_key, _launches(after))
 
 
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:

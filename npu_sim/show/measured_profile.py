@@ -1,10 +1,13 @@
 """A measured profile as text: what the file says, calls and launches with measured time beside their bound."""
 
+from pathlib import Path
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from npu_sim.questions.measured_profile import CallGroup, MeasuredGroup, MeasuredProfile
+from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
+from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.text import Line, lines_table, render
 from npu_sim.show.timelines import percent, short_us
@@ -21,7 +24,7 @@ def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> 
 
 def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
-    return f"{answer.file}: {answer.modelled} of {len(answer.launches)} kernels modelled"
+    return f"{answer.modelled} of {len(answer.launches)} kernels modelled: {Path(answer.file).name}"
 
 
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:

@@ -4,7 +4,7 @@ A sample is a row of rms_norm and cross_entropy, a token of MoE, a batch entry o
 the given rows touch. Outputs that sum over samples (dgamma, grad_weight, grad_bias) are compared only where the samples stay.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -106,9 +106,9 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     sampled = {name: axis for name, axis in axes.items() if name in base.tensors and base.tensors[name].ndim > axis}
     if not sampled:
         return
-    places = own.places(base) if own.places is not None else 1
+    places: Mapping[str, int] = own.places(base) if own.places is not None else {}
     first, axis = next(iter(sampled.items()))
-    samples = base.tensors[first].shape[axis] // places
+    samples = base.tensors[first].shape[axis] // places.get(first, 1)
 
     def found(output: str, values: np.ndarray) -> np.ndarray | None:
         if own.found is not None:
@@ -124,7 +124,7 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     def unrolled(output: str, values: np.ndarray) -> np.ndarray:
         return values if output not in axes else np.roll(values, -shift, axis=axes[output])
 
-    rolled = {name: np.roll(base.tensors[name], shift * places, axis=axis) for name, axis in sampled.items()}
+    rolled = {name: np.roll(base.tensors[name], shift * places.get(name, 1), axis=axis) for name, axis in sampled.items()}
     yield "another position in the batch", base.with_tensors(**rolled), unrolled
 
 

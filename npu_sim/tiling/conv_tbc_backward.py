@@ -8,7 +8,7 @@ speaks the words of the golden lines.
 
 from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import Device
+from npu_sim.cores import NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import itemsize
 from npu_sim.tiling import conv_tbc_cube_tiling as model
 from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
@@ -24,6 +24,8 @@ COMPUTE_BITS = 3
 """Bits of such a code in ``rules.compute``, which has one for every dtype and cubeMathType."""
 MATH_TYPES = 4
 """Values of cubeMathType."""
+TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
+"""What a release does with pad 0 and K = T on the Atlas training series, see ``configs/releases.yaml``; others run it."""
 
 _WIDEST = "(T + 2 * pad + 512) * (K + 1) * (max(Cin, Cout) + 512)"
 EXTENT = f"max(64 * {_WIDEST}, 8 * l1_bytes, (B + 1) * {_WIDEST} // 16)"
@@ -84,6 +86,12 @@ def takes_math_type(row: Any, device: Device, rules: Any) -> bool:
     return compute_code(row, rules) != 0
 
 
+def takes_matrix_shape(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the product takes pad 0 and K = T: the Atlas training series refuses them at some releases (page ``releases``)."""
+    refuses = rules.training_series_matrix == TRAINING_SERIES_REFUSES and device.npu_arch == NPU_ARCH_ATLAS_TRAIN
+    return not (refuses and row.pad == 0 and row.K == row.T)
+
+
 def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
     """Return what the planners see of a call in whole numbers."""
     element_bytes = 2 if compute_code(row, rules) <= LAST_16_BIT else 4
@@ -93,7 +101,7 @@ def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
     problem = problem_of(row, rules)
-    route = grad_weight_route(problem, device, row.deterministic == 1)
+    route = grad_weight_route(problem, device, row.deterministic == 1, rules)
     own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
     if route == ROUTE_MATMUL:
         grad_input, grad_weight, cores, status = NO_CUBE, NO_CUBE, device.cube_cores, SUCCESS
@@ -166,12 +174,12 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     Returns
     -------
     dict
-        ``route``: "planner", "matmul", "gate_failed", or "model" on a product without the published planner. For
+        ``route``: "planner", "matmul", "gate_failed", or "model" on a product or at a release without the published planner. For
         "planner" also the ``expect`` structure: status, tiling key, block_dim, workspace bytes, tiling fields.
     """
     sizes = [inputs[name] for name in ("T", "B", "Cin", "Cout", "K", "pad")]
     problem = ConvTbcProblem(*[*sizes, itemsize(inputs["dtype"])])
-    route = grad_weight_route(problem, device, True)
+    route = grad_weight_route(problem, device, True, rules)
     if route != ROUTE_PLANNER:
         return {"route": ROUTE_NAMES[route]}
     tiling = plan_grad_weight_deterministic(problem, device)

@@ -4,7 +4,7 @@ Pure integer functions, int64-safe; no Numba import, but written so that Numba c
 Formulas: specification page ``conv_tbc_backward.md`` (called "the page" in these modules).
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
 from npu_sim.tiling.integers import align, ceil_div
@@ -22,7 +22,7 @@ ROUTE_PLANNER = 2
 ROUTE_GATE_FAILED = 3
 """Deterministic on A2/A3, but the published planner does not take it: the model, without a split over cores."""
 ROUTE_MODEL = 4
-"""The model: default mode, and deterministic mode on other products."""
+"""The model: default mode, and deterministic mode on other products or at a release without the published planner."""
 ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
 """Names of the ``ROUTE_*`` codes, as the golden data has them; ``none`` where no kernel runs."""
 
@@ -78,16 +78,17 @@ def is_plannable(problem: ConvTbcProblem) -> bool:
     )
 
 
-def grad_weight_route(problem: ConvTbcProblem, device: Device, deterministic: bool) -> int:
+def grad_weight_route(problem: ConvTbcProblem, device: Device, deterministic: bool, rules: Any) -> int:
     """Which path gradWeight takes, one of the ``ROUTE_*`` codes.
 
-    Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate).
+    Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate); page ``releases``, whether that
+    planner is published.
     """
     if device.npu_arch != NPU_ARCH_A2_A3:
         return ROUTE_MODEL
     if problem.pad == 0 and problem.taps == problem.time:
         return ROUTE_MATMUL
-    if not deterministic:
+    if not deterministic or rules.deterministic_planner == 0:
         return ROUTE_MODEL
     return ROUTE_PLANNER if published_planner_takes(problem, device) else ROUTE_GATE_FAILED
 

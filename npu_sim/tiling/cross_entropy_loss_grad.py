@@ -143,7 +143,7 @@ def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
     return _QUOTIENT_BY_12 + (free + 4) // 12
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call as the product does, without asking whether the buffers fit; see :func:`fits`.
 
     Parameters
@@ -152,6 +152,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
         What the kernel sees.
     device
         The SoC.
+    rules
+        What the release decides.
 
     Returns
     -------
@@ -173,7 +175,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
     if align_columns > 0:
         column_loop, column_tail = problem.columns // align_columns, problem.columns % align_columns
     tiling_key = KEYS[problem.dtype_code] + (1 if problem.weighted else 0)
-    schedule_mode = 1 if problem.reduction == MEAN else -1
+    schedule_mode = rules.schedule_mode if problem.reduction == MEAN else -1
     wraps = 1 if used_bytes > device.ub_bytes else 0
     return Tiling(
         status=SUCCESS,
@@ -221,9 +223,9 @@ def used_bytes(tiling: Tiling, dtype_code: int) -> int:
     return row_buffer_bytes(tiling.buffers) + 2 * piece_bytes(tiling, dtype_code) + 4 * tiling.align_columns
 
 
-def fits(problem: Problem, device: Device) -> bool:
+def fits(problem: Problem, device: Device, rules: Any) -> bool:
     """Whether the buffers of a core really fit its Unified Buffer (page, "The limit")."""
-    tiling = tile(problem, device)
+    tiling = tile(problem, device, rules)
     if tiling.status != SUCCESS or tiling.wraps == 1:
         return False
     if tiling.align_columns == 0 and problem.columns > tiling.column_budget:
@@ -238,12 +240,12 @@ def problem_of(row: Any) -> Problem:
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers."""
-    return tile(problem_of(row), device)
+    return tile(problem_of(row), device, rules)
 
 
 def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
     """Whether the buffers of a core fit."""
-    return fits(problem_of(row), device)
+    return fits(problem_of(row), device, rules)
 
 
 def vendor_structure(tiling: Tiling, ignore_index: int, label_smoothing: float) -> dict[str, int | float]:
@@ -261,5 +263,5 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     if tuple(inputs["grad_loss_shape"]) != (shape[:1] if reduction == "none" else ()):
         return REFUSED
     code = DTYPE_CODES[inputs["log_prob_dtype"]]
-    tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(reduction)), device)
+    tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(reduction)), device, rules)
     return raw_result(tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"]))

@@ -8,8 +8,18 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
-from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.tiling.embedding_dense_backward_splits import (
+    VECTOR_LANES,
+    RowSplit,
+    SmallDimSplit,
+    VectorSplit,
+    WeightSplit,
+    split_rows,
+    split_small_dim,
+    split_vector,
+)
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+from npu_sim.tiling.integers import align
 
 SMALL_DIM_LIMIT = 512
 """Largest embedding dim of the small-dim kernel (page, "Dataflow", 3)."""
@@ -19,14 +29,15 @@ UB_RESERVED_BYTES = 20480
 """Bytes the kernel keeps free of the usable Unified Buffer (page, "UB budget")."""
 INDEX_BYTES = 96
 """Three 32-byte blocks: sorted index, position, frequency (page, "UB budget")."""
-VECTOR_LANES = 64
-"""fp32 lanes of one vector instruction (page, "Vector split")."""
+FP32_BYTES = 4
+BLOCK_BYTES = 32
 ALIGNED_LANES = 8
-"""fp32 elements of one 32-byte block."""
+"""fp32 elements of one block."""
 
-BATCH_BOUND = "max(ub_bytes, rows)"
 WORKSPACE_BOUND = "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
 STAGE_BOUND = "2 * dim * vector_cores + 8"
+WORKSPACE_FIELDS = "workspace_fields"
+"""Switch of the release: whether the tiling has coreNum and the lengths of the workspace."""
 ELSEWHERE = Part(vendor="")
 """A group that the vendor keeps in a structure of its own, or fills on some paths only: see :func:`vendor_structure`."""
 
@@ -42,49 +53,12 @@ class Problem(NamedTuple):
     deterministic: bool
 
 
-class VectorSplit(NamedTuple):
-    """A dim cut into whole vector instructions and a tail."""
-
-    compute_rep_time: Annotated[int, Field("vector instructions", "dim", vendor="ComputeRepTime")]
-    compute_former_num: Annotated[int, Field("columns they cover", "dim", vendor="ComputeFormerNum")]
-    compute_tail_num: Annotated[int, Field("columns left", "dim", vendor="ComputeTailNum")]
-
-
-class RowSplit(NamedTuple):
-    """The first ``former_row_rep_time`` cores take ``former_row_num`` rows, the others ``tail_row_num``."""
-
-    former_row_num: Annotated[int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")]
-    tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", vendor="tailRowNum")]
-    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerRowRepTime")]
-
-
-class WeightSplit(NamedTuple):
-    """The same split of weight rows, for the cores that scale them."""
-
-    former_row_num: Annotated[int, Field("weight rows of the first cores", "num_weights + 1", vendor="formerCoreRowNum")]
-    tail_row_num: Annotated[int, Field("weight rows of the other cores", "num_weights + 1", vendor="tailCoreRowNum")]
-    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerCoreRowRepTime")]
-
-
-class SmallDimSplit(NamedTuple):
-    """Rows and batches of the small-dim kernel: every core but the last copies ``former_copy_row`` rows."""
-
-    part_num: Annotated[int, Field("parts", vendor="partNum")]
-    former_copy_row: Annotated[int, Field("rows of every core but the last", "rows + 1", vendor="formerCopyRow")]
-    tail_copy_row: Annotated[int, Field("rows of the last core", "rows + 1", vendor="tailCopyRow")]
-    former_copy_time: Annotated[int, Field("batches of every core but the last", "rows + 1", vendor="formerCopyTime")]
-    tail_copy_time: Annotated[int, Field("batches of the last core", "rows + 1", vendor="tailCopyTime")]
-    max_row_in_ub: Annotated[int, Field("rows of one batch", BATCH_BOUND, vendor="maxRowInUb")]
-    former_last_row: Annotated[int, Field("rows of the last batch", BATCH_BOUND, vendor="formerLastRow")]
-    tail_last_row: Annotated[int, Field("rows of the last batch of the last core", BATCH_BOUND, vendor="tailLastRow")]
-
-
 class Tiling(NamedTuple):
     """Result of the planner; unused groups are 0, as in the product."""
 
     status: int
     tiling_key: Annotated[int, Field("tiling key", "111")]
-    block_dim: Annotated[int, Field("cores that work", vendor="coreNum")]
+    block_dim: Annotated[int, Field("cores that work", vendor="coreNum", switch=WORKSPACE_FIELDS)]
     schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
     workspace_bytes: Annotated[int, Field("workspace of the kernel itself", WORKSPACE_BOUND)]
     rows: int
@@ -99,10 +73,18 @@ class Tiling(NamedTuple):
     former_vector: Annotated[VectorSplit, Part(vendor="", help=", whole piece")]
     tail_vector: Annotated[VectorSplit, Part(vendor="", help=", last piece")]
     small_dim: Annotated[SmallDimSplit, ELSEWHERE]
-    scale_workspace_length: Annotated[int, Field("elements of the counters in workspace", "num_weights + 8", vendor="scaleWorkspaceLength")]
-    out_stage_workspace_length: Annotated[int, Field("elements of the stage area", STAGE_BOUND, vendor="outStageWorkspaceLength")]
-    out_index_workspace_length: Annotated[int, Field("elements of the stage indices", vendor="outIndexWorkspaceLength")]
-    out_casted_workspace_length: Annotated[int, Field("elements of out in fp32", "num_weights * dim", vendor="outCastedWorkspaceLength")]
+    scale_workspace_length: Annotated[
+        int, Field("elements of the counters in workspace", "num_weights + 8", vendor="scaleWorkspaceLength", switch=WORKSPACE_FIELDS)
+    ]
+    out_stage_workspace_length: Annotated[
+        int, Field("elements of the stage area", STAGE_BOUND, vendor="outStageWorkspaceLength", switch=WORKSPACE_FIELDS)
+    ]
+    out_index_workspace_length: Annotated[
+        int, Field("elements of the stage indices", vendor="outIndexWorkspaceLength", switch=WORKSPACE_FIELDS)
+    ]
+    out_casted_workspace_length: Annotated[
+        int, Field("elements of out in fp32", "num_weights * dim", vendor="outCastedWorkspaceLength", switch=WORKSPACE_FIELDS)
+    ]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -114,23 +96,11 @@ def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
     return (not deterministic) and dim <= SMALL_DIM_LIMIT and num_weights <= SMALL_DIM_WEIGHTS
 
 
-def max_former_dim(ub_bytes: int, element_bytes: int) -> int:
-    """Largest piece of a row that fits the Unified Buffer; 0 when none does."""
+def max_former_dim(ub_bytes: int, element_bytes: int, granule: int) -> int:
+    """Largest piece of a row that fits the Unified Buffer, a multiple of ``granule``; 0 when none does."""
     usable = ub_bytes - UB_RESERVED_BYTES - INDEX_BYTES
     rows_in_ub = 3 if element_bytes == 4 else 4
-    return usable // (VECTOR_LANES * rows_in_ub) * 16 if usable > 0 else 0
-
-
-def split_vector(dim: int) -> VectorSplit:
-    """Cut a dim into whole instructions of 64 lanes and a tail."""
-    rep_time = dim // VECTOR_LANES
-    return VectorSplit(rep_time, rep_time * VECTOR_LANES, dim - rep_time * VECTOR_LANES)
-
-
-def split_rows(rows: int, cores: int) -> RowSplit:
-    """Spread rows over cores as evenly as possible, longer shares first."""
-    tail = rows // cores
-    return RowSplit(tail + 1, tail, rows % cores)
+    return usable // (FP32_BYTES * granule * rows_in_ub) * granule if usable > 0 else 0
 
 
 def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
@@ -140,29 +110,14 @@ def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
     return rows if element_bytes == 4 else rows // 2
 
 
-def split_small_dim(rows: int, cores: int, max_row_in_ub: int) -> SmallDimSplit:
-    """Cut the rows of the small-dim kernel over cores, the remainder on the last, and into batches."""
-    former = rows // cores
-    tail = rows - former * (cores - 1)
-    former_time = ceil_div(former, max_row_in_ub)
-    tail_time = ceil_div(tail, max_row_in_ub)
-    return SmallDimSplit(
-        part_num=1,
-        former_copy_row=former,
-        tail_copy_row=tail,
-        former_copy_time=former_time,
-        tail_copy_time=tail_time,
-        max_row_in_ub=max_row_in_ub,
-        former_last_row=former - max_row_in_ub * (former_time - 1),
-        tail_last_row=tail - max_row_in_ub * (tail_time - 1),
-    )
+def scale_workspace_length(problem: Problem, counter_bytes: int) -> int:
+    """Counters of weight rows in workspace, in whole 32-byte blocks; 0 without scale."""
+    return align(problem.num_weights, BLOCK_BYTES // counter_bytes) if problem.scale_grad_by_freq else 0
 
 
-def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device) -> int:
+def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device, rules: Any) -> int:
     """Workspace of the kernel itself in bytes."""
-    total = device.system_workspace_bytes
-    if problem.scale_grad_by_freq:
-        total += 4 * align(problem.num_weights, ALIGNED_LANES)
+    total: int = device.system_workspace_bytes + rules.counter_bytes * scale_workspace_length(problem, rules.counter_bytes)
     if problem.element_bytes == 2:
         if small_dim:
             total += 4 * problem.num_weights * problem.dim
@@ -171,7 +126,7 @@ def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim
     return total
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     Parameters
@@ -180,16 +135,21 @@ def tile(problem: Problem, device: Device) -> Tiling:
         What the kernel sees.
     device
         The SoC.
+    rules
+        What the release decides.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, or a Unified Buffer too small.
+        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients that
+        the kernel of the release does not take.
     """
+    if problem.element_bytes == 2 and rules.kernel_takes_16_bit == 0:
+        return NO_TILING
     block_dim = min(device.vector_cores, problem.rows)
     if problem.scale_grad_by_freq:
         block_dim = min(block_dim, problem.num_weights)
-    max_former = max_former_dim(device.ub_bytes, problem.element_bytes)
+    max_former = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
     if problem.dim == 0 or block_dim == 0 or max_former == 0:
         return NO_TILING
     small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
@@ -201,7 +161,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         small = split_small_dim(problem.rows, block_dim, max_rows)
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = scale + (10 if problem.deterministic and problem.element_bytes == 4 else 0) + (100 if small_dim else 0)
-    schedule_mode = 1 if tiling_key == 0 or tiling_key == 100 else -1
+    schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == 100 else -1
     former_dim = min(problem.dim, max_former)
     former_dim_rep_time = problem.dim // former_dim
     tail_dim = problem.dim - former_dim * former_dim_rep_time
@@ -210,7 +170,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         tiling_key=tiling_key,
         block_dim=block_dim,
         schedule_mode=schedule_mode,
-        workspace_bytes=workspace_bytes(problem, former_dim, block_dim, small_dim, device),
+        workspace_bytes=workspace_bytes(problem, former_dim, block_dim, small_dim, device, rules),
         rows=problem.rows,
         num_weights=problem.num_weights,
         dim=problem.dim,
@@ -223,7 +183,7 @@ def tile(problem: Problem, device: Device) -> Tiling:
         former_vector=split_vector(former_dim),
         tail_vector=split_vector(tail_dim),
         small_dim=small,
-        scale_workspace_length=scale * align(problem.num_weights, ALIGNED_LANES),
+        scale_workspace_length=scale_workspace_length(problem, rules.counter_bytes),
         out_stage_workspace_length=align(former_dim * block_dim * 2, ALIGNED_LANES),
         out_index_workspace_length=2 * block_dim,
         out_casted_workspace_length=problem.num_weights * problem.dim,
@@ -249,8 +209,8 @@ def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
     return start, start + (split.former_row_num if core < split.former_row_rep_time else split.tail_row_num)
 
 
-def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, dict[str, int | float]]:
-    """Return the tiling data under the vendor's names, groups unused on the path filled with 0."""
+def vendor_structure(tiling: Tiling, padding_idx: int, rules: Any) -> dict[str, dict[str, int | float]]:
+    """Return the tiling data under the vendor's names as the release has it, groups unused on the path filled with 0."""
     on_sorted, on_deterministic, scale = tiling.tiling_key in (0, 1), tiling.tiling_key in (10, 11), tiling.scale_grad_by_freq == 1
 
     def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:
@@ -262,7 +222,7 @@ def vendor_structure(tiling: Tiling, padding_idx: int) -> dict[str, dict[str, in
     rows = group(tiling.row_split, on_deterministic)
     return {
         "params": {
-            **vendor_fields(tiling),
+            **vendor_fields(tiling, rules),
             "paddingIdx": padding_idx % 2**64,
             **group(tiling.row_split, on_sorted),
             "computeMask": VECTOR_LANES if on_sorted else 0,
@@ -285,14 +245,5 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     *leading, dim = inputs["grad_shape"]
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2
     problem = Problem(prod(leading), dim, inputs["num_weights"], element_bytes, inputs["scale_grad_by_freq"], deterministic)
-    tiling = tile(problem, device)
-    if tiling.status != SUCCESS:
-        return {"status": "failed"}
-    return {
-        "status": "success",
-        "block_dim": tiling.block_dim,
-        "tiling_key": tiling.tiling_key,
-        "workspace_bytes": tiling.workspace_bytes,
-        "schedule_mode": 1 if tiling.schedule_mode == 1 else None,
-        "tiling": vendor_structure(tiling, inputs["padding_idx"]),
-    }
+    tiling = tile(problem, device, rules)
+    return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"], rules))

@@ -40,6 +40,8 @@ class Field(NamedTuple):
         Meaning of its codes, when it is a code.
     none
         Value when there is no tiling.
+    switch
+        Switch of the release without which the vendor's structure does not have it; empty when every release has it.
     """
 
     help: str = ""
@@ -47,6 +49,7 @@ class Field(NamedTuple):
     vendor: str = ""
     words: tuple[str, ...] = ()
     none: int = 0
+    switch: str = ""
 
 
 class Part(NamedTuple):
@@ -62,12 +65,15 @@ class Part(NamedTuple):
         Bound of every field, instead of the part's own.
     prefix
         What precedes the names of its columns in sweeps; the name of the part and an underscore when None.
+    switch
+        That of every field, instead of the part's own.
     """
 
     vendor: str = "{}"
     help: str = ""
     bound: str = ""
     prefix: str | None = None
+    switch: str = ""
 
 
 class Column(NamedTuple):
@@ -109,7 +115,8 @@ def table(record: type) -> tuple[Column, ...]:
 def _within(name: str, part: Part, column: Column) -> Column:
     field = column.field
     vendor = " ".join(part.vendor.format(one) for one in field.vendor.split())
-    field = field._replace(help=field.help + part.help, bound=(part.bound or field.bound) if field.bound else "", vendor=vendor)
+    bound, switch = (part.bound or field.bound) if field.bound else "", part.switch or field.switch
+    field = field._replace(help=field.help + part.help, bound=bound, vendor=vendor, switch=switch)
     prefix = f"{name}_" if part.prefix is None else part.prefix
     return Column(f"{name}.{column.path}", f"{prefix}{column.name}", column.kind, field)
 
@@ -135,11 +142,16 @@ def value_of(record: Any, path: str) -> Any:
     return record
 
 
-def vendor_fields(record: Any) -> dict[str, int | float]:
-    """Return a tiling under the vendor's names; fp32 values in the nine digits that identify them."""
+def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
+    """Return a tiling under the vendor's names; fp32 values in the nine digits that identify them.
+
+    Of fields that have a switch only those that ``rules``, what the release decides, have.
+    """
     found: dict[str, int | float] = {}
     kind: Any = type(record)
-    for names, read, is_fp32 in _vendor_readers(kind):
+    for names, read, is_fp32, switch in _vendor_readers(kind):
+        if switch and not getattr(rules, switch):
+            continue
         value = read(record)
         for name in names:
             found[name] = float(f"{value:.9g}") if is_fp32 else value
@@ -147,9 +159,9 @@ def vendor_fields(record: Any) -> dict[str, int | float]:
 
 
 @cache
-def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any], bool], ...]:
-    named = (column for column in table(record) if column.field.vendor)
-    return tuple((column.field.vendor.split(), attrgetter(column.path), column.kind is float) for column in named)
+def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any], bool, str], ...]:
+    named = ((column, column.field) for column in table(record) if column.field.vendor)
+    return tuple((field.vendor.split(), attrgetter(column.path), column.kind is float, field.switch) for column, field in named)
 
 
 REFUSED: dict[str, Any] = {"status": "failed"}

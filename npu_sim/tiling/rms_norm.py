@@ -31,6 +31,8 @@ REPEAT_STRIDE_VALUES = 256
 BLOCK_ELEMENTS = 8
 """fp32 elements of a 32-byte block, what dst_rep_stride counts in."""
 
+PERFORMANCE_FIELDS = "performance_fields"
+"""Switch of the release: whether the tiling has is_performance, and the fields that came with it."""
 UNTOUCHED_BYTES = 256
 """Workspace beside the system's that no kernel touches (page, "Workspace")."""
 WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
@@ -51,31 +53,41 @@ class Tiling(NamedTuple):
     row_factor: Annotated[int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", vendor="row_factor")]
     ub_factor: Annotated[int, Field("elements of x in the Unified Buffer at a time", f"max(ub_bytes, {WIDEST_16_BIT})", vendor="ub_factor")]
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, vendor="avg_factor")]
-    last_block_factor: Annotated[int, Field("rows of the last core", "row", vendor="last_block_factor")]
-    row_loop: Annotated[int, Field("groups of rows of a core", "row", vendor="row_loop")]
-    last_block_row_loop: Annotated[int, Field("groups of rows of the last core", "row", vendor="last_block_row_loop")]
-    row_tail: Annotated[int, Field("rows of the last group of a core", "row", vendor="row_tail")]
-    last_block_row_tail: Annotated[int, Field("rows of the last group of the last core", "row", vendor="last_block_row_tail")]
-    whole_repeats: Annotated[int, Field("whole vector instructions in a padded row", "col", vendor="mul_loop")]
-    repeat_tail: Annotated[int, Field("elements of a padded row that are left for a last one", "64", vendor="mul_tail")]
-    repeat_stride: Annotated[int, Field("blocks from one row of the buffer to the next, modulo 256", "255", vendor="dst_rep_stride")]
-    is_performance: Annotated[int, Field("1 where merged rows are multiplied without broadcasting first", "1", vendor="is_performance")]
+    last_block_factor: Annotated[int, Field("rows of the last core", "row", vendor="last_block_factor", switch=PERFORMANCE_FIELDS)]
+    row_loop: Annotated[int, Field("groups of rows of a core", "row", vendor="row_loop", switch=PERFORMANCE_FIELDS)]
+    last_block_row_loop: Annotated[
+        int, Field("groups of rows of the last core", "row", vendor="last_block_row_loop", switch=PERFORMANCE_FIELDS)
+    ]
+    row_tail: Annotated[int, Field("rows of the last group of a core", "row", vendor="row_tail", switch=PERFORMANCE_FIELDS)]
+    last_block_row_tail: Annotated[
+        int, Field("rows of the last group of the last core", "row", vendor="last_block_row_tail", switch=PERFORMANCE_FIELDS)
+    ]
+    whole_repeats: Annotated[int, Field("whole vector instructions in a padded row", "col", vendor="mul_loop", switch=PERFORMANCE_FIELDS)]
+    repeat_tail: Annotated[
+        int, Field("elements of a padded row that are left for a last one", "64", vendor="mul_tail", switch=PERFORMANCE_FIELDS)
+    ]
+    repeat_stride: Annotated[
+        int, Field("blocks from one row of the buffer to the next, modulo 256", "255", vendor="dst_rep_stride", switch=PERFORMANCE_FIELDS)
+    ]
+    is_performance: Annotated[
+        int, Field("1 where merged rows are multiplied without broadcasting first", "1", vendor="is_performance", switch=PERFORMANCE_FIELDS)
+    ]
     always_1: Annotated[int, Field("a field that is 1 on these products", vendor="is_nddma")]
     always_0: Annotated[
         int,
         Field(
             "fields that are 0 on these products",
-            vendor="reduce_mask left_num last_reduce_mask last_left_num rstd_size ub_loop col_buffer_length multi_n_num "
-            "is_gemma normal_flag",
+            vendor="reduce_mask left_num last_reduce_mask last_left_num rstd_size ub_loop col_buffer_length multi_n_num is_gemma",
         ),
     ]
+    normal_flag: Annotated[int, Field("0 on these products", vendor="normal_flag", switch=PERFORMANCE_FIELDS)]
 
 
 NO_TILING: Tiling = nothing(Tiling)
 """Result of a planner that found no tiling."""
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
     Parameters
@@ -84,6 +96,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
         What the planner is asked.
     device
         The SoC.
+    rules
+        What the release decides.
 
     Returns
     -------
@@ -94,13 +108,13 @@ def tile(problem: Problem, device: Device) -> Tiling:
     cores = device.vector_cores
     if problem.rows <= 0 or problem.columns <= 0 or cores <= 0 or device.npu_arch == NPU_ARCH_ATLAS_TRAIN:
         return NO_TILING
-    key = tiling_key(problem, device)
-    buffer = buffer_shape(problem, device, key)
+    key = tiling_key(problem, device, rules)
+    buffer = buffer_shape(problem, device, rules, key)
     if buffer.row_factor <= 0 or buffer.ub_factor <= 0:
         return NO_TILING
     wide, factor = columns_aligned(problem), buffer.row_factor
     each = ceil_div(problem.rows, cores)
-    if merges_inference_rows(problem, device):
+    if merges_inference_rows(problem, device, rules):
         each = align(each, INFERENCE_ROW_STEP)
     block_dim = ceil_div(problem.rows, each)
     last = problem.rows - (block_dim - 1) * each
@@ -125,9 +139,10 @@ def tile(problem: Problem, device: Device) -> Tiling:
         whole_repeats=wide // VECTOR_LANES,
         repeat_tail=wide % VECTOR_LANES,
         repeat_stride=wide // BLOCK_ELEMENTS % REPEAT_STRIDE_VALUES,
-        is_performance=int(spares_broadcasts(problem, device)),
+        is_performance=int(spares_broadcasts(problem, device, rules)),
         always_1=1,
         always_0=0,
+        normal_flag=0,
     )
 
 
@@ -143,9 +158,9 @@ def rounded_epsilon(epsilon: float) -> np.float32:
         return np.float32(epsilon)
 
 
-def vendor_structure(tiling: Tiling, epsilon: float) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names; epsilon, like every fp32 value, in the nine digits that identify it."""
-    return {**vendor_fields(tiling), "epsilon": float(f"{rounded_epsilon(epsilon):.9g}")}
+def vendor_structure(tiling: Tiling, epsilon: float, rules: Any) -> dict[str, int | float]:
+    """Return the tiling data as the release has it, under the vendor's names; epsilon in the nine digits that identify an fp32 value."""
+    return {**vendor_fields(tiling, rules), "epsilon": float(f"{rounded_epsilon(epsilon):.9g}")}
 
 
 def problem_of_row(row: Any) -> Problem:
@@ -164,7 +179,7 @@ def problem_of_row(row: Any) -> Problem:
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers."""
-    return tile(problem_of_row(row), device)
+    return tile(problem_of_row(row), device, rules)
 
 
 def problem_of(x: Sequence[int], gamma: Sequence[int], dtype: str, gamma_dtype: str) -> Problem:
@@ -197,5 +212,5 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     epsilon = inputs["epsilon"]
     if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(epsilon) < 0:
         return REFUSED
-    tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device)
-    return raw_result(tiling, vendor_structure(tiling, epsilon))
+    tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device, rules)
+    return raw_result(tiling, vendor_structure(tiling, epsilon, rules))

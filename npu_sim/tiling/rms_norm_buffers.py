@@ -3,7 +3,7 @@
 Source: specification page ``rms_norm``, "Unified Buffer of a core". Every queue has one buffer.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
 from npu_sim.tiling.integers import align
@@ -31,17 +31,18 @@ class Buffers(NamedTuple):
     zeros: int
 
 
-def buffers(tiling: Tiling, problem: Problem, device: Device) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core."""
+def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core, as the release lays them out."""
     key, elements = tiling.tiling_key, tiling.ub_factor
     wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype_code) * elements
     x_fp32 = 0 if problem.dtype_code == FP32 else wide
+    gamma = element_bytes(problem.gamma_dtype_code) * elements
     if key == KEY_MERGE_N:
         rstd = align(FP32_BYTES * tiling.row_factor, BLOCK_BYTES)
-        return Buffers(narrow, wide, narrow, rstd, x_fp32, wide, LANES_BYTES * tiling.row_factor, 0, 0)
+        widest_gamma = wide if rules.widens_gamma else gamma
+        return Buffers(narrow, widest_gamma, narrow, rstd, x_fp32, wide, LANES_BYTES * tiling.row_factor, 0, 0)
     if key == KEY_SINGLE_ROW:  # the squares take the place of x, which is as large for them
         return Buffers(wide, wide, narrow, GROUP_BYTES, x_fp32, 0, LANES_BYTES, 0, 0)
-    gamma = element_bytes(problem.gamma_dtype_code) * elements
     sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
     zeros = GROUP_BYTES if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
     return Buffers(narrow, gamma, narrow, GROUP_BYTES, x_fp32, wide, LANES_BYTES, sums, zeros)

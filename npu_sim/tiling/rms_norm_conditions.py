@@ -6,7 +6,7 @@ Source: specification page ``rms_norm``, section "Tiling". All sizes are element
 asks for: SoCs whose short version is Ascend910B.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, SOC_ASCEND_910B, Device
 from npu_sim.tiling.integers import align, align_down, ceil_div
@@ -33,7 +33,7 @@ PIECE_STEP = 16
 MERGE_COLUMNS = 2000
 """Widest aligned row that A2 merges with others (page, key 2)."""
 MERGE_COLUMN_BYTES = 16
-"""Unified Buffer of every column of a merged row (page, key 2)."""
+"""Unified Buffer of every column of a merged row (page, key 2); the release may count fewer for 16 bits with a gamma of their dtype."""
 MERGE_ROW_BYTES, MIXED_MERGE_ROW_BYTES = 260, 288
 """Unified Buffer of every merged row beside its columns, the second with an fp32 gamma of a 16-bit x (page, key 2)."""
 INFERENCE_MERGE_COLUMNS, INFERENCE_MERGE_ROWS = 128, 16
@@ -123,8 +123,10 @@ def merges_rows(problem: Problem, device: Device) -> bool:
     return is_a2(device) and columns_aligned(problem) <= MERGE_COLUMNS
 
 
-def merges_inference_rows(problem: Problem, device: Device) -> bool:
-    """Key 2 on the Atlas inference series: whether rows have the one width and the number that are merged there."""
+def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
+    """Key 2 on the Atlas inference series: whether rows have the one width and the number that are merged there, at this release."""
+    if rules.inference_series_merges == 0:
+        return False
     fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
     return device.npu_arch == NPU_ARCH_ATLAS_INFERENCE and problem.dtype_code == FP16 and not is_mixed(problem) and fits
 
@@ -141,33 +143,36 @@ def fits_single_row(problem: Problem, device: Device) -> bool:
     return is_mixed(problem) and mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES) < usable_bytes(device)
 
 
-def spares_broadcasts(problem: Problem, device: Device) -> bool:
+def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
     """is_performance: whether merged rows are multiplied by rstd and gamma without broadcasting these to all elements first."""
-    if merges_inference_rows(problem, device):
+    if merges_inference_rows(problem, device, rules):
         return True
-    if not is_a2(device) or is_mixed(problem) or problem.dtype_code == FP32 or problem.gamma_rank != 1:
+    if rules.performance_fields == 0 or not is_a2(device) or is_mixed(problem) or problem.dtype_code == FP32 or problem.gamma_rank != 1:
         return False
     two = problem.x_rank == 2
     three = problem.x_rank == 3 and problem.second_axis <= PERFORMANCE_SECOND_AXIS
     return problem.columns <= PERFORMANCE_COLUMNS and problem.first_axis <= PERFORMANCE_FIRST_AXIS and (two or three)
 
 
-def tiling_key(problem: Problem, device: Device) -> int:
+def tiling_key(problem: Problem, device: Device, rules: Any) -> int:
     """The first key whose condition holds; rows are cut when none does."""
-    if merges_rows(problem, device) or merges_inference_rows(problem, device):
+    if merges_rows(problem, device) or merges_inference_rows(problem, device, rules):
         return KEY_MERGE_N
     if fits_normal_row(problem, device):
         return KEY_NORMAL
     return KEY_SINGLE_ROW if fits_single_row(problem, device) else KEY_SPLIT_D
 
 
-def merged_rows(problem: Problem, device: Device) -> int:
+def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
     """Rows in the Unified Buffer at a time on key 2."""
-    if merges_inference_rows(problem, device):
+    if merges_inference_rows(problem, device, rules):
         row_bytes = MERGE_COLUMN_BYTES * INFERENCE_MERGE_COLUMNS + MERGE_ROW_BYTES
         return align_down((usable_bytes(device) - INFERENCE_RESERVED_BYTES) // row_bytes, INFERENCE_ROW_STEP)
     beside = MIXED_MERGE_ROW_BYTES if is_mixed(problem) else MERGE_ROW_BYTES
-    return usable_bytes(device) // (MERGE_COLUMN_BYTES * columns_aligned(problem) + beside)
+    plain_16_bit = problem.dtype_code != FP32 and not is_mixed(problem)
+    column_bytes = rules.merge_column_bytes if plain_16_bit else MERGE_COLUMN_BYTES
+    rows: int = usable_bytes(device) // (column_bytes * columns_aligned(problem) + beside)
+    return rows
 
 
 def piece_length(problem: Problem, device: Device) -> int:
@@ -181,10 +186,10 @@ def piece_length(problem: Problem, device: Device) -> int:
     return length
 
 
-def buffer_shape(problem: Problem, device: Device, key: int) -> BufferShape:
+def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> BufferShape:
     """What lies in the Unified Buffer at a time on a key; not above 0 where a what-if SoC has too little of it."""
     if key == KEY_MERGE_N:
-        rows = merged_rows(problem, device)
+        rows = merged_rows(problem, device, rules)
         return BufferShape(rows, rows * columns_aligned(problem))
     if key == KEY_SPLIT_D:
         return BufferShape(RSTD_ROWS, piece_length(problem, device))

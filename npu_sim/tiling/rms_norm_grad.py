@@ -92,7 +92,7 @@ class Tiling(NamedTuple):
     batches: Annotated[RowBatches, Part("ub_calc_{}", " of a core")]
     tail_batches: Annotated[RowBatches, Part("ub_calc_tail_{}", " of the last core")]
     fixed_output: Annotated[int, Field("1 when the order of additions is fixed", "1", vendor="fixed_output")]
-    chunks: Chunks
+    chunks: Annotated[Chunks, Part(switch="reduces_in_chunks")]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -135,10 +135,16 @@ def rows_in_ub(columns_aligned: int) -> int:
     return buffer // columns_aligned
 
 
-def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, block_dim: int, npu_arch: int) -> Chunks:
+def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
+    """Whether the product asks if the reduction of dgamma has to go in chunks."""
+    asked: bool = rules.reduces_in_chunks == 1 and problem.deterministic
+    return asked and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
+
+
+def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, block_dim: int, npu_arch: int, rules: Any) -> Chunks:
     """Decide whether the deterministic reduction of dgamma goes in chunks of columns."""
     whole = Chunks(columns_aligned, 1, 0, 0)
-    if not problem.deterministic or problem.columns <= SPLIT_N_COLUMNS or npu_arch != NPU_ARCH_A2_A3:
+    if not may_chunk(problem, npu_arch, rules):
         return whole
     total = total_input_bytes(problem.rows, problem.columns, element_bytes(problem.dtype_code))
     enable = math.floor(total * CHUNK_FRACTION)
@@ -160,7 +166,7 @@ def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, c
     return columns_aligned + SYNC_WORDS
 
 
-def tile(problem: Problem, device: Device) -> Tiling:
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call; rows and columns are taken modulo 2^32 as the product does.
 
     Parameters
@@ -169,6 +175,8 @@ def tile(problem: Problem, device: Device) -> Tiling:
         What the kernel sees.
     device
         The SoC; its Unified Buffer is ignored, as in the product.
+    rules
+        What the release decides.
 
     Returns
     -------
@@ -194,12 +202,12 @@ def tile(problem: Problem, device: Device) -> Tiling:
         ub_factor = PIECE_COLUMNS
         batches = split_batches(columns, ub_factor)
         tail_batches = split_batches(columns if core_tail > 0 else 0, ub_factor)
-    chunks = split_chunks(seen, columns_aligned, block_factor, block_dim, device.npu_arch)
+    chunks = split_chunks(seen, columns_aligned, block_factor, block_dim, device.npu_arch, rules)
     return Tiling(
         status=SUCCESS,
         block_dim=block_dim,
         tiling_key=key,
-        schedule_mode=1,
+        schedule_mode=rules.schedule_mode,
         workspace_bytes=SYSTEM_WORKSPACE_BYTES + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
         rows=rows,
         columns=columns,
@@ -223,7 +231,7 @@ def problem_of(row: Any) -> Problem:
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers."""
-    return tile(problem_of(row), device)
+    return tile(problem_of(row), device, rules)
 
 
 def takes_columns(row: Any, device: Device, rules: Any) -> bool:
@@ -237,9 +245,9 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     return start, min(start + tiling.block_factor, tiling.rows)
 
 
-def vendor_structure(tiling: Tiling) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names."""
-    return {**vendor_fields(tiling), "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1}
+def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:
+    """Return the tiling data under the vendor's names, as the release has it."""
+    return {**vendor_fields(tiling, rules), "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1}
 
 
 def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
@@ -248,5 +256,5 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     dtype_code = DTYPE_CODES[inputs["dtype"]]
     if shape_fault(shapes) is not None:
         return REFUSED
-    tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device)
-    return raw_result(tiling, vendor_structure(tiling))
+    tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device, rules)
+    return raw_result(tiling, vendor_structure(tiling, rules))

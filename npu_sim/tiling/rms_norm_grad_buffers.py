@@ -3,7 +3,7 @@
 Source: specification page ``rms_norm_grad``, "Unified Buffer of a core".
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.tiling.integers import align
@@ -26,14 +26,19 @@ class Buffers(NamedTuple):
     synchronisation: int
 
 
-def buffers(tiling: Tiling, npu_arch: int) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core")."""
+def merged_elements(tiling: Tiling) -> int:
+    """What all cores' merge of dgamma reads into a queue: the 64 columns of a core from every core."""
+    return VECTOR_LANES * tiling.block_dim
+
+
+def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core"), as the release lays them out."""
     inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
     synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
     if tiling.tiling_key == SPLIT_D:
         piece = 4 * PIECE_COLUMNS
         return Buffers(2 * piece, 2 * piece, 2 * piece, piece, piece, 128, 2 * 128, 0, piece if inference else 0, synchronisation)
-    rows = 4 * max(tiling.ub_factor * tiling.columns_aligned, VECTOR_LANES * tiling.block_dim)
+    rows = 4 * max(tiling.ub_factor * tiling.columns_aligned, merged_elements(tiling) if rules.queue_holds_merge else 0)
     row = 4 * tiling.columns_aligned
     rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
     lanes = takes_lanes(tiling.columns_aligned, npu_arch)

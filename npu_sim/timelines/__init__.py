@@ -1,23 +1,25 @@
 """Lower-bound timelines: how fast a plan could run at the published rates, and what would bind.
 
 Source: specification page ``timeline``. There is no device to time and nothing here is measured: a bound says that no execution
-of the plan can be faster. Launch costs, scalar instructions and unpublished kernels count 0.
+of the call can be faster. What launching costs and scalar instructions count 0.
 """
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.timelines.model import CoreTime, PhaseTime, Timeline
-from npu_sim.timelines.program import COPY_PIPES, Copy, Phase, Program, weighted_work
+from npu_sim.timelines.launches import launch_times
+from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
+from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
 from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
 """Not published for any product: 0 in every bound."""
 READING_PIPE = "MTE2"
-WRITING_PIPES = ("MTE3", "FIXP")
 
 
 def program_of(plan: Plan) -> Program:
@@ -48,7 +50,9 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
     measured = [_phase_cycles(phase, profile) for phase in program.phases]
     phases = tuple(_phase_time(phase, *cycles, mhz) for phase, cycles in zip(program.phases, measured, strict=True))
     cores = _core_times(program, measured, mhz)
-    bound = sum(phase.us for phase in phases)
+    kernel_us = sum(phase.us for phase in phases)
+    owners = [phase.kernel or plan.kernel for phase in program.phases]
+    launches = launch_times(plan, profile, list(zip(owners, phases, strict=True)), mhz)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
     read, written = _traffic(program)
@@ -63,19 +67,28 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
         arguments=plan.arguments,
         clock_mhz=mhz,
         clock="vector clock" if profile.chip.vector_clock_mhz else "core clock",
-        bound_us=bound,
+        bound_us=sum(launch.us for launch in launches),
+        launches=launches,
+        kernel_us=kernel_us,
         binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
-        busy_share={pipe: us / bound if bound else 0.0 for pipe, us in busy.items()},
-        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0) / bound if bound else 0.0,
+        busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},
+        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0) / kernel_us if kernel_us else 0.0,
         imbalance=slowest.us / mean if slowest and mean else 1.0,
         read_bytes=read,
         written_bytes=written,
         phases=phases,
         cores=cores,
         unknown_rates=_unknown_rates(program, profile),
-        not_counted=program.not_counted + (NEVER_COUNTED if program.phases else ()),
+        not_counted=(*program.not_counted, *_besides_bytes(plan, launches), *(NEVER_COUNTED if launches else ())),
         assumptions=program.assumptions,
     )
+
+
+def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
+    """Return what is left out of the launches without a published plan, and those that no AI core runs."""
+    off = tuple(f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0)
+    moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
+    return (*off, *((f"all but the bytes of {'/'.join(moving)}",) if moving else ()))
 
 
 PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
@@ -139,7 +152,7 @@ def _unknown_rates(program: Program, profile: Profile) -> tuple[str, ...]:
         rate_name(work)
         for phase in program.phases
         for nodes in set(phase.cores.values())
-        for _, _, work in weighted_work(nodes)
-        if not isinstance(work, Copy) and cycles(work, profile) is None
+        for _, pipe, work in weighted_work(nodes)
+        if not isinstance(work, Copy) and cycles(work, profile, phase.pipes[pipe]) is None
     }
     return tuple(sorted(names))

@@ -13,6 +13,7 @@ from math import gcd
 import numpy as np
 
 from npu_sim.numbers.formats import TensorSpec, itemsize
+from npu_sim.operators.conv_tbc_backward_workspace import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling
 from npu_sim.tiling.conv_tbc_problem import CHANNEL_BLOCK_BYTES
@@ -20,8 +21,8 @@ from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import CUBE_PIPES, Copy, Hold, Loop, Multiply, Node, Phase, Program, Tile, Work, ranged
 
 ACCUMULATOR_BYTES = 4
-OTHER_KERNELS = ("transposes, casts and layout changes", "gradBias")
 L0_BUFFERS = 2
+KERNELS = {"gradInput": INPUT_KERNEL, "gradWeight": WEIGHT_KERNEL}
 OUTPUT_GRADIENT = "grad_output"
 """Name of the tensor that the product document calls self."""
 
@@ -90,7 +91,7 @@ def program(plan: Plan) -> Program:
     """Return what every cube core does."""
     shape = _shape(plan)
     if "gradInput" not in plan.tiling:
-        return Program((), ("both matrix products", *OTHER_KERNELS))
+        return Program(())
     phases = [_model_phase(_grad_input(plan, shape), CubeTiling(**plan.tiling["gradInput"]))]
     if "baseM" in plan.tiling["gradWeight"]:
         phases.append(_planner_phase(plan, shape))
@@ -100,7 +101,7 @@ def program(plan: Plan) -> Program:
         sizes = (tiling.base_m, tiling.base_n, tiling.base_k, tiling.length_l1, tiling.l1_buffers, tiling.l0c_buffers)
         phases.append(_model_phase(_grad_weight(shape, sizes, out_every_sample=False), tiling))
         others = ("clearing gradWeight",) if tiling.sample_blocks * tiling.time_blocks > 1 else ()
-    return Program(tuple(phases), (*others, *OTHER_KERNELS), ("copies at the rates of L2",))
+    return Program(tuple(phases), others, ("copies at the rates of L2",))
 
 
 def _shape(plan: Plan) -> Shape:
@@ -150,7 +151,7 @@ Extents = tuple[int, int, int, int]
 
 def _model_phase(blocking: Blocking, tiling: CubeTiling) -> Phase:
     cores = {core: _blocks(blocking, _extents(tiling, core)) for core in range(tiling.block_dim)}
-    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores)
+    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
 
 
 def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
@@ -207,7 +208,7 @@ def _planner_phase(plan: Plan, shape: Shape) -> Phase:
                 shares += _planner_tiles(fields, np.array([work.ranges["gradWeight tail tile"][0]]), stop - start, m_tiles, n_tiles)
         if shares:
             cores[work.core] = _blocks(blocking, iter(shares))
-    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores)
+    return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
 
 
 def _planner_tiles(fields: dict[str, int], tile: np.ndarray, samples: int, m_tiles: int, n_tiles: int) -> list[tuple[Extents, int]]:
@@ -246,7 +247,7 @@ def _block(blocking: Blocking, extents: Extents) -> tuple[Node, ...]:
 def _tile(blocking: Blocking, extents: Extents, loads: tuple[bool, bool]) -> tuple[Node, ...]:
     """One tile of the output: samples and the reduction one after the other, then out."""
     m, n, samples, reduction = extents
-    out = (Copy(m * n * blocking.out_bytes, m * n, rate="l2_write_bytes_per_cycle"),)
+    out = (Copy(m * n * blocking.out_bytes, m * n),)
     last = _sample(blocking, (m, n, reduction), loads, out)
     if samples == 1:
         return last
@@ -270,7 +271,7 @@ def _part(blocking: Blocking, extents: tuple[int, int, int], loads: tuple[bool, 
     """What L1 holds, base block after base block; the first one waits for the load, the last one may go out."""
     m, n, length = extents
     sizes = (blocking.own_bytes(m, length) if loads[0] else 0, blocking.other_bytes(n, length) if loads[1] else 0)
-    load = tuple(Copy(size, size // itemsize(blocking.dtype), rate="l2_read_bytes_per_cycle") for size in sizes if size)
+    load = tuple(Copy(size, size // itemsize(blocking.dtype)) for size in sizes if size)
     steps = ceil_div(length, blocking.base_k)
     last = length - (steps - 1) * blocking.base_k
     if steps == 1:

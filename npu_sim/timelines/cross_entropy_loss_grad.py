@@ -17,13 +17,13 @@ FP32 = 4
 def program(plan: Plan) -> Program:
     """Return what every core does."""
     tiling = plan.tiling
-    element_bytes = TensorSpec.parse(plan.arguments["log_prob"]).itemsize
+    log_prob = TensorSpec.parse(plan.arguments["log_prob"])
     mean = tiling["reduction"] == MEAN
     phases = (_sum_of_weights(plan),) if mean else ()
     not_counted = ["clearing the target's column"]
     if (plan.tiling_key or 0) % 10 == 1:
         not_counted.append("reading weights by label")
-    return Program((*phases, _gradient(plan, element_bytes, mean)), tuple(not_counted))
+    return Program((*phases, _gradient(plan, log_prob, mean)), tuple(not_counted))
 
 
 def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
@@ -46,10 +46,10 @@ def _sum_of_weights(plan: Plan) -> Phase:
     return vector_phase("sum", {core: share(stop - start) for core, (start, stop) in rows_of_cores(plan).items()})
 
 
-def _gradient(plan: Plan, element_bytes: int, mean: bool) -> Phase:
+def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
     """Rows one by one, each in pieces of columns: exp, times the row's factor, out."""
     tiling = plan.tiling
-    piece = row_pieces(tiling["alignColLoopNum"], tiling["colLoop"], tiling["colLoopNumTail"], lambda n: _piece(n, element_bytes))
+    piece = row_pieces(tiling["alignColLoopNum"], tiling["colLoop"], tiling["colLoopNumTail"], lambda n: _piece(n, log_prob))
 
     def share(start: int, stop: int) -> tuple[Node, ...]:
         if mean:
@@ -63,12 +63,12 @@ def _gradient(plan: Plan, element_bytes: int, mean: bool) -> Phase:
     return vector_phase("gradient", {core: share(*rows) for core, rows in rows_of_cores(plan).items()})
 
 
-def _piece(columns: int, element_bytes: int) -> tuple[Node, ...]:
+def _piece(columns: int, log_prob: TensorSpec) -> tuple[Node, ...]:
     """One piece of a row: it may leave its buffer once it is widened or its exp taken."""
-    copy = (Copy(element_bytes * columns, columns),)
+    copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
     exp = Instruction("exp_ln_sqrt_div", "float32", columns)
     scale = Instruction("adds_muls_maxs_mins", "float32", columns)
-    if element_bytes == FP32:
+    if log_prob.itemsize == FP32:
         return vector_tile(copy, (exp,), note="exp"), vector_tile((), (scale,), copy, note="scale")
     widen, narrow = Instruction("cast_16_to_32", "float32", columns), Instruction("cast_32_to_16", "float32", columns)
     return vector_tile(copy, (widen,), note="widen"), vector_tile((), (exp, scale, narrow), copy, note="scale")

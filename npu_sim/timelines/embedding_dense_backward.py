@@ -27,9 +27,7 @@ def program(plan: Plan) -> Program:
     dim = grad.shape[-1]
     casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
     casts = casts or any(decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions)
-    others = ["Cast of grad to fp32", "Cast of the result"] if casts else []
-    if indices.dtype not in (("int32",) if plan.kernel == "EmbeddingDenseGradV2" else ("int32", "int64")):
-        others.append("Cast of indices to int32")
+    others = []
     assumptions = ["no row carries the padding index"] if 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"] else []
     if plan.kernel == "EmbeddingDenseGrad":
         index_bytes = 8 if indices.dtype == "int64" else 4
@@ -39,7 +37,6 @@ def program(plan: Plan) -> Program:
         element_bytes = FP32 if casts else grad.itemsize
         small = (plan.tiling_key or 0) >= 100
         main = _small_dim(plan, dim, element_bytes) if small else _sorted_rows(plan, element_bytes)
-        others += ["clearing the output"] if small else ["Sort of the indices", "ZerosLike"]
         if element_bytes == 2:
             others.append("rounding the fp32 copy of the output" if small else "summing the stage rows")
         assumptions.append("as few different indices as possible: the fewest flushes")
@@ -47,19 +44,26 @@ def program(plan: Plan) -> Program:
     return Program(phases, tuple(others), tuple(assumptions))
 
 
+def _sizes(plan: Plan) -> tuple[int, int]:
+    """Return the bytes of the gradient and of the result, as the kernel sees them."""
+    (launch,) = (launch for launch in plan.launches if launch.kernel == plan.kernel)
+    return launch.inputs[0].bytes, launch.written_bytes
+
+
 def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
     """Rows come in batches that fill the Unified Buffer; a batch with one index is one atomic copy."""
     most = plan.tiling["smallDimTiling"]["maxRowInUb"]
+    grad, out = _sizes(plan)
     counted = plan.tiling["params"]["scaleGradByFreq"]
 
     def batch(rows: int) -> tuple[Node, ...]:
-        copy_in = (Copy(INDEX_BYTES * rows, rows), Copy(element_bytes * dim * rows, dim * rows))
+        copy_in = (Copy(INDEX_BYTES * rows, rows), Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad))
         sort = (Instruction("cast_int32_float32", "int32", rows), Instruction("sort_and_merge", "float32", rows))
         add = (
             Instruction("duplicate_create_index", "float32", dim),
             Instruction("add_sub_mul_max_min", "float32", dim, times=rows),
         )
-        copy_out = (Copy(FP32 * dim, dim), *_counter(counted))
+        copy_out = (Copy(FP32 * dim, dim, tensor_bytes=out), *_counter(counted))
         if element_bytes == FP32:
             return (vector_tile(copy_in, (*sort, *add), copy_out),)
         # Whether 16-bit rows leave their buffer once they are widened is not published: a lower bound lets them.
@@ -81,20 +85,26 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Rows of the sorted list one by one; the accumulator goes out once a chunk at least."""
     params = plan.tiling["params"]
     chunk_rows = DETERMINISTIC_CHUNK_ROWS if (plan.tiling_key or 0) >= 10 else ATOMIC_CHUNK_ROWS
+    grad, out = _sizes(plan)
     staged = element_bytes == 2  # native 16-bit: chunks go to a second accumulator, two staged rows a core to memory
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
         bookkeeping = vector_tile(
             (Copy(INDEX_BYTES * rows, rows, times=2),), (Instruction("duplicate_create_index", "float32", columns),), note="indices"
         )
-        copy_in, add = (Copy(element_bytes * columns, columns),), (Instruction("add_sub_mul_max_min", "float32", columns),)
+        copy_in, add = (
+            (Copy(element_bytes * columns, columns, tensor_bytes=grad),),
+            (Instruction("add_sub_mul_max_min", "float32", columns),),
+        )
         row: tuple[Node, ...] = (vector_tile(copy_in, add, note="row"),)
         if staged:  # the row may leave its buffer once it is widened, as in the small-dim kernel
             widen = (Instruction("cast_16_to_32", "float32", columns),)
             row = vector_tile(copy_in, widen, note="widen"), vector_tile(vector=add, note="add")
             flush = vector_tile(vector=(Instruction("add_sub_mul_max_min", "float32", columns),), note="flush")
         else:
-            flush = vector_tile(copy_out=(Copy(FP32 * columns, columns), *_counter(params["scaleGradByFreq"])), note="flush")
+            flush = vector_tile(
+                copy_out=(Copy(FP32 * columns, columns, tensor_bytes=out), *_counter(params["scaleGradByFreq"])), note="flush"
+            )
         return bookkeeping, Loop(row, rows), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
@@ -118,9 +128,10 @@ def _scale(plan: Plan) -> Phase:
     params = plan.tiling["params"]
 
     def row(columns: int) -> tuple[Node, ...]:
-        copy_in = (Copy(FP32 * columns, columns), Copy(COUNTER_BYTES, 1))
+        copy = Copy(FP32 * columns, columns, tensor_bytes=_sizes(plan)[1])
+        copy_in = (copy, Copy(COUNTER_BYTES, 1))
         vector = (Instruction("reciprocal_rsqrt", "float32", 1), Instruction("adds_muls_maxs_mins", "float32", columns))
-        return (vector_tile(copy_in, vector, (Copy(FP32 * columns, columns),)),)
+        return (vector_tile(copy_in, vector, (copy,)),)
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
@@ -133,10 +144,11 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     """EmbeddingDenseGrad: rows split (every row its own atomic copy), or weights split (all indices scanned twice)."""
     tiling = plan.tiling
     batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
+    grad, out = _sizes(plan)
 
     def batch(columns: int, count: int) -> tuple[Node, ...]:
-        copy_in = (Copy(index_bytes * count, count), Copy(FP32 * columns * count, columns * count))
-        return (vector_tile(copy_in, copy_out=(Copy(FP32 * columns, columns, times=count),)),)
+        copy_in = (Copy(index_bytes * count, count), Copy(FP32 * columns * count, columns * count, tensor_bytes=grad))
+        return (vector_tile(copy_in, copy_out=(Copy(FP32 * columns, columns, count, tensor_bytes=out),)),)
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
         return _in_pieces(dim, longest, lambda columns: ranged("rows", start, stop, batch_rows, lambda count: batch(columns, count)))
@@ -152,7 +164,11 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
             Instruction("adds_muls_maxs_mins", "float32", columns),
             Instruction("add_sub_mul_max_min", "float32", columns),
         )
-        return (vector_tile((Copy(FP32 * columns, columns),), vector, (Copy(FP32 * columns, columns),), note="row"),)
+        return (
+            vector_tile(
+                (Copy(FP32 * columns, columns, tensor_bytes=grad),), vector, (Copy(FP32 * columns, columns, tensor_bytes=out),), note="row"
+            ),
+        )
 
     # Which rows belong to a core is data: the slowest core has at least an even share of them.
     share = ceil_div(rows, plan.block_dim)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from npu_sim.plans.answers import Frozen
+from npu_sim.plans.answers import Evidence, Frozen
 from npu_sim.plans.printing import Printed
 
 
@@ -26,8 +26,63 @@ class PhaseTime(Frozen):
     binding_pipe: str
 
 
+class LaunchTime(Frozen):
+    """One launch of a call.
+
+    Attributes
+    ----------
+    kernel
+        As profilers print it.
+    us
+        It cannot be faster, in microseconds; 0 where no AI core runs it.
+    share
+        Of the call's bound.
+    binds
+        The pipe that binds; ``reading`` or ``writing`` where only the bytes of its tensors are counted.
+    planned
+        Whether the plan says what its cores do.
+    read_bytes, written_bytes
+        Bytes of its tensors, every element once.
+    evidence
+        How sure it is that it is launched.
+    """
+
+    kernel: str
+    us: float
+    share: float
+    binds: str
+    planned: bool
+    read_bytes: int
+    written_bytes: int
+    evidence: Evidence
+
+
+class Change(Frozen):
+    """A change of the call, planned, and what its bound is then.
+
+    Attributes
+    ----------
+    change
+        What is changed, for instance ``grad_dtype = float32``.
+    bound_us
+        Bound of the changed call, in microseconds.
+    saved_share
+        How much less that is, as a share of the bound of the call as it is; negative when it is more.
+    without
+        Kernels that are not launched any more, one entry for every launch.
+    note
+        Remark.
+    """
+
+    change: str
+    bound_us: float
+    saved_share: float
+    without: tuple[str, ...] = ()
+    note: str = ""
+
+
 class Timeline(Printed, Frozen):
-    """The lower-bound schedule of one plan on one SoC.
+    """The lower-bound schedule of one call on one SoC.
 
     Attributes
     ----------
@@ -38,23 +93,29 @@ class Timeline(Printed, Frozen):
     clock_mhz, clock
         The clock that cycles are divided by, and which one it is.
     bound_us
-        No execution of this plan can be faster, in microseconds.
+        No execution of this call can be faster, in microseconds: the sum of its launches.
+    launches
+        Every launch, in launch order.
+    changes
+        What would remove the largest launches; filled by :func:`npu_sim.questions.faster_calls.with_changes`.
+    kernel_us
+        The bound of the planned kernels alone; what follows speaks of these.
     binding_pipe
         The pipe that works longest on the slowest core.
     busy_share
-        For every pipe, how much of the bound the slowest core's pipe is busy.
+        For every pipe, how much of the kernels' bound the slowest core's pipe is busy.
     copy_share
-        Share of the bound in which the busiest copy pipe of the slowest core is busy.
+        Share of the kernels' bound in which the busiest copy pipe of the slowest core is busy.
     imbalance
         Time of the slowest core over the mean of the working cores.
     read_bytes, written_bytes
         What all cores copy from and to global memory, padded to 32-byte blocks.
     phases, cores
-        The bound by phase and by core.
+        The kernels' bound by phase and by core.
     unknown_rates
         Instructions without a published rate, counted 0.
     not_counted
-        Kernels and steps that the bound leaves out.
+        What the bound leaves out.
     assumptions
         What the data is taken to be.
     """
@@ -70,6 +131,9 @@ class Timeline(Printed, Frozen):
     clock_mhz: float
     clock: Literal["vector clock", "core clock"]
     bound_us: float
+    launches: tuple[LaunchTime, ...] = ()
+    changes: tuple[Change, ...] = ()
+    kernel_us: float
     binding_pipe: str
     busy_share: dict[str, float]
     copy_share: float

@@ -23,7 +23,7 @@ def program(plan: Plan) -> Program:
         tiling["hidden_splited_length"],
         tiling["hidden_splited_num"],
         tiling["hidden_splited_remain"],
-        lambda hidden: _token(hidden, live, grad.itemsize),
+        lambda hidden: _token(hidden, live, grad.itemsize, (grad.nbytes, tokens * grad.shape[1] * grad.itemsize)),
     )
 
     def batch(count: int) -> tuple[Node, ...]:
@@ -37,15 +37,15 @@ def program(plan: Plan) -> Program:
     return Program((phase,), assumptions=(dropped,))
 
 
-def _token(hidden: int, live: int, element_bytes: int) -> tuple[Node, ...]:
-    """One token: the first live row, the others added in order, the result rounded once."""
-    copy = (Copy(element_bytes * hidden, hidden),)
+def _token(hidden: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int]) -> tuple[Node, ...]:
+    """One token: the first live row, the others added in order, the result rounded once; ``tensor_bytes`` of what is read and written."""
+    copy_in, copy_out = ((Copy(element_bytes * hidden, hidden, tensor_bytes=size),) for size in tensor_bytes)
     add = Instruction("add_sub_mul_max_min", "float32", hidden)
     widen, narrow = Instruction("cast_16_to_32", "float32", hidden), Instruction("cast_32_to_16", "float32", hidden)
     is_fp32 = element_bytes == FP32
-    first = vector_tile(copy, () if is_fp32 else (widen,), note="first row")
-    other = vector_tile(copy, (add,) if is_fp32 else (widen, add), note="row")
-    result = vector_tile((), () if is_fp32 else (narrow,), copy, note="result")
+    first = vector_tile(copy_in, () if is_fp32 else (widen,), note="first row")
+    other = vector_tile(copy_in, (add,) if is_fp32 else (widen, add), note="row")
+    result = vector_tile((), () if is_fp32 else (narrow,), copy_out, note="result")
     nodes: list[Node] = [first] if live else []
     if live > 1:
         nodes.append(Loop((other,), live - 1))

@@ -17,23 +17,32 @@ COPY_PIPES = ("MTE2", "MTE1", "MTE3", "FIXP")
 COPY_BLOCK_BYTES = 32
 """A copy moves whole blocks of this size."""
 
-CopyRate = Literal[
-    "ddr_bytes_per_cycle",
-    "l2_read_bytes_per_cycle",
-    "l2_write_bytes_per_cycle",
-    "l1_to_l0a_bytes_per_cycle",
-    "l1_to_l0b_bytes_per_cycle",
-]
+WRITING_PIPES = ("MTE3", "FIXP")
+"""Pipes that write global memory; MTE2 reads it."""
+
+CopyRate = Literal["memory", "l1_to_l0a_bytes_per_cycle", "l1_to_l0b_bytes_per_cycle"]
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy of ``elements`` in ``bytes``, done ``times`` times; ``rate`` names the fact of the chip that limits it."""
+    """A copy, done ``times`` times.
+
+    Attributes
+    ----------
+    bytes, elements
+        What one copy moves.
+    tensor_bytes
+        Size of the tensor that it moves a part of: one that fits the L2 moves faster. 0 for what surely fits, and for a bound that
+        holds whatever the size.
+    rate
+        The fact of the chip that limits it; ``memory``: global memory, or the L2 before it.
+    """
 
     bytes: int
     elements: int
     times: int = 1
-    rate: CopyRate = "ddr_bytes_per_cycle"
+    tensor_bytes: int = 0
+    rate: CopyRate = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +102,16 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Part of a kernel between two barriers: what every core does, by core number; absent cores are idle."""
+    """Part of a kernel between two barriers: what every core does, by core number; absent cores are idle.
+
+    ``kernel`` is the launch it belongs to; the plan's kernel when empty.
+    """
 
     name: str
     pipes: tuple[str, ...]
     holds: tuple[Hold, ...]
     cores: dict[int, tuple[Node, ...]]
+    kernel: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +123,7 @@ class Program:
     phases
         In order, a barrier after each.
     not_counted
-        Kernels and steps without a published tiling: they take time that the bound leaves out.
+        Steps of the kernels that are not published: they take time that the bound leaves out.
     assumptions
         What the data is taken to be where a plan cannot know it.
     """

@@ -4,12 +4,15 @@ Source: specification page ``timeline``; rates are the ``throughput`` table and 
 """
 
 from collections.abc import Iterable
+from fractions import Fraction
+from functools import cache
+from math import ceil
 
 from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.product import Chip, Throughput
 from npu_sim.tiling.integers import align, ceil_div
-from npu_sim.timelines.program import COPY_BLOCK_BYTES, Copy, Instruction, Multiply, Work
+from npu_sim.timelines.program import COPY_BLOCK_BYTES, WRITING_PIPES, Copy, Instruction, Multiply, Work
 
 REPEAT_BYTES = 256
 """A vector instruction works on whole repeats: 64 fp32 lanes, 128 of 16 bits (page, "V")."""
@@ -17,19 +20,30 @@ CUBE_BLOCK = 16
 """Rows and columns of one block of the cube unit (page, "M")."""
 
 
-def cycles(work: Work, profile: Profile) -> float | None:
-    """Return the cycles of a piece of work; None when its rate is not published."""
+SEEN_FASTER = {"cast_32_to_16": 128}
+"""Elements a cycle at which the bound counts what a device did faster than its published rate (page, "V")."""
+
+
+def cycles(work: Work, profile: Profile, pipe: str) -> float | None:
+    """Return the cycles of a piece of work on a pipe; None when its rate is not published."""
     if isinstance(work, Copy):
-        return _copy_cycles(work, profile.chip)
+        return _copy_cycles(work, profile.chip, pipe)
     throughput = profile.product.throughput or Throughput()
     if isinstance(work, Instruction):
         return _instruction_cycles(work, throughput)
     return _multiply_cycles(work, throughput)
 
 
-def known_cycles(works: Iterable[Work], profile: Profile) -> float:
+def known_cycles(works: Iterable[Work], profile: Profile, pipe: str) -> float:
     """Return the cycles of the work of one pipe for one tile, unknown rates counted 0."""
-    return sum(cycles(work, profile) or 0.0 for work in works)
+    return sum(cycles(work, profile, pipe) or 0.0 for work in works)
+
+
+def memory_rate(chip: Chip, tensor_bytes: int, *, writes: bool) -> float:
+    """Return the bytes a cycle that one core moves of a tensor: those of the L2 where it fits, else of global memory (page, "MTE2")."""
+    if tensor_bytes > chip.l2_bytes:
+        return chip.ddr_bytes_per_cycle
+    return chip.l2_write_bytes_per_cycle if writes else chip.l2_read_bytes_per_cycle
 
 
 def rate_name(work: Work) -> str:
@@ -49,8 +63,9 @@ def elements(work: Work) -> int:
     return work.times * (work.m * work.n if isinstance(work, Multiply) else work.elements)
 
 
-def _copy_cycles(copy: Copy, chip: Chip) -> float:
-    rate: float = getattr(chip, copy.rate)
+def _copy_cycles(copy: Copy, chip: Chip, pipe: str) -> float:
+    in_memory = copy.rate == "memory"
+    rate: float = memory_rate(chip, copy.tensor_bytes, writes=pipe in WRITING_PIPES) if in_memory else getattr(chip, copy.rate)
     return copy.times * align(copy.bytes, COPY_BLOCK_BYTES) / rate
 
 
@@ -61,7 +76,13 @@ def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> flo
         return None
     lanes = REPEAT_BYTES // TensorSpec((), instruction.dtype).itemsize
     padded = align(instruction.elements, lanes)
-    return float(instruction.times * -(-padded // rate))
+    return float(instruction.times * ceil(padded / _exact(max(rate, SEEN_FASTER.get(instruction.kind, rate)))))
+
+
+@cache
+def _exact(rate: float) -> Fraction:
+    """Return a published rate as the fraction that its digits stand for: 9.142857 is 64 elements in seven cycles."""
+    return Fraction(rate).limit_denominator(1000)
 
 
 def _multiply_cycles(multiply: Multiply, throughput: Throughput) -> float | None:

@@ -24,19 +24,19 @@ Step = Callable[[int], tuple[Node, ...]]
 
 def program(plan: Plan) -> Program:
     """Return what every core does."""
-    x, gamma = (TensorSpec.parse(plan.arguments[name]).itemsize for name in ("x", "gamma"))
+    x, gamma = TensorSpec.parse(plan.arguments["x"]), TensorSpec.parse(plan.arguments["gamma"]).itemsize
     columns, key = plan.tiling["num_col"], plan.tiling_key
     once: tuple[Node, ...] = (_gamma_in(columns, gamma, widens=key == KEY_MERGE_N),)
     if key == KEY_SPLIT_D:
         once, step = (), _split_rows(columns, plan.tiling["ub_factor"], x, gamma)
     elif key == KEY_MERGE_N:
-        step = _merged_rows(columns, plan.tiling["num_col_align"], x, bool(plan.tiling["is_performance"]))
+        step = _merged_rows(columns, plan.tiling["num_col_align"], x, bool(plan.tiling.get("is_performance")))
     else:
         step = _whole_rows(columns, x, gamma, key == KEY_SINGLE_ROW)
     cores = {core: (*once, *ranged("rows", *rows, plan.tiling["row_factor"], step)) for core, rows in rows_of_cores(plan).items()}
     # A 16-bit x leaves its buffer as soon as it is widened, but on key 3, where its squares take its place.
-    early = x != FP32_BYTES and key != KEY_SINGLE_ROW
-    broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling["is_performance"] else ()
+    early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
+    broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
     return Program((vector_phase("rows", cores, in_buffers=2 if early else 1),), broadcasts)
 
 
@@ -82,6 +82,11 @@ def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
     return (_by_a_number(rows), _by_a_number(rows), _root_or_quotient(rows), _duplicate(rows), _root_or_quotient(rows))
 
 
+def _copy(x: TensorSpec, elements: int) -> Copy:
+    """Copy a part of x, or of y, which is as large."""
+    return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
+
+
 def _gamma_in(columns: int, gamma_bytes: int, widens: bool = False) -> Tile:
     vector = _widen(columns, gamma_bytes) if widens else ()
     return vector_tile((Copy(gamma_bytes * columns, columns),), vector, note="gamma")
@@ -91,28 +96,28 @@ def _rstd_out(rows: int) -> Tile:
     return vector_tile(copy_out=(Copy(FP32_BYTES * rows, rows),), note="rstd")
 
 
-def _whole_rows(columns: int, x: int, gamma: int, squares_replace_x: bool) -> Step:
+def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> Step:
     """Keys 0 and 3: one row after the other; a 16-bit gamma is widened for every row anew."""
-    copy, scale = Copy(x * columns, columns), _by_a_number(columns)
-    total = (*_widen(columns, x), _multiply_or_add(columns), *_halving(columns))
-    result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x))
+    copy, scale = _copy(x, columns), _by_a_number(columns)
+    total = (*_widen(columns, x.itemsize), _multiply_or_add(columns), *_halving(columns))
+    result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x.itemsize))
     reading, writing = (total, (scale, *result)) if squares_replace_x else ((*total, scale), result)
     row = vector_tile((copy,), reading, note="sum"), vector_tile((), writing, (copy,), note="y")
     return lambda rows: (Loop(row, rows), _rstd_out(rows))
 
 
-def _split_rows(columns: int, length: int, x: int, gamma: int) -> Step:
+def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> Step:
     """Key 1: for a group of rows first the sums of all pieces, then y, last piece first."""
     last = (ceil_div(columns, length) - 1) * length
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
-        vector = (*_widen(width, x), _multiply_or_add(width), *_halving(width))
-        return (Loop((vector_tile((Copy(x * width, width),), vector, note="sum"),), rows),)
+        vector = (*_widen(width, x.itemsize), _multiply_or_add(width), *_halving(width))
+        return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
-        copy = Copy(x * width, width)
-        writing = (*_widen(width, gamma), _multiply_or_add(width), *_narrow(width, x))
-        reading = vector_tile((copy,), (*_widen(width, x), _by_a_number(width)), note="x again")
+        copy = _copy(x, width)
+        writing = (*_widen(width, gamma), _multiply_or_add(width), *_narrow(width, x.itemsize))
+        reading = vector_tile((copy,), (*_widen(width, x.itemsize), _by_a_number(width)), note="x again")
         return _gamma_in(width, gamma), Loop((reading, vector_tile((), writing, (copy,), note="y")), rows)
 
     def group(rows: int) -> tuple[Node, ...]:
@@ -124,14 +129,14 @@ def _split_rows(columns: int, length: int, x: int, gamma: int) -> Step:
     return group
 
 
-def _merged_rows(columns: int, aligned: int, x: int, is_performance: bool) -> Step:
+def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool) -> Step:
     """Key 2: all rows in the Unified Buffer at a time, summed in lanes side by side."""
 
     def group(rows: int) -> tuple[Node, ...]:
         elements, lanes = rows * aligned, rows * VECTOR_LANES
-        copy = Copy(x * rows * columns, rows * columns)
+        copy = _copy(x, rows * columns)
         sums = (
-            *(*_widen(elements, x), _multiply_or_add(elements), _duplicate(lanes)),
+            *(*_widen(elements, x.itemsize), _multiply_or_add(elements), _duplicate(lanes)),
             _multiply_or_add(lanes, times=ceil_div(columns, VECTOR_LANES)),
             Instruction("reduce_repeat", "float32", lanes),
             *_rstd_from_sums(rows),
@@ -142,7 +147,7 @@ def _merged_rows(columns: int, aligned: int, x: int, is_performance: bool) -> St
             by_gamma = (_multiply_or_add(lanes, times=ceil_div(aligned, VECTOR_LANES)),)
             by_rstd = (Instruction("broadcast_block_out", "float32", lanes), *by_gamma)
         reading = vector_tile((copy,), (*sums, *by_rstd), note="sums")
-        writing = vector_tile((), (*by_gamma, *_narrow(elements, x)), (copy,), note="y")
+        writing = vector_tile((), (*by_gamma, *_narrow(elements, x.itemsize)), (copy,), note="y")
         return reading, _rstd_out(rows), writing
 
     return group

@@ -21,13 +21,18 @@ FP32 = 4
 def program(plan: Plan) -> Program:
     """Return what every core does."""
     dy, gamma = TensorSpec.parse(plan.arguments["dy"]), TensorSpec.parse(plan.arguments["gamma"])
-    rows = _long_rows(plan, dy.itemsize, gamma.itemsize) if plan.tiling_key == SPLIT_D else _short_rows(plan, dy.itemsize, gamma.itemsize)
+    rows = (_long_rows if plan.tiling_key == SPLIT_D else _short_rows)(plan, dy, gamma.itemsize)
     clearing = () if plan.tiling["fixed_output"] else ("clearing dgamma",)
     return Program((rows, _merge(plan)) if plan.tiling["fixed_output"] else (rows,), clearing)
 
 
 def _elementwise(elements: int, count: int) -> tuple[Work, ...]:
     return (Instruction("add_sub_mul_max_min", "float32", elements, times=count),) if count else ()
+
+
+def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
+    """Copy a part of dy, or of x or dx, which are as large."""
+    return Copy(dy.itemsize * elements, elements, times, tensor_bytes=dy.nbytes)
 
 
 def _widen(elements: int, element_bytes: int, count: int) -> tuple[Work, ...]:
@@ -44,21 +49,21 @@ def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
     return (*halving, Instruction("reduce_repeat", "float32", min(columns, LANES), times=rows))
 
 
-def _short_rows(plan: Plan, element_bytes: int, gamma_bytes: int) -> Phase:
+def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     """Key 1: whole rows in groups, double-buffered; dgamma is gathered in the Unified Buffer and goes out once."""
     columns = plan.tiling["col"]
 
     def group(rows: int) -> tuple[Node, ...]:
         elements = rows * columns
-        copy_in = (Copy(element_bytes * elements, elements, times=2), Copy(FP32 * rows, rows))
+        copy_in = (_copy(dy, elements, times=2), Copy(FP32 * rows, rows))
         # xh, p, dgamma, g, g*xh before the sum; xh*m, the difference, times rstd after it.
         vector = (
-            *_widen(elements, element_bytes, 2),
+            *_widen(elements, dy.itemsize, 2),
             *_elementwise(elements, 8),
             *_row_sum(columns, rows),
-            *_narrow(elements, element_bytes),
+            *_narrow(elements, dy.itemsize),
         )
-        return (vector_tile(copy_in, vector, (Copy(element_bytes * elements, elements),)),)
+        return (vector_tile(copy_in, vector, (_copy(dy, elements),)),)
 
     gamma = vector_tile((Copy(gamma_bytes * columns, columns),), _widen(columns, gamma_bytes, 1), note="gamma")
     dgamma = vector_tile(copy_out=(Copy(FP32 * columns, columns),), note="dgamma")
@@ -69,21 +74,21 @@ def _short_rows(plan: Plan, element_bytes: int, gamma_bytes: int) -> Phase:
     return vector_phase("rows", cores, in_buffers=2, out_buffers=2)
 
 
-def _long_rows(plan: Plan, element_bytes: int, gamma_bytes: int) -> Phase:
+def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     """Key 2: groups of rows, twice through the pieces of their columns: once for the sums, once for dx."""
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
         gamma = vector_tile((Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma")
-        vector = (*_widen(width, element_bytes, 2), *_elementwise(width, 4), *_row_sum(width, 1))
-        row = vector_tile((Copy(element_bytes * width, width, times=2),), vector, note="sums")
+        vector = (*_widen(width, dy.itemsize, 2), *_elementwise(width, 4), *_row_sum(width, 1))
+        row = vector_tile((_copy(dy, width, times=2),), vector, note="sums")
         return gamma, Loop((row,), rows), vector_tile(copy_out=(Copy(FP32 * width, width),), note="dgamma")
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
         gamma = vector_tile((Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma")
-        copy = Copy(element_bytes * width, width)
-        vector = (*_widen(width, element_bytes, 2), *_elementwise(width, 5), *_narrow(width, element_bytes))
-        row = vector_tile((Copy(element_bytes * width, width, times=2),), vector, (copy,), note="dx")
+        copy = _copy(dy, width)
+        vector = (*_widen(width, dy.itemsize, 2), *_elementwise(width, 5), *_narrow(width, dy.itemsize))
+        row = vector_tile((_copy(dy, width, times=2),), vector, (copy,), note="dx")
         return gamma, Loop((row,), rows)
 
     def group(rows: int) -> tuple[Node, ...]:

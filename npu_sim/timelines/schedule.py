@@ -76,7 +76,9 @@ class Scheduler:
     def cost(self, tile: Tile) -> tuple[float, ...]:
         """Return the cycles of a tile on every pipe."""
         if tile not in self._costs:
-            self._costs[tile] = tuple(known_cycles(works, self.profile) for works in tile.work)
+            self._costs[tile] = tuple(
+                known_cycles(works, self.profile, pipe) for works, pipe in zip(tile.work, self.phase.pipes, strict=True)
+            )
         return self._costs[tile]
 
     def advance(self, state: np.ndarray, node: Node) -> np.ndarray:

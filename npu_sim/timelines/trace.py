@@ -1,8 +1,9 @@
 """Timelines as Chrome trace events, as Perfetto and the vendor's viewer open them.
 
-One process for every SoC, one thread for every core and pipe. A core with more tiles than a picture can show gets its first and
-last tiles one by one and the rest as merged events: a merged event is drawn as long as the pipe works, without the gaps between
-its tiles, so that the durations of a track always add up to the busy time of the table.
+One process for every SoC; in it one thread for the launches of the call, one after the other, and one for every core and pipe of the
+planned kernels. A core with more tiles than a picture can show gets its first and last tiles one by one and the rest as merged events:
+a merged event is drawn as long as the pipe works, without the gaps between its tiles, so that the durations of a track always add up to
+the busy time of the table.
 """
 
 import json
@@ -13,7 +14,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.tensors import write_text
 from npu_sim.plans.model import Plan
-from npu_sim.timelines import clock_mhz, program_of, timeline
+from npu_sim.timelines import program_of, timeline
+from npu_sim.timelines.model import LaunchTime, Timeline
 from npu_sim.timelines.program import Phase, weighted_work
 from npu_sim.timelines.rates import copied_bytes, elements
 from npu_sim.timelines.schedule import Piece, Scheduler
@@ -22,6 +24,9 @@ EVENTS_PER_TRACK = 96
 """About this many events for one core and pipe, however many tiles there are."""
 FEMTOSECONDS = 9
 """Decimals of a microsecond that times are rounded to."""
+
+LAUNCHES = 1
+"""Thread of the launches; those of cores and pipes follow."""
 
 Event = dict[str, Any]
 
@@ -38,11 +43,11 @@ def trace(plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_
     """
     events: list[Event] = []
     merged = 0
-    for process, (plan, profile) in enumerate(plans, start=1):
-        own = list(_process(process, plan, profile, events_per_track))
+    bounds = [timeline(plan, profile) for plan, profile in plans]
+    for process, ((plan, profile), bound) in enumerate(zip(plans, bounds, strict=True), start=1):
+        own = list(_process(process, plan, profile, bound, events_per_track))
         merged += sum(event["args"].get("tiles", 1) > 1 for event in own)
         events += own
-    bounds = [timeline(plan, profile) for plan, profile in plans]
     return {
         "traceEvents": events,
         "displayTimeUnit": "ns",
@@ -56,6 +61,7 @@ def trace(plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_
                     "operator": one.operator,
                     "arguments": one.arguments,
                     "bound_us": one.bound_us,
+                    "launches": [launch.model_dump(mode="json") for launch in one.launches],
                     "unknown_rates": list(one.unknown_rates),
                     "not_counted": list(one.not_counted),
                     "assumptions": list(one.assumptions),
@@ -71,25 +77,48 @@ def write_trace(path: Path, plans: Sequence[tuple[Plan, Profile]]) -> None:
     write_text(path, json.dumps(trace(plans), ensure_ascii=False, separators=(",", ":")))
 
 
-def _process(process: int, plan: Plan, profile: Profile, most: int) -> Iterator[Event]:
-    program, mhz = program_of(plan), clock_mhz(profile)
+def _process(process: int, plan: Plan, profile: Profile, bound: Timeline, most: int) -> Iterator[Event]:
+    program = program_of(plan)
     yield _metadata("process_name", process, 0, f"{plan.soc}: {plan.title} (lower bound)")
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
-    named: set[int] = set()
+    cores = sorted({core for phase in program.phases for core in phase.cores})
+    threads = {core: {pipe: LAUNCHES + 1 + core * len(pipes) + place for place, pipe in enumerate(pipes)} for core in cores}
+    yield from _thread(process, LAUNCHES, "launches")
+    for core, own in threads.items():
+        for pipe, thread in own.items():
+            yield from _thread(process, thread, f"core {core} {pipe}")
     begin = 0.0
-    for phase in program.phases:
-        scheduler, length = Scheduler(phase, profile), 0.0
-        for core, nodes in phase.cores.items():
-            threads = {pipe: core * len(pipes) + pipes.index(pipe) + 1 for pipe in pipes}
-            if core not in named:
-                named.add(core)
-                for pipe, thread in threads.items():
-                    yield _metadata("thread_name", process, thread, f"core {core} {pipe}")
-                    yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
-            for piece in scheduler.pieces(nodes, most):
-                yield from _events(piece, phase, process, threads, begin, mhz)
-            length = max(length, scheduler.finish(nodes) / mhz)
-        begin += length
+    for launch in bound.launches:
+        yield _launch_event(launch, process, begin)
+        start = begin
+        for phase in program.phases:
+            if (phase.kernel or plan.kernel) == launch.kernel:
+                scheduler, length = Scheduler(phase, profile), 0.0
+                for core, nodes in phase.cores.items():
+                    for piece in scheduler.pieces(nodes, most):
+                        yield from _events(piece, phase, process, threads[core], start, bound.clock_mhz)
+                    length = max(length, scheduler.finish(nodes) / bound.clock_mhz)
+                start += length
+        begin += launch.us
+
+
+def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
+    yield _metadata("thread_name", process, thread, name)
+    yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
+
+
+def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
+    first, last = round(begin, FEMTOSECONDS), round(begin + launch.us, FEMTOSECONDS)
+    return {
+        "ph": "X",
+        "name": launch.kernel,
+        "cat": "launch",
+        "pid": process,
+        "tid": LAUNCHES,
+        "ts": first,
+        "dur": round(last - first, FEMTOSECONDS),
+        "args": {"read_bytes": launch.read_bytes, "written_bytes": launch.written_bytes, "binds": launch.binds, "planned": launch.planned},
+    }
 
 
 def _metadata(name: str, process: int, thread: int, value: str) -> Event:

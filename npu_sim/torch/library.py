@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.arguments import Tensor
+from npu_sim.operators.contract.arguments import IntArray, Tensor
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.settings import current_device
@@ -19,7 +19,7 @@ from npu_sim.torch.memory import torch_dtype
 from npu_sim.torch.simulation import compute, inputs_of
 
 NAMESPACE = "npu_sim"
-KINDS = {int: "int", float: "float", bool: "bool", str: "str"}
+KINDS: dict[type, str] = {int: "int", float: "float", bool: "bool", str: "str", IntArray: "int[]?"}
 """Kinds of attributes in a schema."""
 
 
@@ -40,10 +40,12 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
 
     def arguments(given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         named = dict(zip((one.name for one in parameters), given, strict=False)) | options
-        return {one.name: named.get(one.name, one.default) for one in parameters}
+        values = {one.name: named.get(one.name, one.default) for one in parameters}
+        return {name: IntArray(value) if isinstance(value, list) else value for name, value in values.items()}
 
     def kernel(*given: Any, **options: Any) -> Any:
-        return _one_or_all(compute(declared.name, current_device(), arguments(given, options)))
+        results = compute(declared.name, current_device(), arguments(given, options))
+        return _one_or_all(tuple(torch.empty(0) if one is None else one for one in results))
 
     def shapes(*given: Any, **options: Any) -> Any:
         values, device = arguments(given, options), current_device()
@@ -53,8 +55,8 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
             for name, value in values.items()
         }
         case = declared.check(declared.build(specs), device.profile, device.deterministic, device.limits)
-        found = (case.specs[one.name] for one in declared.outputs)
-        return _one_or_all(tuple(torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=place) for spec in found))
+        found = (case.specs.get(one.name) for one in declared.outputs)
+        return _one_or_all(tuple(_without_values(spec, place) for spec in found))
 
     return define(schema, kernel, shapes, gradient or Gradient(_keep_nothing, _refuse(declared.name)))
 
@@ -62,10 +64,16 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
 def takes(declared: Operator, arguments: Mapping[str, Any]) -> bool:
     """Whether arguments are what the schema says, so that PyTorch passes them on."""
     tensors = ((one.optional, arguments.get(one.name)) for one in declared.inputs)
-    values: list[tuple[Any, Any]] = [(one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments]
-    return all(isinstance(tensor, torch.Tensor) or (tensor is None and optional) for optional, tensor in tensors) and all(
-        type(value) is kind and (kind is not int or abs(value) < 2**63) for kind, value in values
-    )
+    values = ((one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments)
+    given = all(isinstance(tensor, torch.Tensor) or (tensor is None and optional) for optional, tensor in tensors)
+    return given and all(_is_value(kind, value) for kind, value in values)
+
+
+def _is_value(kind: type, value: Any) -> bool:
+    """Whether PyTorch takes a value for an attribute of a kind: its whole numbers have 64 bits."""
+    if kind is IntArray:
+        return value is None or (isinstance(value, list | tuple) and all(type(one) is int for one in value))
+    return type(value) is kind and (kind is not int or abs(value) < 2**63)
 
 
 def define(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient) -> Any:
@@ -117,6 +125,11 @@ def _parameter(declared: Operator, parameter: Any) -> str:
         return f"{kind} {one.name}"
     default = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
     return f"{kind} {one.name}={default}"
+
+
+def _without_values(spec: TensorSpec | None, place: torch.device) -> torch.Tensor:
+    """Return a tensor of a spec; an empty one for a result that is not written, since PyTorch's operators always give all."""
+    return torch.empty(0, device=place) if spec is None else torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=place)
 
 
 def _one_or_all(results: tuple[torch.Tensor, ...]) -> Any:

@@ -1,9 +1,11 @@
 """The operators on tensors under their names, with the settings of the current context (:func:`npu_sim.torch.use`)."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
+
+import torch
 
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
@@ -24,7 +26,8 @@ def operator_function(name: str) -> Callable[..., Any]:
         arguments = signature.bind(*args, **kwargs).arguments
         out = arguments.pop("out", None)
         if out is None and takes(operator, arguments):
-            return registered(*(arguments.get(one.name, one.default) for one in inputs))
+            results = registered(*(arguments.get(one.name, one.default) for one in inputs))
+            return results if isinstance(results, torch.Tensor) else tuple(_written(operator, arguments, results))
         # Results that have a place, and values that no operator of PyTorch can be given: the contract says what is wrong with them.
         outputs = compute(operator.name, current_device(), arguments, out)
         return outputs[0] if len(outputs) == 1 else outputs
@@ -34,3 +37,9 @@ def operator_function(name: str) -> Callable[..., Any]:
     function.__signature__ = signature  # type: ignore[attr-defined]
     function.__doc__ = f"{operator.summary}\n\nOn CPU tensors; see :func:`npu_sim.{operator.name}`."
     return function
+
+
+def _written(operator: Operator, arguments: Mapping[str, Any], results: Sequence[torch.Tensor]) -> Iterator[torch.Tensor | None]:
+    """Go through results; None for one that is not written, as its argument is not given."""
+    for one, result in zip(operator.outputs, results, strict=True):
+        yield None if one.given_with and arguments.get(one.given_with) is None else result

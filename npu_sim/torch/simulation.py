@@ -11,10 +11,11 @@ import torch
 from npu_sim.operators import run
 from npu_sim.operators.contract.functions import signature_of
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.registry import load_operator
 from npu_sim.settings import Settings, chosen_device, device
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array
 
-Outputs = tuple[torch.Tensor, ...]
+Outputs = tuple[Any, ...]
 Gradients = tuple[torch.Tensor | None, ...]
 
 
@@ -36,7 +37,7 @@ def inputs_of(operator: Operator) -> list[inspect.Parameter]:
 
 
 def compute(operator: str, settings: Settings, arguments: dict[str, Any], out: Any = None) -> Outputs:
-    """Run an operator on tensors; return its outputs in order.
+    """Run an operator on tensors; return its outputs in order, None for one that is not written.
 
     Parameters
     ----------
@@ -63,7 +64,11 @@ def compute(operator: str, settings: Settings, arguments: dict[str, Any], out: A
         out=None if given is None else tuple(tensor_as_array(one) for one in given),
         **arrays,
     )
-    return tuple(given) if given is not None else tuple(array_as_tensor(array) for array in result.outputs.values())
+    if given is not None:
+        return tuple(given)
+    written = {name: array_as_tensor(array) for name, array in result.outputs.items()}
+    declared: Operator = load_operator(operator)
+    return tuple(written.get(one.output) for one in declared.outputs)
 
 
 def without_autocast(function: Callable[..., Any]) -> Callable[..., Any]:

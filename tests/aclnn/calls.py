@@ -116,6 +116,30 @@ def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> 
     }
 
 
+def unpermute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+    topk = topk if probs is not None else 1
+    return {
+        "permutedTokens": tensor(tokens * topk, hidden, kind=kind),
+        "sortedIndices": tensor(tokens * topk, kind=INT32, high=tokens * topk),
+        "probsOptional": tensor(tokens, topk, kind=probs) if probs is not None else None,
+        "paddedMode": False,
+        "restoreShapeOptional": None,
+        "out": tensor(tokens, hidden, kind=kind),
+    }
+
+
+def unpermute_grad(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+    forward = unpermute(kind, tokens, topk, hidden, probs)
+    rows, weights = forward["permutedTokens"], forward["probsOptional"]
+    return {
+        "permutedTokensOptional": rows,
+        "unpermutedTokensGrad": tensor(tokens, hidden, kind=kind),
+        **{name: forward[name] for name in ("sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional")},
+        "permutedTokensGradOut": tensor(*rows.shape, kind=kind),
+        "probsGradOut": tensor(*(weights.shape if weights is not None else (1,)), kind=FP32 if probs is None else probs),
+    }
+
+
 CALLS = {
     "embedding_dense_backward": embedding,
     "conv_tbc_backward": conv,
@@ -123,6 +147,8 @@ CALLS = {
     "rms_norm_grad": rms_norm_grad,
     "cross_entropy_loss_grad": cross_entropy,
     "moe_token_permute_grad": moe,
+    "moe_token_unpermute": unpermute,
+    "moe_token_unpermute_grad": unpermute_grad,
 }
 
 

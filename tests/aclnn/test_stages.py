@@ -32,6 +32,8 @@ from tests.aclnn.calls import (
     run,
     second_stage,
     strided,
+    unpermute,
+    unpermute_grad,
     workspace_of,
 )
 
@@ -48,6 +50,11 @@ PROTOTYPES = {
         "lseSquareScaleForZloss xGradOut"
     ),
     "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
+    "moe_token_unpermute": "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out",
+    "moe_token_unpermute_grad": (
+        "permutedTokensOptional unpermutedTokensGrad sortedIndices probsOptional paddedMode restoreShapeOptional permutedTokensGradOut "
+        "probsGradOut"
+    ),
 }
 """Parameters of the product documents ("接口原型"), in their order."""
 
@@ -97,6 +104,8 @@ VARIANTS = [
         for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
     ),
     *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
+    *(("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (None, FP32, BF16)),
+    *(("moe_token_unpermute_grad", unpermute_grad, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (FP32, BF16)),
 ]
 
 

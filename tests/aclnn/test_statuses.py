@@ -20,10 +20,13 @@ from tests.aclnn.calls import (
     rms_norm_grad,
     run,
     tensor,
+    unpermute,
+    unpermute_grad,
 )
 
 MISSING, INVALID, RUNTIME, TILING, HARDWARE = 161001, 161002, 361001, 561002, 561103
 NZ, NCL = AclFormat.ACL_FORMAT_FRACTAL_NZ, AclFormat.ACL_FORMAT_NCL
+GRAD = "moe_token_unpermute_grad"
 INT4, UINT16, DOUBLE = AclDataType.ACL_INT4, AclDataType.ACL_UINT16, AclDataType.ACL_DOUBLE
 NINE = (1,) * 9
 
@@ -184,6 +187,57 @@ CASES = [
     ("moe_token_permute_grad", moe(hidden=0), TILING, {}),
     ("moe_token_permute_grad", moe(tokens=0), 0, {}),
     ("moe_token_permute_grad", {"sortedIndices": integers([0] * 59 + [-1], INT32)}, RUNTIME, {}),
+    *(("moe_token_unpermute", unpermute(kind, probs=probs), 0, {}) for kind in (FP32, FP16, BF16) for probs in (None, FP32, FP16, BF16)),
+    *(("moe_token_unpermute", {name: None}, MISSING, {}) for name in ("permutedTokens", "sortedIndices", "out")),
+    *(("moe_token_unpermute", {}, INVALID, {"product": product}) for product in ("atlas_train", "atlas_inference")),
+    ("moe_token_unpermute", {"permutedTokens": tensor(60, 24, kind=DOUBLE)}, INVALID, {}),
+    ("moe_token_unpermute", {"out": tensor(30, 24, kind=FP16)}, INVALID, {}),
+    ("moe_token_unpermute", {"sortedIndices": tensor(60, kind=INT64, high=60)}, INVALID, {}),
+    ("moe_token_unpermute", {"probsOptional": tensor(30, 2, kind=DOUBLE)}, INVALID, {}),
+    ("moe_token_unpermute", {"paddedMode": True}, INVALID, {}),
+    ("moe_token_unpermute", {"restoreShapeOptional": [30, 24]}, 0, {}),
+    ("moe_token_unpermute", unpermute(tokens=2, topk=512), 0, {}),
+    *(("moe_token_unpermute", unpermute(tokens=2, topk=513), TILING, {"limits": limits}) for limits in ("documented", "hardware")),
+    ("moe_token_unpermute", {"permutedTokens": tensor(60, 24, 1)}, TILING, {}),
+    ("moe_token_unpermute", {"permutedTokens": tensor(61, 24)}, TILING, {}),
+    ("moe_token_unpermute", {"permutedTokens": tensor(50, 24)}, 0, {}),
+    ("moe_token_unpermute", {"sortedIndices": tensor(30, 2, kind=INT32, high=60)}, TILING, {}),
+    ("moe_token_unpermute", {"probsOptional": tensor(30, 3)}, TILING, {}),
+    ("moe_token_unpermute", {"probsOptional": tensor(60)}, TILING, {}),
+    ("moe_token_unpermute", {"probsOptional": None}, TILING, {}),
+    ("moe_token_unpermute", {"out": tensor(30, 25)}, TILING, {}),
+    ("moe_token_unpermute", unpermute(hidden=0), TILING, {}),
+    ("moe_token_unpermute", unpermute(tokens=0), 0, {}),
+    ("moe_token_unpermute", unpermute(tokens=0, probs=None), 0, {}),
+    ("moe_token_unpermute", {"sortedIndices": integers([0] * 59 + [-1], INT32)}, RUNTIME, {}),
+    *((GRAD, unpermute_grad(kind, probs=probs), 0, {}) for kind in (FP32, FP16, BF16) for probs in (None, FP32, FP16, BF16)),
+    *(
+        (GRAD, {name: None}, MISSING, {})
+        for name in ("permutedTokensOptional", "unpermutedTokensGrad", "sortedIndices", "permutedTokensGradOut", "probsGradOut")
+    ),
+    (GRAD, unpermute_grad(probs=None) | {"permutedTokensOptional": None}, 0, {}),
+    (GRAD, unpermute_grad(probs=None) | {"probsGradOut": None}, MISSING, {}),
+    (GRAD, unpermute_grad(probs=None) | {"probsGradOut": tensor(3, 4, 5, kind=BF16)}, 0, {}),
+    (GRAD, unpermute_grad(probs=None) | {"probsGradOut": tensor(1, kind=DOUBLE)}, INVALID, {}),
+    *((GRAD, {}, INVALID, {"product": product}) for product in ("atlas_train", "atlas_inference")),
+    (GRAD, {"unpermutedTokensGrad": tensor(30, 24, kind=DOUBLE)}, INVALID, {}),
+    (GRAD, {"permutedTokensOptional": tensor(60, 24, kind=FP16)}, INVALID, {}),
+    (GRAD, {"probsGradOut": tensor(30, 2, kind=FP16)}, INVALID, {}),
+    (GRAD, {"sortedIndices": tensor(60, kind=INT64, high=60)}, INVALID, {}),
+    (GRAD, {"paddedMode": True}, INVALID, {}),
+    (GRAD, unpermute_grad(tokens=2, topk=512), 0, {}),
+    *((GRAD, unpermute_grad(tokens=2, topk=513), TILING, {"limits": limits}) for limits in ("documented", "hardware")),
+    (GRAD, {"permutedTokensOptional": tensor(61, 24)}, TILING, {}),
+    (GRAD, {"permutedTokensOptional": tensor(59, 24), "permutedTokensGradOut": tensor(59, 24)}, TILING, {}),
+    (GRAD, {"permutedTokensOptional": tensor(60, 25)}, TILING, {}),
+    (GRAD, {"unpermutedTokensGrad": tensor(30, 24, 1)}, TILING, {}),
+    (GRAD, {"probsOptional": tensor(30, 3)}, TILING, {}),
+    (GRAD, {"probsOptional": tensor(31, 2)}, TILING, {}),
+    (GRAD, {"probsGradOut": tensor(30, 3)}, TILING, {}),
+    (GRAD, {"permutedTokensGradOut": tensor(60, 25)}, TILING, {}),
+    (GRAD, unpermute_grad(hidden=0), TILING, {}),
+    (GRAD, unpermute_grad(tokens=0), 0, {}),
+    (GRAD, {"sortedIndices": integers([0] * 59 + [-1], INT32)}, RUNTIME, {}),
 ]
 
 

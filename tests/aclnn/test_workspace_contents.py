@@ -4,6 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import npu_sim
 from npu_sim.aclnn import device
 from npu_sim.plans.areas import Areas
 from tests.aclnn.calls import (
@@ -145,3 +146,14 @@ def test_conv_copies_strided_operands_twice(kind):
     run_and_look("conv_tbc_backward", call)
     for name, result in results.items():
         np.testing.assert_array_equal(result, bits(call[name].array))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_conv_as_matrix_products_runs_in_the_workspace_it_asks_for(batch):
+    call = conv(steps=3, batch=batch, pad=0)
+    _, executor = run_and_look("conv_tbc_backward", call)
+    assert executor.workspace.total_bytes > 0
+    tensors = {name: call[parameter].array for name, parameter in (("grad_output", "self"), ("input", "input"), ("weight", "weight"))}
+    expected = npu_sim.run("conv_tbc_backward", bias=call["bias"].array, **tensors).outputs
+    for name, parameter in (("grad_input", "gradInput"), ("grad_weight", "gradWeight"), ("grad_bias", "gradBias")):
+        np.testing.assert_array_equal(expected[name], call[parameter].array)

@@ -9,9 +9,26 @@ def test_one_call_says_what_binds_and_that_it_is_a_lower_bound(cli):
     done = cli("timeline", *WORDS)
     assert done.code == 0
     assert done.out.splitlines()[0].startswith("EmbeddingDenseBackward on Ascend910B1: at least ")
-    for label in ("lower bound", "binds", "imbalance", "unknown", "left out", "assumed"):
+    for label in ("lower bound", "launches", "changed", "kernel", "imbalance", "unknown", "left out", "assumed"):
         assert any(line.startswith(label) for line in done.out.splitlines())
     assert "sort_and_merge" in done.out
+
+
+def test_every_launch_and_the_other_mode_are_told_within_80_columns(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = cli("timeline", *WORDS).out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = " ".join(" ".join(lines).split())
+    for words in ("MemSet: ", "EmbeddingDenseGradV2: ", "num_weights = 1500", "deterministic = true"):
+        assert words in text
+
+
+def test_json_has_the_launches_and_what_would_change_them(cli):
+    (row,) = cli("timeline", *WORDS, "--json").data["timelines"]
+    launches = row["timeline"]["launches"]
+    assert [launch["kernel"] for launch in launches] == ["MemSet", "EmbeddingDenseGradV2"]
+    assert sum(launch["us"] for launch in launches) == pytest.approx(row["timeline"]["bound_us"])
+    assert [change["change"] for change in row["timeline"]["changes"]] == ["num_weights = 1500", "deterministic = true"]
 
 
 def test_socs_are_compared(cli):

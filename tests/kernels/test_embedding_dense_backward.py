@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -44,7 +45,8 @@ def cut_of(case: reference.Case) -> chunks.Cut:
         return chunks.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
     if path > chunks.SMALL_DIM:
         return chunks.share_cut(path, len(sizes), sizes[0])
-    return chunks.even_cut(path, len(sizes), sum(size > sizes[-1] for size in sizes), sizes[-1] + 1, sizes[-1])
+    flush_rows = reference.DETERMINISTIC_FLUSH_ROWS if path == chunks.DETERMINISTIC else case.flush_rows
+    return chunks.even_cut(path, len(sizes), sum(size > sizes[-1] for size in sizes), sizes[-1] + 1, sizes[-1], flush_rows)
 
 
 def compute(grad, indices, num_weights, case, order=random_order.SEQUENTIAL, seed=0):
@@ -117,6 +119,23 @@ def test_every_golden_file_is_there():
 
 
 # --- the slow reference -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", [False, True])
+def test_the_flush_of_release_8_3_has_ten_rows_and_changes_bits(scale):
+    rows, num_weights = 1500, 5
+    grad, indices = make_data(rows, 33, num_weights, np.dtype(np.float32))
+    case = make_case("sorted", rows, num_weights, scale=scale)
+    for name in ORDERS:
+        found = {}
+        for release, flush_rows in reference.SORTED_FLUSH_ROWS.items():
+            at_release = replace(case, flush_rows=flush_rows)
+            expected, mask = reference.backward(grad, indices, num_weights, at_release, reference.MERGES[name])
+            found[release], grouped = compute(grad, indices, num_weights, at_release, ORDERS[name])
+            assert np.array_equal(bits(found[release]), bits(expected))
+            assert np.array_equal(kernels.order_dependent_rows(grouped), mask)
+        assert not np.array_equal(found["8.3"], found["8.5"])
+        assert np.array_equal(found["8.5"], found["9.1"])
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -238,7 +257,7 @@ def test_random_merges_depend_on_seed_and_row_only():
 def test_random_merges_are_uniform():
     """Two chunks of core 0 and one each of cores 1 and 2: twelve merges, each as likely as the others."""
     starts, marked = group_rows(np.zeros(4, np.int32), 1)
-    cut = chunks.Cut(chunks.ROW_ATOMIC, 3, 1, 2, 1, 0)
+    cut = chunks.Cut(chunks.ROW_ATOMIC, 3, 1, 2, 1, 0, 0)
     chunks.mark_chunks(cut, starts, marked)
     draws = 600 if config.DISABLE_JIT else 6000
     rows = np.zeros(1, np.int64)

@@ -15,6 +15,7 @@ from npu_sim.numbers.storage import storage_view
 from npu_sim.tiling import rms_norm as tiler
 from tests.golden import DATA
 from tests.reference import rms_norm as reference
+from tests.rules import rules_of
 
 F = np.float32
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -67,7 +68,7 @@ def test_golden_results_bit_for_bit(name):
         meta, arrays = json.loads(str(file["meta"])), {key: file[key] for key in file.files if key != "meta"}
     x, gamma, y, rstd = (arrays[key].view(BF16) if arrays[key].dtype == np.uint16 else arrays[key] for key in arrays)
     profile = profile_of_soc(meta["soc"])
-    tiling = tiler.tile(tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]), profile.device)
+    tiling = tiler.tile(tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]), profile.device, rules_of("rms_norm"))
     assert tiling.tiling_key == meta["tiling_key"]
     got = compute(PATH_OF_KEY[tiling.tiling_key], x.reshape(tiling.rows, -1), gamma.reshape(-1), meta["epsilon"], tiling.ub_factor)
     for one, right in zip(got, (y, rstd), strict=True):

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, moe_token_permute_grad, rms_norm_grad
+from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, rms_norm_grad, token_sums
 from npu_sim.kernels.embedding_dense_backward import embedding_dense_backward
 from npu_sim.kernels.embedding_dense_backward_chunks import ROW_ATOMIC, share_cut
 
@@ -92,9 +92,9 @@ def test_moe(monkeypatch, dtype, columns, offset):
     indices = rng.permutation(18).astype(np.int32)  # four rows were dropped
 
     def compute(out):
-        moe_token_permute_grad.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
+        token_sums.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
 
-    through, past = both_ways(monkeypatch, moe_token_permute_grad, 6, columns, dtype, offset, compute)
+    through, past = both_ways(monkeypatch, token_sums, 6, columns, dtype, offset, compute)
     assert np.array_equal(through, past)
 
 

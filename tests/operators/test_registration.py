@@ -54,6 +54,7 @@ FAULTS = {
         "float16",
     ),
     "a switch for no tensor": ({"axes": lambda one: (*one.axes, Switch("bias", "bias", tensor="bais"))}, "axes.bias", "x, scale"),
+    "a shard of no size": ({"shards": ("dtype",)}, "shards", "one of: col, row"),
     "a check of no tensor": ({"checks": lambda one: (*one.checks, Dtypes("scael", ("float32",)))}, "checks.9", "scale"),
     "shapes of no tensor": ({"checks": lambda one: (*one.checks, Shapes("x scael"))}, "checks.9", "scale"),
     "a condition over nothing": ({"checks": lambda one: (*one.checks, Holds("clo >= 1", "x"))}, "checks.9.condition", "col"),

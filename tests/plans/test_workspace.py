@@ -183,7 +183,7 @@ def test_what_does_not_sort_as_fp32_is_sorted_by_the_ai_cpu_in_a_workspace_that_
     total = planned.workspace.total_bytes
     assert str(planned.workspace).splitlines()[0] == f"{total} bytes of workspace + unknown (workspace of Sort)"
     (sort,) = (launch for launch in planned.launches if launch.kernel == "Sort")
-    assert (sort.note, sort.inputs[0].dtype, sort.block_dim) == ("on the AI CPU", "int32", None)
+    assert (sort.note, sort.inputs[0].dtype, sort.block_dim) == ("on the AI CPU", "int32", 0)
 
 
 PRODUCT = {"grad_output": "1x{B}x{Cout}:{dtype}", "input": "5x{B}x4:{dtype}", "weight": "5x4x{Cout}:{dtype}", "bias": "{Cout}:{dtype}"}

@@ -10,6 +10,7 @@ from npu_sim.questions.limits import find_bound, refusals
 from npu_sim.questions.varied_calls import device_groups, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.tiling import cross_entropy_loss_grad as cross_entropy
+from tests.rules import rules_of
 
 
 def largest(row, limits):
@@ -128,7 +129,7 @@ def test_cross_entropy_rows_are_those_of_the_page(reduction, weighted, dtype):
 
         def fits(rows, device=device, code=code):
             problem = cross_entropy.Problem(rows, 32000, code, weighted, cross_entropy.REDUCTIONS.index(reduction))
-            return cross_entropy.tile(problem, device).wraps == 0
+            return cross_entropy.tile(problem, device, rules_of(CROSS_ENTROPY)).wraps == 0
 
         assert legal_ranges(fits, 1, 2**40) == [(1, before_wrap)]
 

@@ -39,6 +39,13 @@ def test_more_rows_a_flush_change_bits_of_the_atomic_path_alone():
     assert fixed == ()
 
 
+@pytest.mark.parametrize(("dtype", "rows", "changed"), [("bf16", 60000, 2), ("bf16", 600, 1), ("fp32", 60000, 1)])
+def test_16_bit_gradients_that_are_no_longer_cast_change_bits(dtype, rows, changed):
+    old, new = (load_profile("atlas_a2", release=release) for release in ("8.3", "8.5"))
+    call = {"grad": f"{rows}x1024:{dtype}", "indices": f"{rows}:int32"}
+    assert len(changed_bits(old, planned("8.3", **call), new, planned("8.5", **call))) == changed
+
+
 def test_releases_without_a_change_are_left_out():
     profiles = [load_profile("atlas_a2", release=release) for release in release_names()]
     steps = upgrades([(profile, planned(profile.release)) for profile in profiles])

@@ -17,7 +17,8 @@ Row = NDArray[np.float32]
 Merge = Callable[[int, list[int], list[int]], list[int]]
 """(weight row, contributing cores ascending, contributions of each) -> the core of every contribution, in order."""
 
-SORTED_FLUSH_ROWS = 11
+SORTED_FLUSH_ROWS = {"8.3": 10, "8.5": 11, "9.0": 11, "9.1": 11}
+"""Keys 0 and 1, by release (page ``releases``)."""
 DETERMINISTIC_FLUSH_ROWS = 10
 STAGE_FLUSH_SLOTS = 11
 VECTOR_CORES = {"Ascend910B1": 48, "Ascend910B3": 40, "Ascend910B4": 40, "Ascend910_9391": 48, "Ascend910A": 32}
@@ -37,6 +38,8 @@ class Case:
     """small_dim: rows a core copies at a time (max_row_in_ub)."""
     padding_idx: int = -1
     scale: bool = False
+    flush_rows: int = SORTED_FLUSH_ROWS["9.1"]
+    """sorted, staged: rows added before a flush."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,7 @@ def _walk(
 def _sorted_core(
     core: int, first: int, end: int, indices: list[int], positions: list[int], grad: Row, case: Case
 ) -> Iterator[Contribution]:
-    yield from _walk(core, range(first, end), indices, positions, grad, case, SORTED_FLUSH_ROWS)
+    yield from _walk(core, range(first, end), indices, positions, grad, case, case.flush_rows)
 
 
 def _deterministic_core(
@@ -211,7 +214,7 @@ def _staged(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
     slots: list[tuple[int, Row]] = []
     for core, (first, end) in enumerate(case.core_ranges):
         caches: dict[int, Row] = dict.fromkeys(indices[first:end], zeros)
-        for chunk in _walk(core, range(first, end), indices, positions, grad, case, SORTED_FLUSH_ROWS):
+        for chunk in _walk(core, range(first, end), indices, positions, grad, case, case.flush_rows):
             caches[chunk.weight_row] = caches[chunk.weight_row] + chunk.value
         first_index, last_index = indices[first], indices[end - 1]
         slots.append((first_index, caches[first_index]))

@@ -47,6 +47,22 @@ def moe(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0
     return {"permuted_output_grad": grad, "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32), "num_topk": top_k}
 
 
+def unpermute(
+    tokens: int, top_k: int, hidden: int, dtype: str = "fp32", probs: str | None = "fp32", seed: int = 0, dropped: int = 0
+) -> dict[str, Any]:
+    """A weighted sum over experts, the last ``dropped`` rows dropped; without probs rows are copied."""
+    rng = np.random.default_rng(seed)
+    rows = rng.standard_normal((tokens * top_k - dropped, hidden)).astype(DTYPES[dtype])
+    call = {"permuted_tokens": rows, "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32)}
+    return call if probs is None else {**call, "probs": rng.random((tokens, top_k)).astype(DTYPES[probs])}
+
+
+def unpermute_grad(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", probs: str | None = "fp32", **more: Any) -> dict[str, Any]:
+    """The gradient of a weighted sum over experts."""
+    rows = unpermute(tokens, top_k, hidden, dtype, probs)
+    return {**rows, "unpermuted_tokens_grad": np.random.default_rng(1).standard_normal((tokens, hidden)).astype(DTYPES[dtype]), **more}
+
+
 def conv(time: int, batch: int, in_channels: int, out_channels: int, taps: int, pad: int, seed: int = 0, **more: Any) -> dict[str, Any]:
     """A convolution gradient in fp32."""
     rng = np.random.default_rng(seed)

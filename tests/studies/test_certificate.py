@@ -12,6 +12,7 @@ PATHS = {
     "key 100, several batches": ("embedding_dense_backward", calls.embedding(3000, 500, 400, core_order="round_robin")),
     "key 101": ("embedding_dense_backward", calls.embedding(200, 40, 15, scale_grad_by_freq=True, core_order="reverse")),
     "key 0": ("embedding_dense_backward", calls.embedding(200, 600, 12, core_order="round_robin")),
+    "key 0, release 8.3": ("embedding_dense_backward", calls.embedding(600, 600, 6, release="8.3")),
     "key 1": ("embedding_dense_backward", calls.embedding(200, 600, 12, scale_grad_by_freq=True)),
     "key 10": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True)),
     "key 11": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True, scale_grad_by_freq=True)),
@@ -31,6 +32,12 @@ PATHS = {
     "forward, pieces": ("rms_norm", calls.rms_norm_forward(4, 30001, "fp16")),
     "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
+    "weighted tokens": ("moe_token_unpermute", calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9)),
+    **{
+        f"gradient of probs, {hidden} columns": ("moe_token_unpermute_grad", calls.unpermute_grad(5, 2, hidden, dtype, probs))
+        for hidden, dtype, probs in ((33, "fp32", "fp32"), (500, "bf16", "fp32"), (1100, "fp16", "bf16"), (9000, "bf16", "fp32"))
+    },
+    "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
 }
 

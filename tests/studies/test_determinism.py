@@ -53,10 +53,11 @@ def test_the_worst_element_adds_up_as_it_says(path):
     assert sorted(step.contribution for step in worst.steps_to_lowest) == sorted(step.contribution for step in worst.steps_to_highest)
 
 
-@pytest.mark.parametrize("path", ["tokens", "loss"])
+@pytest.mark.parametrize("path", ["tokens", "weighted tokens", "loss"])
 def test_an_operator_without_open_orders_has_one_result(path):
     operator, call = {
         "tokens": ("moe_token_permute_grad", calls.moe(9, 4, 16)),
+        "weighted tokens": ("moe_token_unpermute", calls.unpermute(9, 4, 16)),
         "loss": ("cross_entropy_loss_grad", calls.cross_entropy(9, 16)),
     }[path]
     (output,) = study_determinism(operator, random_orders=2, **call).outputs

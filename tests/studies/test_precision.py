@@ -13,6 +13,8 @@ CALLS = {
     "rms_norm_grad": calls.rms_norm(30, 60),
     "cross_entropy_loss_grad": calls.cross_entropy(20, 15),
     "moe_token_permute_grad": calls.moe(20, 4, 16),
+    "moe_token_unpermute": calls.unpermute(20, 4, 16, dropped=3),
+    "moe_token_unpermute_grad": calls.unpermute_grad(20, 4, 16),
     "conv_tbc_backward": calls.conv(6, 3, 8, 8, 2, 1),
 }
 

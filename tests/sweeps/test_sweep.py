@@ -13,10 +13,12 @@ from npu_sim.tiling.fields import table
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
 SAID_ELSEWHERE = {
-    "rms_norm": {"rows", "columns", "always_0", "always_1"},
+    "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
     "rms_norm_grad": {"rows", "columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
     "moe_token_permute_grad": {"hidden", "top_k"},
+    "moe_token_unpermute": {"hidden", "top_k"},
+    "moe_token_unpermute_grad": {"tokens", "top_k", "hidden", "rows", "ub_bytes"},
     "embedding_dense_backward": {
         "element_bytes",
         "tiling.block_dim",
@@ -48,7 +50,8 @@ def test_every_operator_is_swept():
 
 @pytest.mark.parametrize("operator", sorted(WIDE_GRIDS))
 def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
-    records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], "product": "all", "soc": "all"}, sample=3000, seed=7)
+    everywhere = {"product": "all", "soc": "all", "release": "all"}
+    records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], **everywhere}, sample=3000, seed=7)
     assert mismatches(records, sampled_rows(250, len(records), seed=1)) == []
     assert np.count_nonzero(records["status"] == 0) > 300
     assert len(np.unique(records["status"])) >= 2

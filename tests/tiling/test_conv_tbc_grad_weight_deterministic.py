@@ -11,9 +11,11 @@ from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 from tests.reference.conv_tbc_grad_weight_deterministic import plan as reference_plan
+from tests.rules import rules_of
 
 KERNEL = "conv_tbc_grad_weight_deterministic"
 LINES = tiling_lines(KERNEL)
+RULES = rules_of("conv_tbc_backward")
 A2 = profile_of_soc("Ascend910B1").device
 CUBE_CORES = {"Ascend910B1": 24, "Ascend910B3": 20}
 DTYPE = {2: "bfloat16", 4: "float32"}
@@ -71,8 +73,8 @@ def test_the_compiled_planner_gives_the_same_integers():
     golden = [(problem_of(line["inputs"]), line["soc"]) for line in LINES]
     for problem, soc in golden + random_cases(99, 1500):
         device = profile_of_soc(soc).device
-        taken = asked.grad_weight_route(problem, device, True)
-        assert route(problem, device, True) == taken
+        taken = asked.grad_weight_route(problem, device, True, RULES)
+        assert route(problem, device, True, RULES) == taken
         if taken == asked.ROUTE_PLANNER:
             assert plan(problem, device) == published.plan_grad_weight_deterministic(problem, device)
 
@@ -136,7 +138,7 @@ PLAIN = asked.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
     ],
 )
 def test_routes(problem, device, deterministic, route):
-    assert asked.grad_weight_route(problem, device, deterministic) == route
+    assert asked.grad_weight_route(problem, device, deterministic, RULES) == route
 
 
 def test_half_the_l1_is_planned_for():

@@ -11,8 +11,11 @@ from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
+from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("cross_entropy_loss_grad")
+RULES = rules_of("cross_entropy_loss_grad")
+any_rules = rules_at_any_release("cross_entropy_loss_grad")
 
 devices = st.builds(
     Device,
@@ -61,13 +64,13 @@ def test_the_table_of_the_page(call, expected):
         device = load_profile("atlas_a2", soc).device
         for code in (ce.FP32, ce.BF16):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
-            found.append((limits.largest_rows_before_wrap(problem, device), limits.largest_rows(problem, device)))
+            found.append((limits.largest_rows_before_wrap(problem, device, RULES), limits.largest_rows(problem, device, RULES)))
     assert found == expected
 
 
-@given(problems, devices)
-def test_every_row_belongs_to_exactly_one_core(problem, device):
-    tiling = ce.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
+    tiling = ce.tile(problem, device, rules)
     ranges = [ce.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert tiling.block_dim <= device.vector_cores
     assert ranges[0][0] == 0
@@ -76,52 +79,52 @@ def test_every_row_belongs_to_exactly_one_core(problem, device):
     assert all(start < stop for start, stop in ranges)
 
 
-@given(problems, devices)
-def test_pieces_of_a_row_add_up_to_the_row(problem, device):
-    tiling = ce.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
+    tiling = ce.tile(problem, device, rules)
     assert tiling.align_columns * tiling.column_loop + tiling.column_tail == problem.columns
     assert tiling.align_columns % ce.unit_columns(problem.dtype_code) == 0
     assert tiling.align_columns == 0 or tiling.column_tail < tiling.align_columns
 
 
-@given(problems, devices)
-def test_what_fits_lies_within_the_unified_buffer(problem, device):
-    tiling = ce.tile(problem, device)
-    if ce.fits(problem, device):
+@given(problems, devices, any_rules)
+def test_what_fits_lies_within_the_unified_buffer(problem, device, rules):
+    tiling = ce.tile(problem, device, rules)
+    if ce.fits(problem, device, rules):
         assert ce.used_bytes(tiling, problem.dtype_code) <= device.ub_bytes
         assert tiling.align_columns > 0 or problem.columns <= tiling.column_budget
 
 
-@given(problems, devices)
-def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device):
-    tiling = ce.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules):
+    tiling = ce.tile(problem, device, rules)
     used = ce.row_buffer_bytes(tiling.buffers)
     assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(problem.dtype_code)
     assert tiling.wraps == (used > device.ub_bytes)
 
 
-@given(problems, devices)
-def test_the_largest_rows_are_the_last_that_fit(problem, device):
-    largest = limits.largest_rows(problem, device)
-    assert largest == 0 or ce.fits(problem._replace(rows=largest), device)
-    assert not ce.fits(problem._replace(rows=largest + 1), device)
-    assert ce.fits(problem, device) == (problem.rows <= largest)
+@given(problems, devices, any_rules)
+def test_the_largest_rows_are_the_last_that_fit(problem, device, rules):
+    largest = limits.largest_rows(problem, device, rules)
+    assert largest == 0 or ce.fits(problem._replace(rows=largest), device, rules)
+    assert not ce.fits(problem._replace(rows=largest + 1), device, rules)
+    assert ce.fits(problem, device, rules) == (problem.rows <= largest)
 
 
-@given(problems, devices)
-def test_the_largest_rows_beside_some_columns(problem, device):
-    largest = limits.largest_rows(problem, device, problem.columns)
+@given(problems, devices, any_rules)
+def test_the_largest_rows_beside_some_columns(problem, device, rules):
+    largest = limits.largest_rows(problem, device, rules, problem.columns)
     for rows, expected in ((largest, True), (largest + 1, False)):
         if rows > 0:
-            tiling = ce.tile(problem._replace(rows=rows), device)
+            tiling = ce.tile(problem._replace(rows=rows), device, rules)
             assert (tiling.wraps == 0 and tiling.column_budget >= problem.columns) == expected
 
 
-@given(problems, devices)
-def test_the_largest_short_row(problem, device):
-    largest = limits.largest_short_row(problem, device)
+@given(problems, devices, any_rules)
+def test_the_largest_short_row(problem, device, rules):
+    largest = limits.largest_short_row(problem, device, rules)
     assert 0 <= largest < ce.unit_columns(problem.dtype_code)
-    assert largest == 0 or ce.fits(problem._replace(columns=largest), device)
+    assert largest == 0 or ce.fits(problem._replace(columns=largest), device, rules)
 
 
 def test_compiled_functions_agree_with_python():
@@ -132,15 +135,15 @@ def test_compiled_functions_agree_with_python():
             for code in (ce.BF16, ce.FP32):
                 for reduction in (ce.NONE, ce.MEAN, ce.SUM):
                     problem = ce.Problem(rows, columns, code, rows % 2 == 0, reduction)
-                    assert tile(problem, device) == ce.tile(problem, device)
-                    assert fits(problem, device) == ce.fits(problem, device)
-    assert largest(ce.Problem(1, 32000, ce.FP32, False, ce.MEAN), device) == 445056
+                    assert tile(problem, device, RULES) == ce.tile(problem, device, RULES)
+                    assert fits(problem, device, RULES) == ce.fits(problem, device, RULES)
+    assert largest(ce.Problem(1, 32000, ce.FP32, False, ce.MEAN), device, RULES) == 445056
 
 
 def test_no_columns_and_no_cores_fail():
     device = load_profile("atlas_a2").device
-    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device).status == FAILED
-    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0)).status == FAILED
+    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device, RULES).status == FAILED
+    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0), RULES).status == FAILED
 
 
 @pytest.mark.parametrize(

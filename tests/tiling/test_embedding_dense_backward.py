@@ -9,8 +9,11 @@ from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling import plan_kernel
 from tests.golden import tiling_lines
+from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("embedding_dense_grad_v2")
+RULES = rules_of("embedding_dense_backward")
+any_rules = rules_at_any_release("embedding_dense_backward")
 
 devices = st.builds(
     Device,
@@ -41,9 +44,9 @@ def test_every_golden_line_is_reproduced(line):
     assert planned == line["expect"]
 
 
-@given(problems, devices)
-def test_every_row_belongs_to_exactly_one_core(problem, device):
-    tiling = v2.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
+    tiling = v2.tile(problem, device, rules)
     if tiling.status != v2.SUCCESS:
         return
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
@@ -55,9 +58,9 @@ def test_every_row_belongs_to_exactly_one_core(problem, device):
     assert weights[-1][1] == problem.num_weights
 
 
-@given(problems, devices)
-def test_pieces_of_a_row_add_up_to_the_row(problem, device):
-    tiling = v2.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
+    tiling = v2.tile(problem, device, rules)
     if tiling.status != v2.SUCCESS:
         return
     assert tiling.former_dim * tiling.former_dim_rep_time + tiling.tail_dim == problem.dim
@@ -66,9 +69,9 @@ def test_pieces_of_a_row_add_up_to_the_row(problem, device):
         assert split.compute_rep_time * v2.VECTOR_LANES == split.compute_former_num
 
 
-@given(problems, devices)
-def test_batches_of_the_small_dim_kernel_cover_the_rows_of_a_core(problem, device):
-    tiling = v2.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_batches_of_the_small_dim_kernel_cover_the_rows_of_a_core(problem, device, rules):
+    tiling = v2.tile(problem, device, rules)
     if tiling.status != v2.SUCCESS or tiling.tiling_key < 100:
         return
     small = tiling.small_dim

@@ -1,5 +1,6 @@
 """Tables of fields: columns, the vendor's structure and the record without a tiling all come from one line a field."""
 
+from types import SimpleNamespace
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -118,6 +119,26 @@ def test_compiled_planners_may_refer_to_the_record_without_a_tiling(rows):
 def test_fp32_values_have_the_nine_digits_that_identify_them():
     tiling = NO_TILING._replace(factor=0.3333333432674408)
     assert vendor_fields(tiling)["avg_factor"] == 0.333333343
+
+
+class AtRelease(NamedTuple):
+    rows: Annotated[int, Field("rows", vendor="rows")]
+    later: Annotated[int, Field("a field that came later", vendor="later", switch="has_later")]
+    batches: Annotated[Batches, Part("ub_{}", switch="has_batches")]
+
+
+@pytest.mark.parametrize(
+    ("has_later", "has_batches", "names"),
+    [
+        (0, 0, {"rows"}),
+        (1, 0, {"rows", "later"}),
+        (0, 1, {"rows", "ub_num", "ub_loop", "ub_count"}),
+        (1, 1, {"rows", "later", "ub_num", "ub_loop", "ub_count"}),
+    ],
+)
+def test_the_vendors_structure_leaves_out_what_the_release_does_not_have(has_later, has_batches, names):
+    rules = SimpleNamespace(has_later=has_later, has_batches=has_batches)
+    assert vendor_fields(AtRelease(1, 2, Batches(3, 4, 5)), rules).keys() == names
 
 
 class Named(NamedTuple):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import profile_of_soc
 from npu_sim.tiling import moe_token_permute_grad as moe
-from npu_sim.tiling import plan_kernel
+from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from npu_sim.tiling.integers import align
 from tests.golden import tiling_lines
@@ -26,7 +26,7 @@ devices = st.builds(
 def problem(tokens, top_k, hidden, dtype="float32", dropped=0):
     entries = tokens * max(top_k, 1)
     size = 4 if dtype == "float32" else 2
-    return moe.Problem(entries, max(entries - dropped, 0), hidden, top_k, size, moe.KEYS[dtype])
+    return moe.Problem(entries, max(entries - dropped, 0), hidden, top_k, size, token_sums.KEYS[dtype])
 
 
 problems = st.builds(
@@ -62,7 +62,7 @@ def test_every_token_belongs_to_exactly_one_core(one, device):
     tiling = moe.tile(one, device)
     if tiling.status != SUCCESS or one.tokens_out == 0:
         return
-    ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
+    ranges = [token_sums.token_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == one.tokens_out // tiling.top_k
     assert all(left[1] == right[0] and left[0] < left[1] for left, right in pairwise(ranges))
@@ -79,7 +79,7 @@ def test_pieces_and_batches_add_up(one, device):
         return
     assert tiling.hidden_length * tiling.hidden_pieces + tiling.hidden_remainder == one.hidden
     assert 0 <= tiling.hidden_remainder < tiling.hidden_length
-    assert moe.FEWEST_BUFFERS <= tiling.buffers <= moe.MOST_BUFFERS
+    assert token_sums.FEWEST_BUFFERS <= tiling.buffers <= token_sums.MOST_BUFFERS
     if tiling.batch_tokens:
         assert tiling.batch_tokens * tiling.batches + tiling.batch_remainder == tiling.core_tokens
         assert 0 <= tiling.batch_remainder < tiling.batch_tokens
@@ -99,8 +99,8 @@ def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
     if tiling.status != SUCCESS:
         return
     assert used_bytes(one, tiling) <= device.ub_bytes
-    if tiling.buffers < moe.MOST_BUFFERS:
-        assert tiling.hidden_length > moe.max_hidden(device.ub_bytes, tiling.buffers + 1, one.element_bytes)
+    if tiling.buffers < token_sums.MOST_BUFFERS:
+        assert tiling.hidden_length > token_sums.max_hidden(device.ub_bytes, tiling.buffers + 1, one.element_bytes)
 
 
 @settings(deadline=None)
@@ -120,7 +120,7 @@ def fits(top_k, hidden, element_bytes, device):
 @pytest.mark.parametrize("element_bytes", [2, 4])
 @pytest.mark.parametrize("hidden", [1, 512, 513, 1024, 7168, 9216, 9217, 11776, 11777, 13312, 13313, 15872, 40000])
 def test_the_largest_topk_is_the_last_one_that_fits(hidden, element_bytes):
-    largest = moe.largest_topk(A2_UB, hidden, element_bytes)
+    largest = token_sums.largest_topk(A2_UB, hidden, element_bytes)
     assert all(fits(top_k, hidden, element_bytes, A2) == (top_k <= largest) for top_k in range(1, 60_000, 7))
     assert fits(largest, hidden, element_bytes, A2)
     assert not fits(largest + 1, hidden, element_bytes, A2)
@@ -129,20 +129,20 @@ def test_the_largest_topk_is_the_last_one_that_fits(hidden, element_bytes):
 @settings(deadline=None)
 @given(st.integers(1, 30_000), st.sampled_from((2, 4)), devices)
 def test_the_largest_topk_of_any_device_is_the_last_one_that_fits(hidden, element_bytes, device):
-    largest = moe.largest_topk(device.ub_bytes, hidden, element_bytes)
+    largest = token_sums.largest_topk(device.ub_bytes, hidden, element_bytes)
     assert largest == 0 or fits(largest, hidden, element_bytes, device)
     assert not fits(largest + 1, hidden, element_bytes, device)
 
 
 @pytest.mark.parametrize(("element_bytes", "at_1024", "anywhere"), [(2, 44416, 1920), (4, 43904, 1408)])
 def test_where_topk_really_breaks_on_a2(element_bytes, at_1024, anywhere):
-    assert moe.largest_topk(A2_UB, 1024, element_bytes) == at_1024
-    assert moe.largest_topk_of_every_hidden(A2_UB, element_bytes) == anywhere
-    assert min(moe.largest_topk(A2_UB, hidden, element_bytes) for hidden in range(1, 20_000)) == anywhere
+    assert token_sums.largest_topk(A2_UB, 1024, element_bytes) == at_1024
+    assert token_sums.largest_topk_of_every_hidden(A2_UB, element_bytes) == anywhere
+    assert min(token_sums.largest_topk(A2_UB, hidden, element_bytes) for hidden in range(1, 20_000)) == anywhere
 
 
 def test_a_buffer_too_small_for_any_row_has_no_tiling():
     small = A2._replace(ub_bytes=5120 + 513 * 12 - 1)
     assert moe.tile(problem(8, 2, 64), small).status == FAILED
     assert moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == SUCCESS
-    assert moe.largest_topk(small.ub_bytes, 64, 4) == moe.largest_topk_of_every_hidden(small.ub_bytes, 4) == 0
+    assert token_sums.largest_topk(small.ub_bytes, 64, 4) == token_sums.largest_topk_of_every_hidden(small.ub_bytes, 4) == 0

@@ -15,8 +15,11 @@ from npu_sim.tiling.rms_norm_buffers import buffers
 from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_NORMAL, KEY_SINGLE_ROW, KEY_SPLIT_D
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
+from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("rms_norm")
+RULES = rules_of("rms_norm")
+any_rules = rules_at_any_release("rms_norm")
 A2, A3, INFERENCE = (profile_of_soc(soc).device for soc in ("Ascend910B1", "Ascend910_9391", "Ascend310P3"))
 WIDTHS = (1, 8, 128, 1985, 2000, 2001, 10240, 10241, 12160, 12161, 12288, 12289, 13904, 13905, 24577)
 
@@ -53,12 +56,12 @@ def test_the_golden_data_has_every_kind_of_line():
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
     device = profile_of_soc(line["soc"]).device
-    assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], None) == line["expect"]
+    assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], RULES) == line["expect"]
 
 
-@given(problems(), devices)
-def test_every_row_belongs_to_exactly_one_core(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems(), devices, any_rules)
+def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     assert 1 <= tiling.block_dim <= device.vector_cores
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
@@ -67,9 +70,9 @@ def test_every_row_belongs_to_exactly_one_core(problem, device):
     assert ranges[-1][1] - ranges[-1][0] == tiling.last_block_factor
 
 
-@given(problems(), devices)
-def test_groups_of_rows_add_up(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems(), devices, any_rules)
+def test_groups_of_rows_add_up(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     for loop, tail, total in (
         (tiling.row_loop, tiling.row_tail, tiling.block_factor),
         (tiling.last_block_row_loop, tiling.last_block_row_tail, tiling.last_block_factor),
@@ -78,9 +81,9 @@ def test_groups_of_rows_add_up(problem, device):
         assert (loop - 1) * tiling.row_factor + tail == total
 
 
-@given(problems(), devices)
-def test_the_key_says_how_a_row_lies_in_the_unified_buffer(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems(), devices, any_rules)
+def test_the_key_says_how_a_row_lies_in_the_unified_buffer(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     mixed, wide = conditions.is_mixed(problem), tiling.columns_aligned
     assert problem.columns <= wide < problem.columns + 16
     if tiling.tiling_key == KEY_MERGE_N:
@@ -95,9 +98,9 @@ def test_the_key_says_how_a_row_lies_in_the_unified_buffer(problem, device):
     assert mixed or tiling.tiling_key != KEY_SINGLE_ROW
 
 
-@given(problems(), devices)
-def test_pieces_are_nearly_even_and_none_is_short(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems(), devices, any_rules)
+def test_pieces_are_nearly_even_and_none_is_short(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     if tiling.tiling_key != KEY_SPLIT_D:
         return
     if conditions.is_mixed(problem):
@@ -108,12 +111,12 @@ def test_pieces_are_nearly_even_and_none_is_short(problem, device):
     assert problem.columns % tiling.ub_factor not in range(1, 16)
 
 
-@given(problems(), devices)
-def test_the_unified_buffer_holds_every_buffer(problem, device):
+@given(problems(), devices, any_rules)
+def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
     if device.npu_arch == INFERENCE.npu_arch and conditions.is_mixed(problem):
         return  # refused by the contract
     most = 240032 if device.npu_arch == INFERENCE.npu_arch else 195328
-    assert sum(buffers(tiler.tile(problem, device), problem, device)) <= most <= device.ub_bytes
+    assert sum(buffers(tiler.tile(problem, device, rules), problem, device, rules)) <= most <= device.ub_bytes
 
 
 @pytest.mark.parametrize(
@@ -129,7 +132,7 @@ def test_the_unified_buffer_holds_every_buffer(problem, device):
     ],
 )
 def test_buffers_by_hand(one, device, expected):
-    assert buffers(tiler.tile(one, device), one, device) == expected
+    assert buffers(tiler.tile(one, device, RULES), one, device, RULES) == expected
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_buffers_by_hand(one, device, expected):
 )
 def test_which_keys_a_product_has(device, keys):
     pairs = [(FP32, FP32), (FP16, FP16), *(() if device is INFERENCE else ((BF16, FP32),))]
-    assert {tiler.tile(problem(32, wide, *pair), device).tiling_key for wide in WIDTHS for pair in pairs} == keys
+    assert {tiler.tile(problem(32, wide, *pair), device, RULES).tiling_key for wide in WIDTHS for pair in pairs} == keys
 
 
 @pytest.mark.parametrize(
@@ -156,12 +159,12 @@ def test_which_keys_a_product_has(device, keys):
     ],
 )
 def test_where_keys_begin_and_end_on_a2(key, widths, dtype, gamma_dtype):
-    assert {tiler.tile(problem(7, wide, dtype, gamma_dtype), A2).tiling_key for wide in widths} == {key}
+    assert {tiler.tile(problem(7, wide, dtype, gamma_dtype), A2, RULES).tiling_key for wide in widths} == {key}
 
 
 @given(problems())
 def test_a2_and_a3_differ_for_narrow_rows_only(problem):
-    tiling, other = tiler.tile(problem, A2), tiler.tile(problem, A3)
+    tiling, other = tiler.tile(problem, A2, RULES), tiler.tile(problem, A3, RULES)
     assert other.is_performance == 0
     assert (tiling._replace(is_performance=0) == other) == (tiling.columns_aligned > 2000)
 
@@ -183,22 +186,22 @@ def test_a2_and_a3_differ_for_narrow_rows_only(problem):
 )
 def test_is_performance_on_a2(x, gamma, dtype, gamma_dtype, expected):
     one = tiler.problem_of(x, gamma, dtype, gamma_dtype)
-    assert tiler.tile(one, A2).is_performance == expected
-    assert tiler.tile(one, A3).is_performance == 0
+    assert tiler.tile(one, A2, RULES).is_performance == expected
+    assert tiler.tile(one, A3, RULES).is_performance == 0
 
 
 @pytest.mark.parametrize(("count", "wide", "merges"), [(160, 128, True), (24, 128, False), (160, 127, False), (16, 128, True)])
 def test_the_inference_series_merges_rows_of_one_width(count, wide, merges):
-    tiling = tiler.tile(problem(count, wide, FP16), INFERENCE)
+    tiling = tiler.tile(problem(count, wide, FP16), INFERENCE, RULES)
     assert (tiling.tiling_key == KEY_MERGE_N) == bool(tiling.is_performance) == merges
     assert not merges or (tiling.row_factor == 104 and tiling.block_factor % 8 == 0)
-    assert tiler.tile(problem(count, wide, FP32), INFERENCE).tiling_key == KEY_NORMAL
+    assert tiler.tile(problem(count, wide, FP32), INFERENCE, RULES).tiling_key == KEY_NORMAL
 
 
 @given(problems(), devices, st.integers(-1000, 300000), st.integers(0, 64), st.sampled_from((SOC_OTHER, A2.soc_version)))
 def test_a_what_if_soc_is_planned_or_refused(problem, device, ub_bytes, cores, soc_version):
     device = device._replace(ub_bytes=ub_bytes, vector_cores=cores, soc_version=soc_version)
-    tiling = tiler.tile(problem, device)
+    tiling = tiler.tile(problem, device, RULES)
     assert tiling.status in (SUCCESS, FAILED)
     if tiling.status == FAILED:
         assert tiling == tiler.NO_TILING
@@ -207,53 +210,57 @@ def test_a_what_if_soc_is_planned_or_refused(problem, device, ub_bytes, cores, s
 
 
 def test_what_cannot_be_planned():
-    assert tiler.tile(problem(0, 8), A2) == tiler.tile(problem(8, 0), A2) == tiler.NO_TILING
-    assert tiler.tile(problem(8, 8), profile_of_soc("Ascend910A").device) == tiler.NO_TILING
+    assert tiler.tile(problem(0, 8), A2, RULES) == tiler.tile(problem(8, 0), A2, RULES) == tiler.NO_TILING
+    assert tiler.tile(problem(8, 8), profile_of_soc("Ascend910A").device, RULES) == tiler.NO_TILING
     small = A2._replace(ub_bytes=2560 + 1024)
-    assert tiler.tile(problem(8, 20000, FP16, FP32), small) == tiler.NO_TILING
-    assert tiler.tile(problem(8, 20000, FP16, FP32), small._replace(ub_bytes=3840 + 1)).ub_factor == 16
-    assert tiler.tile(problem(8, 2000), small) == tiler.NO_TILING
+    assert tiler.tile(problem(8, 20000, FP16, FP32), small, RULES) == tiler.NO_TILING
+    assert tiler.tile(problem(8, 20000, FP16, FP32), small._replace(ub_bytes=3840 + 1), RULES).ub_factor == 16
+    assert tiler.tile(problem(8, 2000), small, RULES) == tiler.NO_TILING
 
 
 def test_the_workspace_is_the_same_everywhere():
-    assert {tiler.tile(problem(9, wide), device).workspace_bytes for wide in WIDTHS for device in (A2, A3, INFERENCE)} == {16777472}
+    assert {tiler.tile(problem(9, wide), device, RULES).workspace_bytes for wide in WIDTHS for device in (A2, A3, INFERENCE)} == {16777472}
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems(), devices)
-@example(problem(0, 5), A2)
-@example(problem(64, 128, FP16), INFERENCE)
-@example(problem(7, 13000, BF16, FP32), A3)
-def test_the_compiled_planner_gives_the_same_tiling(problem, device):
-    assert tuple(compiled(tiler.tile)(problem, device)) == tuple(tiler.tile(problem, device))
+@given(problems(), devices, any_rules)
+@example(problem(0, 5), A2, RULES)
+@example(problem(64, 128, FP16), INFERENCE, RULES)
+@example(problem(7, 13000, BF16, FP32), A3, RULES)
+def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
+    assert tuple(compiled(tiler.tile)(problem, device, rules)) == tuple(tiler.tile(problem, device, rules))
 
 
 def test_conditions_compile_by_themselves():
     for name in ("is_mixed", "merges_rows", "merges_inference_rows", "fits_normal_row", "fits_single_row", "spares_broadcasts"):
         condition = getattr(conditions, name)
-        arguments = (problem(16, 128, FP16), A2)[: condition.__code__.co_argcount]
+        arguments = (problem(16, 128, FP16), A2, RULES)[: condition.__code__.co_argcount]
         assert compiled(condition)(*arguments) == condition(*arguments)
 
 
 @given(columns)
 def test_the_average_factor_is_a_float32(wide):
-    tiling = tiler.tile(problem(1, wide), A2)
+    tiling = tiler.tile(problem(1, wide), A2, RULES)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
     assert type(tiling.average_factor) is float
-    assert np.float32(tiler.vendor_structure(tiling, 0)["avg_factor"]) == tiling.average_factor
+    assert np.float32(tiler.vendor_structure(tiling, 0, RULES)["avg_factor"]) == tiling.average_factor
 
 
 @pytest.mark.parametrize(
     ("epsilon", "shown"), [(1e-6, 9.99999997e-07), (1e-45, 1.40129846e-45), (-1e-50, -0.0), (1e300, np.inf), (0.5, 0.5)]
 )
 def test_epsilon_is_rounded_to_fp32(epsilon, shown):
-    assert tiler.vendor_structure(tiler.tile(problem(1, 8), A2), epsilon)["epsilon"] == shown
+    assert tiler.vendor_structure(tiler.tile(problem(1, 8), A2, RULES), epsilon, RULES)["epsilon"] == shown
 
 
 def test_every_field_of_the_vendor_has_one_name():
     names = [name for column in table(tiler.Tiling) for name in column.field.vendor.split()]
     assert len(names) == len(set(names)) == 27
-    assert tiler.vendor_structure(tiler.tile(problem(1, 8), A2), 1e-6).keys() == {*names, "epsilon"} == {*LINES[0]["expect"]["tiling"]}
+    assert (
+        tiler.vendor_structure(tiler.tile(problem(1, 8), A2, RULES), 1e-6, RULES).keys()
+        == {*names, "epsilon"}
+        == {*LINES[0]["expect"]["tiling"]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -288,6 +295,6 @@ def test_every_soc_that_supports_the_operator_is_planned():
         profile = load_profile(product)
         for soc in profile.product.socs:
             device = profile.with_soc(soc).device
-            tiling = tiler.tile(problem(1000, 640, FP16), device)
+            tiling = tiler.tile(problem(1000, 640, FP16), device, RULES)
             assert tiling.status == (FAILED if product == "atlas_train" else SUCCESS)
             assert tiling.status == FAILED or tiling.block_dim == -(-1000 // -(-1000 // device.vector_cores))

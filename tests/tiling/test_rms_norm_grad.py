@@ -13,8 +13,11 @@ from npu_sim.tiling.rms_norm_grad_buffers import buffers
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
+from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("rms_norm_grad")
+RULES = rules_of("rms_norm_grad")
+any_rules = rules_at_any_release("rms_norm_grad")
 SOCS = ["Ascend910B1", "Ascend910B4", "Ascend910_9391", "Ascend310P3", "Ascend310P1"]
 
 columns = st.one_of(st.integers(1, 700), st.integers(1, 7000), st.integers(1, 400000), st.integers(1, 2**32 - 1))
@@ -40,9 +43,9 @@ def test_every_golden_line_is_reproduced(line):
     assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"]) == line["expect"]
 
 
-@given(problems, devices)
-def test_every_row_belongs_to_exactly_one_core(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     if tiling.block_dim > 64:
         return
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
@@ -54,9 +57,9 @@ def test_every_row_belongs_to_exactly_one_core(problem, device):
     assert last == (tiling.core_tail or tiling.block_factor)
 
 
-@given(problems, devices)
-def test_batches_add_up(problem, device):
-    tiling = tiler.tile(problem, device)
+@given(problems, devices, any_rules)
+def test_batches_add_up(problem, device, rules):
+    tiling = tiler.tile(problem, device, rules)
     split_n = tiling.tiling_key == tiler.SPLIT_N
     assert split_n == (problem.columns <= 6080)
     cut = ((tiling.batches, tiling.block_factor if split_n else problem.columns),)
@@ -69,9 +72,9 @@ def test_batches_add_up(problem, device):
         assert (batches.loop - 1) * batches.num + (batches.tail or batches.num) == total
 
 
-@given(problems, devices)
-def test_chunks_cover_the_columns(problem, device):
-    chunks = tiler.tile(problem, device).chunks
+@given(problems, devices, any_rules)
+def test_chunks_cover_the_columns(problem, device, rules):
+    chunks = tiler.tile(problem, device, rules).chunks
     if not chunks.need:
         assert chunks.num == 1
         return
@@ -81,15 +84,15 @@ def test_chunks_cover_the_columns(problem, device):
     assert 0 < chunks.tail <= chunks.size
 
 
-@given(problems, devices)
-def test_the_unified_buffer_holds_every_buffer(problem, device):
+@given(problems, devices, any_rules)
+def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
     # The product counts with 195584 bytes on every SoC; the alignment of rstd may exceed that by a few, what there is never.
-    assert sum(buffers(tiler.tile(problem, device), device.npu_arch)) <= device.ub_bytes
+    assert sum(buffers(tiler.tile(problem, device, rules), device.npu_arch, rules)) <= device.ub_bytes
 
 
 def test_buffers_of_the_user_guide_example():
-    tiling = tiler.tile(tiler.Problem(4096, 8192, BF16, False), A2)
-    of = buffers(tiling, A2.npu_arch)
+    tiling = tiler.tile(tiler.Problem(4096, 8192, BF16, False), A2, RULES)
+    of = buffers(tiling, A2.npu_arch, RULES)
     assert (of.dy, of.x, of.dx, of.gamma, of.dgamma, of.rstd, of.means) == (32768, 32768, 32768, 16384, 16384, 128, 256)
     assert sum(of) == 131456
 
@@ -104,7 +107,7 @@ def test_buffers_of_the_user_guide_example():
     ],
 )
 def test_worked_workspaces(rows, columns, dtype, deterministic, total):
-    assert tiler.tile(tiler.Problem(rows, columns, dtype, deterministic), A2).workspace_bytes == total
+    assert tiler.tile(tiler.Problem(rows, columns, dtype, deterministic), A2, RULES).workspace_bytes == total
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
@@ -124,21 +127,21 @@ def flattened(value):
 
 
 @settings(max_examples=300, deadline=None)
-@given(problems, devices)
-@example(tiler.Problem(2**32, 348, BF16, True), A2)
-@example(tiler.Problem(2**32 + 5, 3, FP16, True), A2)
-@example(tiler.Problem(6144, 200000, BF16, True), A2)
-@example(tiler.Problem(2**32 - 1, 2**32 - 1, FP32, True), A2)
-@example(tiler.Problem(10, 65, FP16, False), profile_of_soc("Ascend910A").device)
-def test_the_compiled_planner_gives_the_same_tiling(problem, device):
-    assert flattened(tuple(compiled(tiler.tile)(problem, device))) == flattened(tuple(tiler.tile(problem, device)))
+@given(problems, devices, any_rules)
+@example(tiler.Problem(2**32, 348, BF16, True), A2, RULES)
+@example(tiler.Problem(2**32 + 5, 3, FP16, True), A2, RULES)
+@example(tiler.Problem(6144, 200000, BF16, True), A2, RULES)
+@example(tiler.Problem(2**32 - 1, 2**32 - 1, FP32, True), A2, RULES)
+@example(tiler.Problem(10, 65, FP16, False), profile_of_soc("Ascend910A").device, RULES)
+def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
+    assert flattened(tuple(compiled(tiler.tile)(problem, device, rules))) == flattened(tuple(tiler.tile(problem, device, rules)))
 
 
 @given(columns)
 def test_the_average_factor_is_a_float32(wide):
-    tiling = tiler.tile(tiler.Problem(1, wide, FP32, False), A2)
+    tiling = tiler.tile(tiler.Problem(1, wide, FP32, False), A2, RULES)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
-    assert np.float32(tiler.vendor_fields(tiling)["avg_factor"]) == tiling.average_factor
+    assert np.float32(tiler.vendor_fields(tiling, RULES)["avg_factor"]) == tiling.average_factor
 
 
 GOOD = Shapes((2, 3, 8), (2, 3, 8), (2, 3), (8,), (2, 3, 8), (8,))
@@ -191,5 +194,5 @@ def test_every_soc_that_supports_the_operator_is_planned():
         profile = load_profile(product)
         for soc in profile.product.socs:
             device = profile.with_soc(soc).device
-            tiling = tiler.tile(tiler.Problem(1000, 640, FP16, True), device)
+            tiling = tiler.tile(tiler.Problem(1000, 640, FP16, True), device, RULES)
             assert tiling.block_dim == -(-1000 // -(-1000 // device.vector_cores))

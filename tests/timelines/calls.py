@@ -10,6 +10,8 @@ def embedding(grad, indices="int32", **more):
 
 CONV = "conv_tbc_backward"
 MOE = "moe_token_permute_grad"
+UNPERMUTE = "moe_token_unpermute"
+UNPERMUTE_GRAD = "moe_token_unpermute_grad"
 RMS = "rms_norm_grad"
 CROSS_ENTROPY = "cross_entropy_loss_grad"
 
@@ -45,6 +47,16 @@ def moe(tokens, topk, hidden, dtype, rows=None):
     return {"permuted_output_grad": f"{rows}x{hidden}:{dtype}", "sorted_indices": f"{tokens * topk}:int32", "num_topk": topk}
 
 
+def unpermute(tokens, topk, hidden, dtype, probs, rows=None):
+    rows = tokens * topk if rows is None else rows
+    call = {"permuted_tokens": f"{rows}x{hidden}:{dtype}", "sorted_indices": f"{tokens * topk}:int32"}
+    return call if probs is None else {**call, "probs": f"{tokens}x{topk}:{probs}"}
+
+
+def unpermute_grad(tokens, topk, hidden, dtype, probs, rows=None, **more):
+    return {**unpermute(tokens, topk, hidden, dtype, probs, rows), "unpermuted_tokens_grad": f"{tokens}x{hidden}:{dtype}", **more}
+
+
 CALLS = {
     "small dim": (EMBEDDING, "atlas_a2", embedding("20000x512:fp32")),
     "small dim, scaled": (EMBEDDING, "atlas_a2", embedding("20000x100:fp16", scale_grad_by_freq=True)),
@@ -67,6 +79,16 @@ CALLS = {
     "moe": (MOE, "atlas_a2", moe(4096, 8, 7168, "bf16")),
     "moe, fp32, wide": (MOE, "atlas_a2", moe(100, 3, 70000, "fp32")),
     "moe, dropped": (MOE, "atlas_a2", moe(1000, 4, 512, "fp16", rows=2500)),
+    "unpermute": (UNPERMUTE, "atlas_a2", unpermute(4096, 8, 7168, "bf16", "bf16")),
+    "unpermute, fp32, wide": (UNPERMUTE, "atlas_a3", unpermute(100, 3, 70000, "fp32", "fp32")),
+    "unpermute, dropped": (UNPERMUTE, "atlas_a2", unpermute(1000, 4, 512, "fp16", "fp32", rows=2500)),
+    "unpermute without probs": (UNPERMUTE, "atlas_a2", unpermute(1000, 1, 512, "fp32", None)),
+    "unpermute gradient": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(4096, 8, 7168, "bf16", "bf16")),
+    "unpermute gradient, wide": (UNPERMUTE_GRAD, "atlas_a3", unpermute_grad(100, 3, 20000, "fp32", "fp32")),
+    "unpermute gradient, narrow": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(10, 300, 40, "fp16", "fp32")),
+    "unpermute gradient, dropped": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(100, 8, 512, "fp16", "bf16", rows=500, release="9.0")),
+    "unpermute gradient, copies": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(100, 1, 20000, "fp16", None)),
+    "unpermute, all dropped": (UNPERMUTE, "atlas_a2", unpermute(1000, 1, 512, "fp32", None, rows=0)),
     "rms forward, merged": ("rms_norm", "atlas_a2", {"x": "4096x1024:bf16", "gamma": "1024:bf16"}),
     "rms forward, merged, few": ("rms_norm", "atlas_a2", {"x": "100x1024:fp16", "gamma": "1024:fp16"}),
     "rms forward, normal": ("rms_norm", "atlas_a3", {"x": "4096x4096:fp32", "gamma": "4096:fp32"}),

@@ -21,7 +21,8 @@ from numba.extending import intrinsic
 
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.device import device_function
-from npu_sim.kernels.engine.entry import WORD, compile_entry, type_of, words_of
+from npu_sim.kernels.engine.entry import WORD, Layout, compile_entry, type_of
+from npu_sim.kernels.engine.threads import ALONE_BYTES
 
 
 class Kernel:
@@ -31,27 +32,36 @@ class Kernel:
     the same element.
     """
 
-    def __init__(self, function: Callable[..., None]) -> None:
+    def __init__(self, function: Callable[..., None], alone_bytes: int) -> None:
         update_wrapper(self, function)
         self.function = function
+        self.alone_bytes = alone_bytes
         self.worker = device_function(function)
         self.entries: dict[tuple[Any, ...], Any] = {}
         """Compiled code by argument types."""
+        self._entries_by_kinds: dict[tuple[Any, ...], Any] = {}
 
     def over(self, shares: int, *arguments: Any) -> None:
-        """Compute the shares 0..shares-1, on all threads."""
+        """Compute the shares 0..shares-1, on all threads; on the calling one when that is not worth waking others."""
         if config.DISABLE_JIT:
             for share in range(shares):
                 self.function(share, *arguments)
             return
-        kinds = tuple(type_of(argument) for argument in arguments)
-        entry = self.entries.get(kinds)
+        layout = Layout(arguments)
+        kinds = tuple(layout.kinds)
+        entry = self._entries_by_kinds.get(kinds)
+        if entry is None:
+            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments))
+        # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
+        first, _ = layout.words.buffer_info()
+        _run_shares(entry.address, first, shares, shares == 1 or layout.bytes < self.alone_bytes)
+
+    def _entry(self, argument_types: tuple[Any, ...]) -> Any:
+        entry = self.entries.get(argument_types)
         if entry is None:
             with trigger_event("numba:compile", data={"dispatcher": self.worker}), _collection_paused():
-                entry = self.entries[kinds] = compile_entry(self.function, self.worker, kinds)
-        # ``arguments`` keeps the arrays alive, ``words`` what says where they are.
-        words = np.fromiter(words_of(arguments), np.int64)
-        _run_shares(entry.address, words, shares)
+                entry = self.entries[argument_types] = compile_entry(self.function, self.worker, argument_types)
+        return entry
 
 
 @contextmanager
@@ -69,7 +79,12 @@ def _collection_paused() -> Iterator[None]:
 
 def kernel(function: Callable[..., None]) -> Kernel:
     """Make a kernel of a function of a share and arguments; see :class:`Kernel`."""
-    return Kernel(function)
+    return Kernel(function, ALONE_BYTES)
+
+
+def long_kernel(function: Callable[..., None]) -> Kernel:
+    """Make a kernel that may compute long on small arrays: it runs on as many threads as it is given shares."""
+    return Kernel(function, 0)
 
 
 @intrinsic
@@ -86,13 +101,16 @@ def _call(typing_context: Any, address: Any, words: Any, share: Any) -> tuple[An
 
 
 @njit(parallel=True, nogil=True, no_cfunc_wrapper=True)
-def _run_shares(entry, words, shares):  # type: ignore[no-untyped-def]
-    first = words.ctypes.data
-    for share in prange(shares):
-        _call(entry, first, np.int64(share))
+def _run_shares(entry, first, shares, alone):  # type: ignore[no-untyped-def]
+    if alone:
+        for share in range(shares):
+            _call(entry, first, share)
+    else:
+        for share in prange(shares):
+            _call(entry, first, np.int64(share))
 
 
 if not config.DISABLE_JIT:
     _run_shares._cache = KernelCache(_run_shares.py_func)
 
-__all__ = ["Kernel", "device_function", "kernel"]
+__all__ = ["Kernel", "device_function", "kernel", "long_kernel"]

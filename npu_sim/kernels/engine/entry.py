@@ -9,7 +9,9 @@ word, fp32 and fp64 as their bit patterns. Whoever lays out the words keeps the 
 """
 
 import struct
+from array import array
 from collections.abc import Callable, Iterator
+from ctypes import addressof, c_char
 from functools import lru_cache
 from typing import Any
 
@@ -46,21 +48,58 @@ def _array_type(dtype: np.dtype[Any], dimensions: int, is_contiguous: bool, is_a
     return types.Array(from_dtype(dtype), dimensions, "C" if is_contiguous else "A", aligned=is_aligned)
 
 
-def words_of(values: tuple[Any, ...]) -> Iterator[int]:
-    """Yield the words of some arguments."""
-    for value in values:
-        if isinstance(value, np.ndarray):
-            yield value.__array_interface__["data"][0]
-            yield from value.shape
-            yield from value.strides
-        elif isinstance(value, tuple):
-            yield from words_of(value)
-        elif isinstance(value, np.float32):
-            yield int(value.view(np.int32))
-        elif isinstance(value, float):
-            yield struct.unpack("q", struct.pack("d", value))[0]
-        else:
-            yield int(value)
+class Layout:
+    """Some arguments, laid out.
+
+    Attributes
+    ----------
+    words
+        What compiled code reads.
+    kinds
+        What decides their Numba types, cheaper to look up than these: dtype, axes and memory of an array, the type of anything else.
+    bytes
+        Size of the arrays.
+    """
+
+    def __init__(self, values: tuple[Any, ...]) -> None:
+        self.words = array("q")
+        self.kinds: list[Any] = []
+        self.bytes = 0
+        self._add(values)
+
+    def _add(self, values: tuple[Any, ...]) -> None:
+        words, kinds = self.words, self.kinds
+        for value in values:
+            kind = type(value)
+            if isinstance(value, np.ndarray):
+                flags = value.flags
+                kinds.append((value.dtype, value.ndim, flags.c_contiguous, flags.aligned))
+                words.append(_address(value, flags))
+                words.extend(value.shape)
+                words.extend(value.strides)
+                self.bytes += value.nbytes
+            elif isinstance(value, tuple):
+                kinds.append((kind, len(value)))
+                self._add(value)
+            else:
+                kinds.append(kind)
+                if kind is np.float32:
+                    words.append(int(value.view(np.int32)))
+                elif isinstance(value, float):
+                    words.append(_INTEGER.unpack(_FLOAT.pack(value))[0])
+                else:
+                    words.append(int(value))
+
+
+_FLOAT, _INTEGER = struct.Struct("d"), struct.Struct("q")
+
+
+def _address(values: np.ndarray[Any, Any], flags: Any) -> int:
+    """Return where an array begins, on the quickest way that it allows."""
+    if flags.writeable and flags.c_contiguous and values.size:
+        return addressof(c_char.from_buffer(values))
+    address: int = values.__array_interface__["data"][0]
+    return address
 
 
 def compile_entry(function: Callable[..., None], worker: Any, argument_types: tuple[Any, ...]) -> Any:

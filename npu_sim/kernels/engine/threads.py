@@ -2,6 +2,18 @@
 
 from npu_sim.status import INVALID, AclnnError
 
+ALONE_BYTES = 1 << 19
+"""Smaller arrays are read and written by the calling thread: that takes little longer than waking others."""
+ALONE_OPERATIONS = 1 << 20
+"""Fewer multiplications are done by the calling thread."""
+
+
+def threads_for(byte_count: int = 0, operations: int = 0) -> int:
+    """Return how many threads work is worth, by the size of the arrays it reads and writes once, or by its multiplications."""
+    from numba import get_num_threads
+
+    return 1 if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS else int(get_num_threads())
+
 
 def limit_threads(threads: int | None) -> None:
     """Set the number of threads of all kernels; None leaves Numba's choice (``NUMBA_NUM_THREADS`` or every core).

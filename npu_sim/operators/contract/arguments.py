@@ -1,7 +1,8 @@
 """What an operator's declaration says of its arguments, and the arguments of one call."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 from npu_sim.numbers.formats import TensorSpec
@@ -59,15 +60,27 @@ class Output(Tensor):
         Name of the result, where that is not the argument's.
     parts
         What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
+    given_with
+        The optional input without which it is not written: then its shape is not looked at, and the result is None.
     """
 
     result: str = ""
     parts: str = "row"
+    given_with: str = ""
 
     @property
     def output(self) -> str:
         """Name of the result."""
         return self.result or self.name
+
+
+class IntArray(tuple[int, ...]):
+    """Whole numbers, as text with commas between them; the value of an attribute that is an ``aclIntArray``."""
+
+    def __new__(cls, numbers: "str | Iterable[Any]") -> "IntArray":
+        """Raise TypeError or ValueError for anything else."""
+        found = (int(text) for text in numbers.split(",")) if isinstance(numbers, str) else map(index, numbers)
+        return super().__new__(cls, found)
 
 
 @dataclass(frozen=True)
@@ -79,9 +92,9 @@ class Attribute:
     name, help, document
         As for a tensor.
     kind
-        ``int``, ``float``, ``bool`` or ``str``.
+        ``int``, ``float``, ``bool``, ``str`` or :class:`IntArray`.
     default
-        Its value when a call leaves it out; :data:`REQUIRED` when it may not.
+        Its value when a call leaves it out; :data:`REQUIRED` when it may not. One that is None may be a null pointer in C.
     low, high
         Legal range of a whole number, both ends included.
     """
@@ -103,6 +116,11 @@ class Attribute:
     def required(self) -> bool:
         """Whether a call must give it."""
         return self.default is REQUIRED
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be None."""
+        return self.default is None
 
 
 Argument = Tensor | Attribute
@@ -128,6 +146,10 @@ class Arguments(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values, without a look-up for each."""
+        return self._values.values()
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -63,6 +63,10 @@ class Inspection:
         except KeyError:
             return None
 
+    def is_written(self, output: Output) -> bool:
+        """Whether the call has what an output is written for."""
+        return not output.given_with or output.given_with in self.specs
+
     def imply(self, output: Output) -> TensorSpec:
         """Return the spec of an output that was left out."""
         for twin in self.operator.twins[output.name]:
@@ -81,7 +85,7 @@ class Inspection:
     @cached_property
     def rules(self) -> Any:
         """The integers of the product that planners take."""
-        return self.operator.rules(self.profile, checked=True)
+        return self.operator.rules(self.profile)
 
     @cached_property
     def row(self) -> Any:
@@ -91,7 +95,9 @@ class Inspection:
     def case(self, *, empty: bool) -> "Case":
         """Return the checked call."""
         for output in self.operator.outputs:
-            if output.name not in self.specs:
+            if not self.is_written(output):
+                self.specs.pop(output.name, None)
+            elif output.name not in self.specs:
                 self.specs[output.name] = self.imply(output)
         return Case(
             self.operator,
@@ -107,7 +113,7 @@ class Inspection:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Case:
     """A checked call.
 
@@ -118,7 +124,7 @@ class Case:
     arguments
         As they were given.
     specs
-        Every tensor of the call, outputs included.
+        Every tensor of the call, outputs that are written included.
     row
         The call in whole numbers: a NamedTuple of the sizes, the codes of dtypes and words, ``limits`` and ``deterministic``.
     profile
@@ -145,6 +151,11 @@ class Case:
         """How the product tiles the call."""
         return self.operator.tile(self.row, self.device, self.rules)
 
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """The outputs that are written."""
+        return tuple(one for one in self.operator.outputs if one.name in self.specs)
+
     def tensor(self, name: str) -> LaunchTensor:
         """Return a tensor of the call as a kernel sees it."""
         spec = self.specs[name]
@@ -160,7 +171,7 @@ class Case:
         """Return the launches of an operator with one kernel, which reads every input that is given and writes every output."""
         copied = {copy.inputs[0].name: copy.outputs[0] for copy in self.copies}
         inputs = tuple(copied.get(one.name) or self.tensor(one.name) for one in self.operator.inputs if one.name in self.specs)
-        outputs = tuple(self.tensor(one.name) for one in self.operator.outputs)
+        outputs = tuple(self.tensor(one.name) for one in self.outputs)
         return (*self.copies, Launch(kernel=kernel, inputs=inputs, outputs=outputs, block_dim=block_dim, evidence=evidence))
 
     def changed(self, **sizes: int) -> "Case":

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.contract.arguments import Attribute
+from npu_sim.operators.contract.arguments import Attribute, IntArray
 from npu_sim.operators.contract.case import Inspection
 from npu_sim.operators.contract.expressions import evaluate, in_row, names
 from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status
@@ -103,6 +103,8 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         161002 for a value of another kind or out of range.
     """
     name, low, high = attribute.name, attribute.low, attribute.high
+    if value is None and attribute.optional:
+        return
     if attribute.kind is bool:
         require_bool(name, value)
     elif attribute.kind is int:
@@ -112,6 +114,8 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
             raise AclnnError(INVALID, name, f"{name} = {value} is out of range", f"{low} <= {name} <= {high}")
     elif attribute.kind is float:
         require_float(name, value)
+    elif attribute.kind is IntArray:
+        require_whole_numbers(name, value)
 
 
 def require_bool(name: str, value: Any) -> bool:
@@ -127,6 +131,14 @@ def require_float(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise AclnnError(INVALID, name, f"{name} = {value!r} is not a number", f"{name}: a number") from None
+
+
+def require_whole_numbers(name: str, value: Any) -> IntArray:
+    """Check that an attribute is a list of whole numbers."""
+    try:
+        return IntArray(value)
+    except (TypeError, ValueError):
+        raise AclnnError(INVALID, name, f"{name} = {value!r} is no list of whole numbers", f"{name}: such as 4,2, or nothing") from None
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.operators.contract.arguments import Argument, Attribute, Output, Tensor
-from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Values, Word
+from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.releases import default_release, release_switches
@@ -61,6 +61,8 @@ class Declaration:
         Facts of a profile that planners need, as whole numbers, besides the documented limits.
     limits
         Limits that a profile may state for it under ``documented_limits``; those of the package stand in the registry.
+    shards
+        Axes of numbers that can be split over devices: what would make a call faster tries half of them.
     products
         Products that have an operator of one's own, besides those whose profile lists it.
     evidence
@@ -101,6 +103,7 @@ class Declaration:
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
+    shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL
     on_cube: bool = False
@@ -190,6 +193,11 @@ class Declaration:
     def dtype_names(self) -> frozenset[str]:
         """Names of the axes that are dtypes of tensors."""
         return frozenset(axis.name for axis in self.dtype_axes)
+
+    @cached_property
+    def switches(self) -> dict[str, str]:
+        """The axes that say whether an optional tensor is given, and which."""
+        return {axis.name: axis.tensor for axis in self.axes if isinstance(axis, Switch) and axis.tensor}
 
     @cached_property
     def expressions(self) -> dict[str, str]:

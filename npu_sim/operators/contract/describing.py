@@ -126,9 +126,7 @@ def vector_plan(
     tiling, title = case.tiling, kernel or case.operator.title
     allocations = (Allocation(name=name, bytes=size, note=(notes or {}).get(name, "")) for name, size in buffers.items() if size > 0)
     system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
-    fixed = (
-        OutputOrder(output=one.output, deterministic=True, reason=f"every {unit} belongs to one core") for one in case.operator.outputs
-    )
+    fixed = (OutputOrder(output=one.output, deterministic=True, reason=f"every {unit} belongs to one core") for one in case.outputs)
     mode = getattr(tiling, "schedule_mode", -1)
     return {
         "kernel": title,
@@ -139,7 +137,7 @@ def vector_plan(
         "block_dim": tiling.block_dim,
         "cores_note": spread([stop - start for start, stop in ranges], unit),
         "per_core": per_core,
-        "tiling": vendor_fields(tiling),
+        "tiling": vendor_fields(tiling, case.rules),
         "cores": tuple(CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)),
         "memories": (Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=tuple(allocations)),),
         "decisions": tuple(conditions),

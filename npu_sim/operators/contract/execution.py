@@ -102,6 +102,19 @@ def execute(
     watch = Stopwatch()
     with watch.stage("plan"):
         case = operator.check(arguments, profile, deterministic, limits)
+    return compute_case(case, tensors, order, outs, areas, watch)
+
+
+def compute_case(
+    case: Case,
+    tensors: Mapping[str, Array],
+    order: Order,
+    outs: tuple[Any, ...] = (),
+    areas: Areas | None = None,
+    watch: Stopwatch | None = None,
+) -> Result:
+    """Compute a checked call; arguments as for :func:`execute`."""
+    operator, watch = case.operator, watch or Stopwatch()
     written, given = _output_arrays(case, tensors, outs)
     run = Run(case, tensors, written, order, areas, watch)
     if case.empty and operator.fill is None:
@@ -112,7 +125,7 @@ def execute(
             compute = operator.hook("fill" if case.empty else "compute")
         compute(run)
     with watch.stage("compute"):
-        _finish(run, given, profile)
+        _finish(run, given)
     return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
 
 
@@ -124,17 +137,19 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
         raise AclnnError(INVALID, "out", f"out has {len(outs)} arrays", f"one for every output: {names}")
     taken, written, given = dict(tensors), {}, {}
     for place, one in enumerate(outputs):
-        spec = case.specs[one.name]
+        spec = case.specs.get(one.name)
+        if spec is None:
+            continue
         out = outs[place] if place < len(outs) else None
         written[one.output], given[one.output] = output_array(one.name, out, TensorSpec(spec.shape, spec.dtype), taken)
         taken[one.name] = given[one.output]
     return written, given
 
 
-def _finish(run: Run, given: Mapping[str, Array], profile: Profile) -> None:
+def _finish(run: Run, given: Mapping[str, Array]) -> None:
     """Apply what the product does to results that leave its range, and hand results over."""
     for name, array in run.outputs.items():
-        if profile.saturates and not run.case.empty:
+        if run.case.profile.saturates and not run.case.empty:
             from npu_sim.kernels.elementwise import saturate
 
             saturate(array)
@@ -144,7 +159,7 @@ def _finish(run: Run, given: Mapping[str, Array], profile: Profile) -> None:
 
 def _order_masks(run: Run, given: Mapping[str, Array]) -> dict[str, OrderMask]:
     masks = {}
-    for one in run.case.operator.outputs:
+    for one in run.case.outputs:
         found = run.masks.get(one.output)
         masks[one.output] = OrderMask(one.parts, _fixed(given[one.output], one.parts) if found is None else found)
     return masks

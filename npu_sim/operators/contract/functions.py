@@ -33,12 +33,15 @@ def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[...
     """
     signature = signature_of(operator)
     names = [one.output for one in operator.outputs]
+    positions = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+    required = {one.name for one in signature.parameters.values() if one.default is one.empty}
 
     def function(*args: Any, **kwargs: Any) -> Any:
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        outputs = run(operator.name, **bound.arguments).outputs
-        return outputs[names[0]] if len(names) == 1 else tuple(outputs[name] for name in names)
+        call = dict(zip(positions, args, strict=False)) | kwargs
+        if len(call) < len(args) + len(kwargs) or not required <= call.keys() <= signature.parameters.keys():
+            signature.bind(*args, **kwargs)  # says what is wrong; it takes too long to ask it every time
+        outputs = run(operator.name, **call).outputs
+        return outputs[names[0]] if len(names) == 1 else tuple(outputs.get(name) for name in names)
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim"
@@ -49,16 +52,17 @@ def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[...
 
 def signature_of(operator: Operator) -> inspect.Signature:
     """Return the signature of an operator's public function: its inputs and attributes, then the options."""
-    parameters = []
-    for one in operator.arguments:
-        if one in operator.outputs:
-            continue
-        default: Any = inspect.Parameter.empty
+    parameters: list[inspect.Parameter] = []
+    default: Any = inspect.Parameter.empty
+    for one in reversed([one for one in operator.arguments if one not in operator.outputs]):
+        # From the last one back: an optional tensor before one that must be given has no default, but may be None.
+        is_last = not parameters or parameters[-1].default is not inspect.Parameter.empty
         if isinstance(one, Tensor):
-            default = None if one.optional else default
-        elif not one.required:
-            default = one.default
+            default = None if one.optional and is_last else inspect.Parameter.empty
+        else:
+            default = inspect.Parameter.empty if one.required else one.default
         parameters.append(inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default))
+    parameters.reverse()
     options = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value) for name, value in OPTIONS.items()]
     return inspect.Signature(parameters + options)
 

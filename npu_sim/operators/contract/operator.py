@@ -2,7 +2,8 @@
 
 import itertools
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
+from types import NoneType
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -12,9 +13,13 @@ from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.axes import Axis, Number, Switch
 from npu_sim.operators.contract.case import Case, Inspection, Limits
 from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
+from npu_sim.operators.contract.memory import Memory
 from npu_sim.operators.contract.reading import Reader
 from npu_sim.operators.contract.rows import RowPlanner, row_planner
 from npu_sim.status import AclnnError
+
+REMEMBERED = frozenset({TensorSpec, NoneType, bool, int, float, str})
+"""Types of arguments by which calls are remembered: nothing in them changes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,13 +36,34 @@ class Operator(Reader):
         return self.name in profile.product.operators or profile.name in self.products
 
     def check(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
-        """Run the contract's checks in the product's order, and see that there is a tiling.
+        """Run the contract's checks in the product's order, and see that there is a tiling; calls that passed are remembered.
 
         Raises
         ------
         AclnnError
             With the status of the first check that fails.
         """
+        signature = self._signature(arguments, profile, deterministic, limits)
+        if signature is None:
+            return self.checked(arguments, profile, deterministic, limits)
+        return self._memory.get(signature, lambda: self.checked(arguments, profile, deterministic, limits))
+
+    @cached_property
+    def _memory(self) -> Memory[Case]:
+        return Memory(256)
+
+    @staticmethod
+    def _signature(arguments: Arguments, *options: Any) -> tuple[Any, ...] | None:
+        """Return what tells a call from others; None when an argument may change. Equal numbers may differ: 1 is True, 0.0 is -0.0."""
+        values = tuple(arguments.values())
+        kinds = tuple(map(type, values))
+        if not REMEMBERED.issuperset(kinds):
+            return None
+        zeros = tuple(str(value) for value, kind in zip(values, kinds, strict=True) if kind is float and value == 0)
+        return (options, tuple(arguments), values, kinds, zeros)
+
+    def checked(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
+        """Do what :meth:`check` does, remembering nothing."""
         specs = {one.name: arguments[one.name] for one in self.tensors if arguments[one.name] is not None}
         call = Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes())
         for check in self.checks:
@@ -63,20 +89,17 @@ class Operator(Reader):
     def _code(self, axis: Axis, call: Inspection) -> int:
         if isinstance(axis, Number):
             return call.size(axis.name)
-        value = self._value(axis, call.sizes, call.arguments)
+        try:
+            value = self._value(axis, call.sizes, call.arguments)
+        except KeyError:  # the dtype of an optional tensor that was left out
+            value = axis.default
         return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
-    def rules(self, profile: Profile, *, checked: bool = False) -> Any:
-        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented.
+    def rules(self, profile: Profile) -> Any:
+        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented."""
+        return _rules(self, profile)
 
-        With ``checked`` for a call whose product and dtypes have been: they are taken to be supported.
-        """
-        supported, dtypes = (1, -1) if checked else (int(self.supported_by(profile)), self._dtype_mask(profile))
-        facts = {**profile.documented_limits(self.name), **profile.release_switches(self.name)}
-        stated = [facts.get(name, -1) if name not in self.rules_of else self.rules_of[name](profile) for name in self.rule_names]
-        return self.planner.rules(supported, dtypes, *stated)
-
-    def _dtype_mask(self, profile: Profile) -> int:
+    def dtype_mask(self, profile: Profile) -> int:
         """Return one bit for every combination of dtypes that the contract takes, the last axis fastest."""
         steps = [check for check in self.checks if isinstance(check, DtypeCheck)]
         mask = 0
@@ -86,6 +109,14 @@ class Operator(Reader):
             call = Inspection(self, Arguments({}), profile, "documented", False, specs, patterns.Sizes())
             mask |= int(all(_passes(check, call) for check in steps)) << code
         return mask
+
+
+@lru_cache(maxsize=256)
+def _rules(operator: Operator, profile: Profile) -> Any:
+    facts = {**profile.documented_limits(operator.name), **profile.release_switches(operator.name)}
+    own = operator.rules_of
+    stated = [facts.get(name, -1) if name not in own else own[name](profile) for name in operator.rule_names]
+    return operator.planner.rules(int(operator.supported_by(profile)), operator.dtype_mask(profile), *stated)
 
 
 def _passes(check: Check, call: Inspection) -> bool:

@@ -1,11 +1,13 @@
 """The plan of a checked call, put together from what the operator says of it."""
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from npu_sim.operators.contract.case import Case
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.releases import release_assumption
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """From the surest on."""
@@ -16,15 +18,31 @@ def empty_fields(path: str) -> dict[str, Any]:
     return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
 
 
+_plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
+"""Plans of the checked calls that somebody still has."""
+
+
 def plan_of(case: Case) -> Plan:
-    """Plan a checked call."""
+    """Plan a checked call; it is remembered as long as the call is."""
+    plan = _plans.get(case)
+    if plan is None:
+        plan = _plans[case] = _planned(case)
+    return plan
+
+
+def _planned(case: Case) -> Plan:
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
         fields = empty_fields(operator.empty)
     if not case.empty or operator.describe_empty is not None:
         fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
-    fields["evidence"] = max(operator.evidence, fields.get("evidence", operator.evidence), key=_SURE.index)
+    assumption = "" if case.empty else release_assumption(profile.release, operator.name)
+    if assumption:
+        caveat = Caveat(code="release_assumed", message=f"release {profile.release}: {assumption}")
+        fields["caveats"] = (*fields.get("caveats", ()), caveat)
+    most = Evidence.MODEL if assumption else operator.evidence
+    fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
     return Plan(

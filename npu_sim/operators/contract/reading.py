@@ -21,10 +21,13 @@ class Reader(Declaration):
         """Return the arguments of a call with these values; ``groups`` are the axes of a given call, whose rank they keep."""
         sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
         needed = {name for one in self.inputs for name in patterns.names(self.pattern(one, values))}
-        for derived in self.derived:
-            if derived.name in needed:
-                sizes[derived.name] = max(int(evaluate(derived.swept, sizes.__getitem__)), 0)
-        given = {axis.tensor: values[axis.name] for axis in self.axes if isinstance(axis, Switch) and axis.tensor}
+        swept = {derived.name: derived.swept for derived in self.derived}
+
+        def size_of(name: str) -> int:
+            return sizes[name] if name in sizes or name not in swept else int(evaluate(swept[name], size_of))
+
+        sizes |= {name: max(size_of(name), 0) for name in swept if name in needed}
+        given = {tensor: values[name] for name, tensor in self.switches.items()}
         call: dict[str, Any] = {}
         for one in self.inputs:
             if given.get(one.name, not one.optional):
@@ -75,7 +78,7 @@ class Reader(Declaration):
         return sizes
 
     def size(self, name: str, sizes: patterns.Sizes, arguments: Arguments, asked: tuple[str, ...] = ()) -> int:
-        """Return a size, a whole number among the attributes, or one that follows from them.
+        """Return a size, a whole number among the attributes, whether a tensor is given, or what follows from them.
 
         ``asked`` are the names that this one is wanted for: two that only follow from each other are both unknown.
 
@@ -88,6 +91,8 @@ class Reader(Declaration):
             return sizes.values[name]
         if name in arguments:
             return int(arguments[name])
+        if name in self.switches:
+            return int(arguments[self.switches[name]] is not None)
         if name not in self.expressions or name in asked:
             raise KeyError(name)
         return int(evaluate(self.expressions[name], lambda other: self.size(other, sizes, arguments, (*asked, name))))

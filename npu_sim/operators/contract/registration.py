@@ -9,7 +9,7 @@ from types import ModuleType
 from npu_sim.cores import Device
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.operators.contract import patterns
-from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
 from npu_sim.operators.contract.axes import COMMON_AXES, Number, Switch, Word
 from npu_sim.operators.contract.checks import Attributes, Fits, Holds, NothingToDo
 from npu_sim.operators.contract.expressions import ExpressionError, names
@@ -135,6 +135,10 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
             yield place, "no tensor has this dtype, and it is no attribute", "dtype= of a tensor, or an attribute of its name"
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield place, f"default = {axis.default!r} is not among its words", f"words: {', '.join(axis.words)}"
+    numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
+    for name in operator.shards:
+        if name not in numbers:
+            yield "shards", f"{name!r} is no axis of numbers", f"one of: {', '.join(numbers)}"
     for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
         yield from _expression_faults(place, text, known)
     for axis in operator.axes:
@@ -147,8 +151,8 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
     words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
     for one in operator.arguments:
         place = f"arguments.{one.name}"
-        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str):
-            yield place, f"kind = {one.kind!r}", "int, float, bool or str"
+        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
+            yield place, f"kind = {one.kind!r}", "int, float, bool, str or IntArray"
         if not isinstance(one, Tensor):
             continue
         if isinstance(one.shape, str):

@@ -2,8 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -132,18 +131,33 @@ class Stopwatch:
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
+    def stage(self, name: str) -> "Stage":
         """Time a block of code under a name."""
-        start, before = time.perf_counter(), _compile_seconds()
-        yield
-        compiled = _compile_seconds() - before
-        self._add(name, time.perf_counter() - start - compiled)
-        if compiled:
-            self._add("compile", compiled)
+        return Stage(self, name)
 
-    def _add(self, name: str, seconds: float) -> None:
+    def add(self, name: str, seconds: float) -> None:
+        """Book time for a stage."""
         self.seconds[name] = self.seconds.get(name, 0.0) + seconds
+
+
+class Stage:
+    """One timed block of code; one that ends with an error is not booked."""
+
+    __slots__ = ("_compiled", "_name", "_start", "_watch")
+
+    def __init__(self, watch: Stopwatch, name: str) -> None:
+        self._watch, self._name = watch, name
+
+    def __enter__(self) -> None:
+        self._start, self._compiled = time.perf_counter(), _compile_seconds()
+
+    def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
+        if kind is not None:
+            return
+        compiled = _compile_seconds() - self._compiled
+        self._watch.add(self._name, time.perf_counter() - self._start - compiled)
+        if compiled:
+            self._watch.add("compile", compiled)
 
 
 def _compile_seconds() -> float:

@@ -106,10 +106,10 @@ class Changes:
     others
         ``others(call)`` gives further changes that do not matter in exact arithmetic: name, changed call, restore.
     places
-        ``places(call)`` says how many places along the axis of samples one sample has in the inputs; 1 when None.
+        ``places(call)`` says how many places along the axis of samples one sample has, by input; 1 in others, and in all when None.
     """
 
     grown: Callable[[StudyCall, int, str], StudyCall | None] | None = None
     found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
-    places: Callable[[StudyCall], int] | None = None
+    places: Callable[[StudyCall], Mapping[str, int]] | None = None

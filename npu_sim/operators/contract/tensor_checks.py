@@ -46,6 +46,8 @@ class SameDtype(DtypeCheck):
     like: str
 
     def __call__(self, call: Inspection) -> None:
+        if self.like not in call.specs:  # an optional tensor that was left out
+            return
         expected = call.specs[self.like].dtype
         for name in self.tensors.split():
             spec = call.specs.get(name)
@@ -177,6 +179,8 @@ class Shapes(Check):
     def __call__(self, call: Inspection) -> None:
         for name in self.tensors.split():
             spec, tensor = call.specs.get(name), call.operator.argument(name)
+            if isinstance(tensor, Output) and not call.is_written(tensor):
+                continue
             if spec is None and isinstance(tensor, Output):
                 call.specs[name] = call.imply(tensor)
             if spec is None or self._agrees(call, tensor, spec):
@@ -189,8 +193,10 @@ class Shapes(Check):
 
     @staticmethod
     def _agrees(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
+        # An axis of an input says its size itself, whatever it would be without the input.
+        said = () if isinstance(tensor, Output) else {axis.name for axis in call.operator.axes}
         for name in patterns.names(call.pattern(tensor)):
-            if name in call.operator.expressions or name in call.arguments:
+            if (name in call.operator.expressions and name not in said) or name in call.arguments:
                 with suppress(KeyError):
                     call.sizes.values.setdefault(name, call.size(name))
         trial = patterns.Sizes(dict(call.sizes.values), dict(call.sizes.groups))

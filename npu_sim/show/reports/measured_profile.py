@@ -1,6 +1,7 @@
 """The report of a measured profile: every kernel's time as a bar with its bound inside, calls with the share of every launch."""
 
-from npu_sim.questions.measured_profile import CallGroup, MeasuredGroup, MeasuredProfile
+from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
+from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import file_lines, group_lines, headline
 from npu_sim.show.reports.document import Document, Lines, Picture, Section, Table
 from npu_sim.show.reports.svg import WIDTH, element, picture

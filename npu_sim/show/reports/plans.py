@@ -7,7 +7,7 @@ from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Decision, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.reports.commands import plan_command
-from npu_sim.show.reports.document import Block, Document, Lines, Picture, Section, Table, Text
+from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
@@ -130,36 +130,51 @@ def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
+TIMELINE_HEADINGS = (
+    *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds", "busy share of the kernel", "imbalance"),
+    *("kernel reads, bytes", "kernel writes, bytes"),
+)
+LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "share", "binds", "bytes read", "bytes written", "evidence")
+
+
 def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
-    """Return the report of named timelines: the comparison, then what the bounds leave out."""
+    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out."""
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
     sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
-    headings = (
-        "call",
-        "SoC",
-        "clock MHz",
-        "lower bound us",
-        "binds",
-        "busy share of the bound",
-        "imbalance",
-        "bytes read",
-        "bytes written",
+    bounds = Table(TIMELINE_HEADINGS, tuple(_timeline_row(name, one) for name, one in timelines))
+    launches = Table(LAUNCH_HEADINGS, tuple(row for name, one in timelines for row in _launch_times(name, one)))
+    changes = tuple(
+        (change.change, change.bound_us, change.saved_share, ", ".join(change.without)) for _, one in timelines for change in one.changes
     )
-    rows = tuple(
+    changed = (Table(("change", "at least us", "saved share", "without"), changes, "the call, changed"),) if changes else ()
+    cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
+    sections = (
+        Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
+        Section("Launches, one after the other", (launches, *changed)),
+        Section("Not in the bound", (Lines(cautions),)),
+    )
+    return Document(sentence, sentence, sections)
+
+
+def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
+    busy = ", ".join(f"{pipe} {share:.6g}" for pipe, share in one.busy_share.items())
+    kernel = (one.kernel_us, one.binding_pipe, busy, one.imbalance, one.read_bytes, one.written_bytes)
+    return (name, one.soc, one.clock_mhz, one.bound_us, *kernel)
+
+
+def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
+    return [
         (
             name,
             one.soc,
-            one.clock_mhz,
-            one.bound_us,
-            one.binding_pipe,
-            ", ".join(f"{pipe} {share:.6g}" for pipe, share in one.busy_share.items()),
-            one.imbalance,
-            one.read_bytes,
-            one.written_bytes,
+            launch.kernel,
+            launch.us,
+            launch.share,
+            launch.binds,
+            launch.read_bytes,
+            launch.written_bytes,
+            launch.evidence.value,
         )
-        for name, one in timelines
-    )
-    cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
-    sections = (Section("Lower bounds", (Table(headings, rows), Text(NOT_MEASURED))), Section("Not in the bound", (Lines(cautions),)))
-    return Document(sentence, sentence, sections)
+        for launch in one.launches
+    ]

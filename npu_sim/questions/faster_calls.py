@@ -1,0 +1,105 @@
+"""What would make a call faster: changes of it that remove or shrink its launches, each planned and bounded."""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators import plan as plan_call
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.plans.model import Plan
+from npu_sim.questions.varied_calls import FixedCall, fixed_call
+from npu_sim.registry import load_operator
+from npu_sim.status import AclnnError
+from npu_sim.timelines import timeline
+from npu_sim.timelines.model import Change, Timeline
+
+MOST_CHANGES = 4
+"""So many changes are kept, the best first."""
+LEAST_SHARE = 0.001
+"""A change that saves less of the bound is not worth a line."""
+BOUNDS_ONLY = "bounds do not say which mode is faster"
+
+
+def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
+    """Return a timeline with what would remove its largest launches, and with the determinism switch the other way.
+
+    Tried are every other dtype of the tensors, contiguous tensors, and half of what the operator's declaration says can be split over
+    devices. What is kept launches fewer kernels or smaller ones, and lowers the bound.
+
+    Parameters
+    ----------
+    found
+        The timeline of the plan.
+    plan, profile
+        The plan, and what it was made for.
+    """
+    if not found.bound_us:
+        return found
+    operator: Operator = load_operator(plan.operator)
+    call = fixed_call(operator, plan.arguments, plan.deterministic)
+    tried = [(words, _planned(plan, profile, arguments, plan.deterministic)) for words, arguments in _changed_calls(operator, call, plan)]
+    relieving = [_change(words, other, profile, plan, found) for words, other in tried if other is not None and _relieves(plan, other)]
+    better = [change for change in relieving if change.saved_share >= LEAST_SHARE]
+    best = sorted(_best_of_each(better), key=lambda one: one.bound_us)[:MOST_CHANGES]
+    return found.model_copy(update={"changes": (*best, *_other_mode(found, plan, profile))})
+
+
+def _other_mode(found: Timeline, plan: Plan, profile: Profile) -> tuple[Change, ...]:
+    """Return the call with the determinism switch the other way, whichever bound is lower; nothing where it is refused."""
+    other = _planned(plan, profile, plan.arguments, not plan.deterministic)
+    if other is None:
+        return ()
+    change = _change(f"deterministic = {str(other.deterministic).lower()}", other, profile, plan, found)
+    return (change.model_copy(update={"note": BOUNDS_ONLY}) if change.saved_share > 0 else change,)
+
+
+def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    if call.marks:
+        plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
+        yield "contiguous tensors", {**plan.arguments, **plain}
+    if any(one.name in call.marks for one in operator.outputs):
+        return  # a changed call would leave its output out, and with it the copy to a strided one
+    for axis in operator.dtype_axes:
+        for word in axis.words:
+            if word != call.values[axis.name]:
+                yield f"{axis.name} = {word}", call.arguments({axis.name: word})
+    for name in operator.shards:
+        size = int(call.values[name])
+        if size > 1:
+            yield f"{name} = {size // 2}", call.arguments({name: size // 2})
+
+
+def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:
+    """Plan another call like a given one; None where it is refused."""
+    try:
+        return plan_call(plan.operator, profile=profile, deterministic=deterministic, limits=plan.limits, **arguments)  # type: ignore[arg-type]
+    except AclnnError:
+        return None
+
+
+def _relieves(plan: Plan, other: Plan) -> bool:
+    """Whether another call launches fewer kernels, or the same with fewer bytes outside the planned ones."""
+    if len(other.launches) != len(plan.launches):
+        return len(other.launches) < len(plan.launches)
+    moved = [
+        sum(launch.read_bytes + launch.written_bytes for launch in one.launches if launch.kernel != one.kernel) for one in (plan, other)
+    ]
+    return moved[1] < moved[0]
+
+
+def _change(words: str, other: Plan, profile: Profile, plan: Plan, found: Timeline) -> Change:
+    bound = timeline(other, profile).bound_us
+    gone = Counter(launch.kernel for launch in plan.launches) - Counter(launch.kernel for launch in other.launches)
+    return Change(change=words, bound_us=bound, saved_share=1 - bound / found.bound_us, without=tuple(sorted(gone.elements())))
+
+
+def _best_of_each(changes: list[Change]) -> list[Change]:
+    """Keep the best change of every axis."""
+    best: dict[str, Change] = {}
+    for one in changes:
+        axis = one.change.partition(" = ")[0]
+        if axis not in best or one.bound_us < best[axis].bound_us:
+            best[axis] = one
+    return list(best.values())

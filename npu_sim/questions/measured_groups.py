@@ -1,0 +1,121 @@
+"""Equal launches and equal calls of a measured profile: what was measured beside what is planned."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.plans.model import Plan
+from npu_sim.questions.measured_calls import MeasuredCall
+from npu_sim.questions.measured_cases import PossibleCall
+from npu_sim.questions.nearby_plans import NearbyPlan
+from npu_sim.status import AclnnError
+
+PIPES = {"aiv_vec_time": "V", "aiv_mte2_time": "MTE2", "aiv_mte3_time": "MTE3", "aiv_scalar_time": "scalar"}
+"""Counters of pipes, and the pipes of a timeline."""
+
+
+@dataclass(frozen=True)
+class MeasuredGroup:
+    """Equal launches of a kernel of ours: measured beside planned.
+
+    Attributes
+    ----------
+    operator
+        The operator whose kernel it is.
+    launches
+        The launches.
+    cases
+        What the call can be; empty when every possibility is refused.
+    refusal
+        Why, then.
+    bound_us, binding_pipe
+        The lower bound of the kernel, and what binds; 0 without a plan.
+    nearby
+        Nearest changes that take another path.
+    """
+
+    operator: str
+    launches: tuple[MeasuredLaunch, ...]
+    cases: tuple[PossibleCall, ...]
+    refusal: AclnnError | None = None
+    bound_us: float = 0.0
+    binding_pipe: str = ""
+    nearby: tuple[NearbyPlan, ...] = ()
+
+    @property
+    def times(self) -> list[float]:
+        """Measured times in microseconds."""
+        return [one.duration_us for one in self.launches]
+
+    @property
+    def busiest_pipe(self) -> str:
+        """The vector core's pipe that the counters show as busy longest; empty without counters."""
+        busy = {pipe: median(one.counter(name) for one in self.launches) for name, pipe in PIPES.items()}
+        return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the group as plain data."""
+        first, case = self.launches[0], self.cases[0] if self.cases else None
+        plan = case.plan if case else None
+        return {
+            "kernel": first.kernel,
+            "operator": self.operator,
+            "lines": [one.line for one in self.launches],
+            "count": len(self.launches),
+            "inputs": _texts(first.inputs),
+            "outputs": _texts(first.outputs),
+            "median_us": median(self.times),
+            "min_us": min(self.times),
+            "max_us": max(self.times),
+            "total_us": sum(self.times),
+            "bound_us": self.bound_us if plan else None,
+            "bound_over_measured": self.bound_us / median(self.times) if plan and median(self.times) else None,
+            "planned_block_dim": case.launch.block_dim if case else None,
+            "measured_block_dim": first.block_dim,
+            "binding_pipe": self.binding_pipe,
+            "busiest_pipe": self.busiest_pipe,
+            "path": plan.path if plan else None,
+            "tiling_key": plan.tiling_key if plan else None,
+            "arguments": plan.arguments if plan else None,
+            "cases": [_case(one.plan) for one in self.cases],
+            "nearest_changes": [one.as_dict() for one in self.nearby],
+            "error": self.refusal.as_dict() if self.refusal else None,
+        }
+
+
+def _case(plan: Plan) -> dict[str, Any]:
+    return {"path": plan.path, "tiling_key": plan.tiling_key, "arguments": plan.arguments, "deterministic": plan.deterministic}
+
+
+def _texts(specs: Sequence[Any] | None) -> list[str] | None:
+    return None if specs is None else [str(spec) if spec is not None else "?" for spec in specs]
+
+
+@dataclass(frozen=True)
+class CallGroup:
+    """Equal calls of several launches, with the share of every launch in the measured time."""
+
+    calls: tuple[MeasuredCall, ...]
+    bounds_us: tuple[float | None, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the calls as plain data."""
+        plan, total = self.calls[0].case.plan, median(call.total_us for call in self.calls)
+        launches = []
+        for place, planned in enumerate(plan.launches):
+            time = median(call.launches[place].duration_us for call in self.calls)
+            share = time / total if total else 0.0
+            blocks = self.calls[0].launches[place].block_dim
+            facts = {"kernel": planned.kernel, "planned_block_dim": planned.block_dim, "measured_block_dim": blocks}
+            launches.append({**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[place]})
+        return {
+            "operator": plan.operator,
+            "count": len(self.calls),
+            "arguments": plan.arguments,
+            "deterministic": plan.deterministic,
+            "median_us": total,
+            "bound_us": sum(bound or 0.0 for bound in self.bounds_us),
+            "launches": launches,
+        }

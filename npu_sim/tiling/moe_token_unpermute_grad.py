@@ -1,0 +1,269 @@
+"""Tiling of MoeTokenUnpermuteGrad (Atlas A2, A3): pure integer functions.
+
+Source: specification page ``moe_token_unpermute_grad``, section "Tiling". Lengths along the hidden axis are elements, names say bytes
+where a number counts bytes. ``probs`` is the code of the dtype of probs, or `NO_PROBS`.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import Device
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+from npu_sim.tiling.integers import align, align_down, ceil_div
+from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES, DTYPE_CODES, NO_PROBS
+from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK, bytes_of_dtype
+
+KEY_COPIES, KEY_PROBS = 0, 1
+INDEX_GROUP = 8
+"""Without probs indices are taken in multiples of so many, and so many at least."""
+PROBS_GROUP = 256
+"""Entries taken at a time with probs: those of as many whole tokens, one at least."""
+ROW_BYTES = 512
+"""With probs rows are padded to it."""
+RESERVED_BYTES = 256
+FP32_BYTES = 4
+DOUBLE = 2
+"""Buffers of every queue."""
+FP32_ROWS = 3
+"""fp32 rows: g, the row of the experts, and their product."""
+FP32_SUMS = 3
+"""fp32 numbers of an entry: the widened factor, its sum, and that of a piece."""
+
+
+class Problem(NamedTuple):
+    """What the kernel sees.
+
+    Attributes
+    ----------
+    tokens, top_k, hidden
+        Rows of unpermutedTokensGrad, columns of probs, columns.
+    rows
+        numOutTokens: an index at or beyond it is dropped.
+    element_bytes
+        2 or 4.
+    probs
+        Code of the dtype of probs.
+    """
+
+    tokens: int
+    top_k: int
+    hidden: int
+    rows: int
+    element_bytes: int
+    probs: int
+
+
+class Tiling(NamedTuple):
+    """Result of the planner. The first ``former_cores`` cores take ``core_tokens``, the others ``tail_tokens``, which can be 0."""
+
+    status: int
+    block_dim: Annotated[int, Field("cores that are started", "vector_cores")]
+    tiling_key: Annotated[int, Field("tiling key: 1 with probs", "1")]
+    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes")]
+    tokens: Annotated[int, Field("tokens", vendor="tokensNum")]
+    top_k: Annotated[int, Field("entries of a token", vendor="topK")]
+    hidden: Annotated[int, Field("columns", vendor="hiddenSize")]
+    rows: Annotated[int, Field("where indices are dropped from", vendor="numOutTokens")]
+    former_cores: Annotated[int, Field("cores that take one token more", "vector_cores", vendor="formerCoreNum")]
+    tail_cores: Annotated[int, Field("the other cores", "vector_cores", vendor="tailCoreNum")]
+    core_tokens: Annotated[int, Field("tokens of the first cores", "tokens", vendor="tokenNumEachCore")]
+    tail_tokens: Annotated[int, Field("tokens of the other cores", "tokens", vendor="tokenNumTailCore")]
+    core_entries: Annotated[int, Field("entries of the first cores", "tokens * num_topk", vendor="rowIdMapEachCore")]
+    tail_entries: Annotated[int, Field("entries of the other cores", "tokens * num_topk", vendor="rowIdMapTailCore")]
+    piece_columns: Annotated[int, Field("columns taken at a time, padded", "max(hidden + 256, ub_bytes)", vendor="hiddenSizeAlign")]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="hiddenSizeLoopTimes")]
+    last_columns: Annotated[int, Field("columns of the last piece", "hidden", vendor="hiddenSizeTail")]
+    input_rows: Annotated[int, Field("rows of the experts taken at a time", "ub_bytes", vendor="inputReserveNum")]
+    group_entries: Annotated[int, Field("entries taken at a time", "max(ub_bytes, num_topk)", vendor="indicesReserveNum")]
+    group_entries_aligned: Annotated[int, Field("the same, padded", "max(ub_bytes, num_topk + 16)", vendor="indicesReserveNumAlign")]
+    ub_bytes: Annotated[int, Field("usable Unified Buffer", vendor="totalUbSize")]
+
+
+NO_TILING: Tiling = nothing(Tiling)
+
+
+class Split(NamedTuple):
+    """How rows and entries pass through the Unified Buffer; ``piece_columns`` 0 where nothing fits."""
+
+    piece_columns: int
+    input_rows: int
+    group_entries: int
+    group_entries_aligned: int
+
+
+def split_copies(problem: Problem, device: Device) -> Split:
+    """Without probs: rows of g and their indices, each twice."""
+    size = problem.element_bytes
+    columns = align(problem.hidden, BLOCK_BYTES // size)
+    group = align_down(device.ub_bytes // (DOUBLE * (columns * size + INDEX_BYTES)), INDEX_GROUP)
+    group = max(group, INDEX_GROUP)
+    return Split(min(columns, longest_copied(group, size, device)), group, group, group)
+
+
+def entries_fixed_bytes(entries: int, probs: int) -> int:
+    """Unified Buffer bytes that do not depend on the length of rows: factors, their gradients, and their fp32 numbers."""
+    return (2 * DOUBLE * bytes_of_dtype(probs) + FP32_SUMS * FP32_BYTES) * entries + RESERVED_BYTES
+
+
+def longest_summed(entries: int, probs: int, element_bytes: int, device: Device) -> int:
+    """Longest piece of a row that fits with one row of the experts, beside so many padded entries; not above 0 when none does."""
+    column_bytes = 3 * DOUBLE * element_bytes + FP32_ROWS * FP32_BYTES
+    return align_down((device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes, ROW_BYTES // element_bytes)
+
+
+def rows_beside(columns: int, entries: int, probs: int, element_bytes: int, device: Device) -> int:
+    """How many rows of the experts fit, each twice, beside the other rows of so many padded columns and so many padded entries."""
+    column_bytes = 2 * DOUBLE * element_bytes + FP32_ROWS * FP32_BYTES
+    left = device.ub_bytes - entries_fixed_bytes(entries, probs) - column_bytes * columns
+    return left // (DOUBLE * element_bytes * columns)
+
+
+def longest_copied(group: int, element_bytes: int, device: Device) -> int:
+    """Longest piece of which so many rows fit twice, with their indices."""
+    longest = (device.ub_bytes - DOUBLE * INDEX_BYTES * group) // (DOUBLE * element_bytes * group)
+    return align_down(longest, BLOCK_BYTES // element_bytes)
+
+
+def greatest_divisor(number: int, most: int) -> int:
+    """Greatest divisor of a number that is not above ``most``, which is at least 1."""
+    divisor = min(most, number)
+    while number % divisor != 0:
+        divisor -= 1
+    return divisor
+
+
+def split_sums(problem: Problem, core_tokens: int, device: Device) -> Split:
+    """With probs: a row of g, as many rows of the experts as fit and divide those of a token, and the fp32 rows."""
+    size, top_k = problem.element_bytes, problem.top_k
+    columns = align(problem.hidden, ROW_BYTES // size)
+    group = min(core_tokens * top_k, PROBS_GROUP // top_k * top_k) if top_k <= PROBS_GROUP else top_k
+    padded = align(group, BLOCK_BYTES // bytes_of_dtype(problem.probs))
+    longest = longest_summed(padded, problem.probs, size, device)
+    if columns > longest:
+        return Split(longest, 1, group, padded)
+    return Split(columns, greatest_divisor(top_k, rows_beside(columns, padded, problem.probs, size, device)), group, padded)
+
+
+def tile(problem: Problem, device: Device) -> Tiling:
+    """Plan one call.
+
+    Parameters
+    ----------
+    problem
+        What the kernel sees.
+    device
+        The SoC.
+
+    Returns
+    -------
+    Tiling
+        With ``status`` 1 (the product's 561002) for a size that is 0, more experts than the kernel has room for, and a Unified Buffer
+        too small for any piece of a row, where the product's planner goes on with zeros.
+    """
+    cores = device.vector_cores
+    if min(problem.tokens, problem.top_k, problem.hidden, problem.rows, cores) <= 0 or problem.top_k > MOST_TOPK:
+        return NO_TILING
+    former, tail_tokens = problem.tokens % cores, problem.tokens // cores
+    core_tokens = tail_tokens + 1 if former > 0 else tail_tokens
+    split = split_copies(problem, device) if problem.probs == NO_PROBS else split_sums(problem, core_tokens, device)
+    if split.piece_columns <= 0:
+        return NO_TILING
+    key = KEY_COPIES if problem.probs == NO_PROBS else KEY_PROBS
+    pieces = ceil_div(problem.hidden, split.piece_columns)
+    return Tiling(
+        status=SUCCESS,
+        block_dim=cores,
+        tiling_key=key,
+        workspace_bytes=device.system_workspace_bytes,
+        tokens=problem.tokens,
+        top_k=problem.top_k,
+        hidden=problem.hidden,
+        rows=problem.rows,
+        former_cores=former,
+        tail_cores=cores - former,
+        core_tokens=core_tokens,
+        tail_tokens=tail_tokens,
+        core_entries=core_tokens * problem.top_k,
+        tail_entries=tail_tokens * problem.top_k,
+        piece_columns=split.piece_columns,
+        pieces=pieces,
+        last_columns=problem.hidden - (pieces - 1) * split.piece_columns,
+        input_rows=split.input_rows,
+        group_entries=split.group_entries,
+        group_entries_aligned=split.group_entries_aligned,
+        ub_bytes=device.ub_bytes,
+    )
+
+
+def dropped_from(rows: int, entries: int, rules: Any) -> int:
+    """First index that is dropped: the rows of permutedTokens, or at newer releases the number of indices."""
+    return rows if rules.counts_rows != 0 else entries
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers."""
+    probs = row.probs_dtype if row.has_probs != 0 else NO_PROBS
+    rows = dropped_from(row.rows, row.entries, rules)
+    return tile(Problem(row.tokens, row.top_k, row.hidden, rows, bytes_of_dtype(row.dtype), probs), device)
+
+
+def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
+    """Return the half-open range of tokens that a core takes."""
+    start = tiling.tail_tokens * core + min(core, tiling.former_cores)
+    return start, start + tiling.tail_tokens + (1 if core < tiling.former_cores else 0)
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core; 0 for what a key does not have."""
+
+    indices: int
+    g_rows: int
+    token_rows: int
+    probs: int
+    probs_gradients: int
+    result_rows: int
+    token_row_fp32: int
+    reserved: int
+    g_fp32: int
+    sums: int
+    probs_fp32: int
+    piece_sums: int
+    product: int
+
+
+def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core."""
+    row, fp32_row = DOUBLE * tiling.piece_columns * element_bytes, FP32_BYTES * tiling.piece_columns
+    if probs == NO_PROBS:
+        indices = DOUBLE * INDEX_BYTES * tiling.group_entries
+        return Buffers(indices, tiling.input_rows * row, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    entries, numbers = tiling.group_entries_aligned, FP32_BYTES * tiling.group_entries_aligned
+    factors = DOUBLE * entries * bytes_of_dtype(probs)
+    return Buffers(
+        indices=0,
+        g_rows=row,
+        token_rows=tiling.input_rows * row,
+        probs=factors,
+        probs_gradients=factors,
+        result_rows=row,
+        token_row_fp32=fp32_row,
+        reserved=RESERVED_BYTES,
+        g_fp32=fp32_row,
+        sums=numbers,
+        probs_fp32=numbers,
+        piece_sums=numbers,
+        product=fp32_row,
+    )
+
+
+def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    rows, probs = inputs["permuted_tokens_shape"], inputs["probs_shape"]
+    tokens, hidden = inputs["unpermuted_tokens_grad_shape"]
+    (entries,) = inputs["sorted_indices_shape"]
+    if rows is None and rules.counts_rows:
+        return REFUSED
+    dropped = dropped_from(0 if rows is None else rows[0], entries, rules)
+    factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
+    top_k = 1 if probs is None else probs[1]
+    tiling = tile(Problem(tokens, top_k, hidden, dropped, bytes_of_dtype(DTYPE_CODES[inputs["dtype"]]), factors), device)
+    return raw_result(tiling, vendor_fields(tiling))

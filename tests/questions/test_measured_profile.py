@@ -1,0 +1,78 @@
+"""A profile held against the plans: device, release, whole calls, and every launch beside its bound."""
+
+from pathlib import Path
+
+import pytest
+
+import npu_sim
+from npu_sim.questions.measured_profile import MeasuredProfile
+from npu_sim.show.measured_trace import measured_trace
+from tests.measured import EMBEDDING, GRAD, OTHER, write_csv, write_database
+
+ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)
+
+
+@pytest.fixture(scope="module")
+def answer(tmp_path_factory: pytest.TempPathFactory) -> MeasuredProfile:
+    return npu_sim.read_profile(write_csv(tmp_path_factory.mktemp("profile") / "kernel_details.csv", ROWS))
+
+
+def test_our_kernels_and_the_launches_of_their_calls_are_modelled(answer: MeasuredProfile):
+    assert (len(answer.launches), answer.modelled) == (len(ROWS), len(ROWS) - 1)
+    assert list(answer.not_modelled) == ["MatMulV2"]
+
+
+def test_the_soc_is_found_by_cores_and_clock(answer: MeasuredProfile):
+    assert answer.device is not None
+    assert answer.device.profile.chip.vector_cores == 40
+    assert answer.device.clock_mhz == pytest.approx(1800)
+
+
+def test_the_release_is_found_by_the_launches_of_a_call(answer: MeasuredProfile):
+    assert answer.release == "8.3"
+    assert answer.release_found_by == "12 launches of whole calls are those of 8.3"
+
+
+def test_equal_launches_are_one_group_with_time_cores_and_bound(answer: MeasuredProfile):
+    group = next(one.as_dict() for one in answer.groups if one.launches[0].kernel == "RmsNormGrad")
+    assert (group["count"], group["median_us"], group["measured_block_dim"], group["planned_block_dim"]) == (2, 95.0, 40, 40)
+    assert 0 < group["bound_us"] <= group["median_us"]
+    assert group["tiling_key"] == npu_sim.plan("rms_norm_grad", dy="4096x1x1024:bf16", gamma="1024:bf16", soc="Ascend910B3").tiling_key
+
+
+def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
+    (call,) = (one.as_dict() for one in answer.calls)
+    assert [one["kernel"] for one in call["launches"]] == [row.kernel for row in EMBEDDING]
+    assert [one["share"] for one in call["launches"]] == pytest.approx([row.duration_us / 2563 for row in EMBEDDING])
+    assert (call["count"], call["arguments"]["num_weights"]) == (2, 151936)
+    assert call["arguments"]["grad"] == "4096x1024:bf16"
+    assert call["arguments"]["indices"] == "4096:int64"
+
+
+def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Path):
+    other = npu_sim.read_profile(write_database(tmp_path / "profile.db", ROWS), soc="Ascend910B3")
+    facts = ("rows", "modelled", "release", "calls")
+    assert {name: other.as_dict()[name] for name in facts} == {name: answer.as_dict()[name] for name in facts}
+
+
+def test_without_cores_the_soc_is_asked_for(tmp_path: Path):
+    path = write_csv(tmp_path / "few.csv", [GRAD], without=["Block Dim"])
+    with pytest.raises(npu_sim.AclnnError, match="does not say on how many cores"):
+        npu_sim.read_profile(path)
+    assert npu_sim.read_profile(path, soc="Ascend910B3").modelled == 1
+
+
+def test_a_launch_that_no_call_starts_says_why(tmp_path: Path):
+    row = GRAD._replace(inputs="4096,1024;4096,1024;4096;512", outputs="4096,1024;512")
+    (group,) = npu_sim.read_profile(write_csv(tmp_path / "odd.csv", [row])).groups
+    assert group.refusal is not None
+    assert group.as_dict()["planned_block_dim"] is None
+
+
+def test_the_trace_has_a_measured_and_a_bound_lane(answer: MeasuredProfile):
+    events = [event for event in measured_trace(answer)["traceEvents"] if event["ph"] == "X"]
+    measured, bounds = ([event for event in events if event["tid"] == lane] for lane in (1, 2))
+    assert [event["dur"] for event in measured] == [row.duration_us for row in ROWS]
+    assert len(bounds) == len(ROWS) - 1
+    times = {event["ts"]: event["dur"] for event in measured}
+    assert all(event["dur"] <= times[event["ts"]] for event in bounds)
