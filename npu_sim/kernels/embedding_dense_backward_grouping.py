@@ -77,7 +77,7 @@ def first_out_of_range(converted: Integers, num_weights: int) -> int:
     return -1
 
 
-def group_rows(indices: Integers, num_weights: int, positions: Integers | None = None) -> tuple[Integers, Integers]:
+def group_rows(indices: Integers, num_weights: int) -> tuple[Integers, Integers]:
     """Group the rows of grad by index.
 
     Parameters
@@ -86,8 +86,6 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
         From `convert_indices`, all in range.
     num_weights : int
         Rows of the output.
-    positions : int32 (rows,), or None
-        Where to write the positions: workspace of the product. None makes a new array.
 
     Returns
     -------
@@ -97,7 +95,7 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
         The row of grad at each slot of the sorted list; ascending within a run.
     """
     dtype = integer_dtype(indices.size)
-    starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype) if positions is None else positions
+    starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype)
     # Numba lets negative indices count from the end, which costs a comparison for each; unsigned ones have none.
     _group.over(1, *(array.view(np.uint32) if array.itemsize == 4 else array for array in (indices, starts, positions)))
     return starts, positions

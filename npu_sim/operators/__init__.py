@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.numbers.formats import as_array
+from npu_sim.operators.contract.arguments import tensor_of
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.operator import Operator
@@ -98,7 +98,8 @@ def run(
 
     declared: Operator = load_operator(operator)
     names = declared.input_names
-    tensors = {name: as_array(value) for name, value in arguments.items() if name in names and value is not None}
+    # Views: shape and strides of the caller's array may change under the call, those of a view do not.
+    tensors = {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
     return execute(
         declared,
         declared.build({**arguments, **tensors}),

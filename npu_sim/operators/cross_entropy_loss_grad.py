@@ -159,7 +159,7 @@ OPERATOR = Operator(
     arguments=(
         Tensor("grad_loss", loss_axes, "gradient of the loss: a scalar for mean and sum, (N,) for none", "dtype", samples=0),
         Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
-        Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0),
+        Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True),
         Tensor("weight", "C", "weight of every label, (C,), fp32", "float32", document="weightOptional", optional=True),
         Attribute("reduction", str, "what becomes of the losses of the rows: none, mean or sum", "mean"),
         Attribute("ignore_index", int, "label whose rows get no gradient, below C; negative means none", -100),

@@ -4,7 +4,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.numbers.formats import TensorSpec
+import numpy as np
+
+from npu_sim.numbers.arrays import as_array
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.status import INVALID, MISSING, AclnnError
 
 REQUIRED = object()
@@ -33,6 +36,9 @@ class Tensor:
         Whether a call may leave it out.
     samples
         Axis along which samples lie, for what changes when a batch does; None when it has none.
+    addresses
+        Whether its values say where kernels read or write, as indices and labels do. A run then works on a copy of its own: what is
+        checked is what is used, whatever other threads do to the caller's array meanwhile.
     """
 
     name: str
@@ -42,6 +48,7 @@ class Tensor:
     document: str = ""
     optional: bool = False
     samples: int | None = None
+    addresses: bool = False
 
     @property
     def parameter(self) -> str:
@@ -163,6 +170,22 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
         else:
             built[name] = one.default
     return Arguments(built)
+
+
+def tensor_of(name: str, value: Any) -> np.ndarray:
+    """Return the values of a tensor; see :func:`npu_sim.numbers.arrays.as_array`.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is no array of a known dtype.
+    """
+    try:
+        array = as_array(value)
+        canonical_dtype(array.dtype)
+    except (ValueError, TypeError) as error:
+        raise AclnnError(INVALID, name, f"{name}: {error}", "give an array") from None
+    return array
 
 
 def spec_of(name: str, value: Any) -> TensorSpec | None:

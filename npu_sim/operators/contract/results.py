@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
+from npu_sim.numbers.arrays import memory_of, overlaps_itself
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError
@@ -163,26 +164,40 @@ def _compile_timer() -> Any:
 
 
 def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array a kernel writes and the one the caller gets: the same one unless ``out`` is strided or not aligned.
+    """Return the array a kernel writes and the one the caller gets.
+
+    They are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end.
 
     Raises
     ------
     AclnnError
-        161002 when ``out`` has another shape or dtype, cannot be written, or shares memory with an input.
+        161002 when ``out`` has another shape or dtype, gives no memory to write to, or shares memory with an input or itself.
     """
     if out is None:
         array = np.empty(spec.shape, numpy_dtype(spec.dtype))
         return array, array
-    array = as_array(out)
-    given = TensorSpec.of(array)
+    array = _array_to_write(name, out, spec)
+    for other, values in inputs.items():
+        if np.may_share_memory(array, values):
+            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
+    in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+    return (array if in_place else np.empty(spec.shape, numpy_dtype(spec.dtype))), array
+
+
+def _array_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
+    try:
+        array = memory_of(out)
+        given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError) as error:
+        message = f"{name} cannot be written in place: {error}"
+        raise AclnnError(INVALID, name, message, f"pass an array of {spec}, or leave it out") from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
         raise AclnnError(INVALID, name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}")
     if not array.flags.writeable:
         raise AclnnError(INVALID, name, f"{name} cannot be written", "pass a writable array")
-    for other, values in inputs.items():
-        if np.may_share_memory(array, values):
-            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
-    return (array if array.flags.c_contiguous and array.flags.aligned else np.empty(spec.shape, array.dtype)), array
+    if overlaps_itself(array):
+        raise AclnnError(INVALID, name, f"{name} has elements that share memory: strides {array.strides}", "pass an array of its own")
+    return array
 
 
 def runtime_failure(argument: str, message: str, hint: str) -> AclnnError:
