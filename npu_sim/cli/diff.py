@@ -28,7 +28,7 @@ def diff_command(
     specs = typed_specs(operator, arguments)
     comparison = compare(operator, products=products, soc=soc, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import diff_report
 

@@ -51,8 +51,8 @@ def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
     for first in range(0, flat.size, _PIECE):
         piece = flat[first : first + _PIECE]
         if piece.dtype.kind == "f":
-            # Above -1, because -0.5 truncates to 0. nan fails both comparisons.
-            usable = (piece > -1) & (piece < num_weights)
+            # Above -1, because -0.5 truncates to 0. nan fails both comparisons. As fp64: fp16 ends at 65504.
+            usable = (piece > -1) & (piece < np.float64(num_weights))
             out[first : first + _PIECE] = np.where(usable, piece, NO_INDEX).astype(target)
         elif piece.dtype.itemsize > target.itemsize:
             out[first : first + _PIECE] = np.where((piece >= 0) & (piece < num_weights), piece, NO_INDEX)

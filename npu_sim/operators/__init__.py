@@ -17,7 +17,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import CoreOrder, Order, Result
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, AclnnError, shown
 
 LIMITS: tuple[Limits, ...] = ("documented", "hardware")
 
@@ -25,9 +25,9 @@ LIMITS: tuple[Limits, ...] = ("documented", "hardware")
 def require_limits(limits: str) -> Limits:
     """Check the ``limits`` switch."""
     for known in LIMITS:
-        if limits == known:
+        if isinstance(limits, str) and limits == known:
             return known
-    raise AclnnError(INVALID, "limits", f"limits = {limits!r} is not a set of limits", f"one of: {', '.join(LIMITS)}")
+    raise AclnnError(INVALID, "limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}")
 
 
 def plan(
