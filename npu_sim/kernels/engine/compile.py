@@ -19,9 +19,11 @@ from numba import config, njit, prange, types
 from numba.core.event import trigger_event
 from numba.extending import intrinsic
 
+from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.device import device_function
 from npu_sim.kernels.engine.entry import WORD, compile_entry, type_of, words_of
+from npu_sim.kernels.engine.launch import in_this_process, on_own_threads
+from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 
 
 class Kernel:
@@ -44,6 +46,9 @@ class Kernel:
             for share in range(shares):
                 self.function(share, *arguments)
             return
+        if PLAIN:
+            _run_plainly(self.worker, shares, arguments)
+            return
         kinds = tuple(type_of(argument) for argument in arguments)
         entry = self.entries.get(kinds)
         if entry is None:
@@ -51,7 +56,10 @@ class Kernel:
                 entry = self.entries[kinds] = compile_entry(self.function, self.worker, kinds)
         # ``arguments`` keeps the arrays alive, ``words`` what says where they are.
         words = np.fromiter(words_of(arguments), np.int64)
-        _run_shares(entry.address, words, shares)
+        if in_this_process():
+            _run_shares(entry.address, words, shares)
+        else:
+            on_own_threads(_run_some, shares, entry.address, words)
 
 
 @contextmanager
@@ -92,7 +100,39 @@ def _run_shares(entry, words, shares):  # type: ignore[no-untyped-def]
         _call(entry, first, np.int64(share))
 
 
-if not config.DISABLE_JIT:
-    _run_shares._cache = KernelCache(_run_shares.py_func)
+@njit(nogil=True, no_cfunc_wrapper=True)
+def _run_some(begin, stop, entry, words):  # type: ignore[no-untyped-def]
+    first = words.ctypes.data
+    for share in range(begin, stop):
+        _call(entry, first, np.int64(share))
+
+
+def _run_plainly(worker: Any, shares: int, arguments: tuple[Any, ...]) -> None:
+    if in_this_process():
+        plain.loop_of(worker, len(arguments), True)(0, shares, *arguments)
+    else:
+        on_own_threads(plain.loop_of(worker, len(arguments), False), shares, *arguments)
+
+
+def _probe() -> bool:
+    """Try the whole way with a kernel of two shares."""
+    numbers = np.zeros(2, np.int64)
+
+    def count(share, values):  # type: ignore[no-untyped-def]
+        values[share] = share + 1
+
+    entry = compile_entry(count, device.device_function(count), (type_of(numbers),))
+    _run_shares(entry.address, np.fromiter(words_of((numbers,)), np.int64), 2)
+    return numbers.tolist() == [1, 2]
+
+
+require_numba()
+if not config.DISABLE_JIT and not is_plain():
+    for _loop in (_run_shares, _run_some):
+        _loop._cache = KernelCache(_loop.py_func)
+
+PLAIN = not config.DISABLE_JIT and (is_plain() or not holds(_probe))
+"""Whether kernels run through Numba's public interface alone."""
+device_function = plain.device_function if PLAIN else device.device_function
 
 __all__ = ["Kernel", "device_function", "kernel"]
