@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from typing import Any, NamedTuple
 
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import INVALID, AclnnError, closest, shown
 
 ENTRY_POINTS = "npu_sim.operators"
 """Group of entry points under which other packages offer operators: ``name = "package.module:OPERATOR"``."""
@@ -81,7 +81,15 @@ def all_operators() -> tuple[OperatorEntry, ...]:
 
 
 def find_operator(name: str) -> OperatorEntry | None:
-    """Return the entry of an operator by its name here or in the product documents; None when there is none."""
+    """Return the entry of an operator by its name here or in the product documents; None when there is none.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is no name.
+    """
+    if not isinstance(name, str):
+        raise AclnnError(INVALID, "operator", f"operator = {shown(name)} is no name", f"operators: {', '.join(OPERATOR_NAMES)}")
     wanted = name.removeprefix("aclnn").replace("-", "_").lower()
     for entries in (OPERATORS, tuple(entry for entry, _ in _registered.values())):
         for entry in entries:
@@ -117,7 +125,7 @@ def load_operator(name: str) -> Any:
     if entry is None:
         names = [one.name for one in all_operators()]
         hint = f"operators: {', '.join(names)}{closest(name, names)}"
-        raise AclnnError(INVALID, "operator", f"operator = {name!r}: no such operator", hint)
+        raise AclnnError(INVALID, "operator", f"operator = {shown(name)}: no such operator", hint)
     if entry.name in _registered:
         return _registered[entry.name][1]
     return _loaded(entry)

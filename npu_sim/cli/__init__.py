@@ -1,6 +1,7 @@
 """The command line ``npu-sim``."""
 
 import sys
+from io import TextIOWrapper
 
 from npu_sim.cli.app import app
 from npu_sim.cli.errors import report_error
@@ -13,6 +14,9 @@ INTERRUPTED = 130
 
 def main() -> None:
     """Run the command line; exit 2 when a call is refused."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a stranger's text may have characters that the terminal does not
     try:
         app(_operators_first(sys.argv[1:]))
     except AclnnError as error:

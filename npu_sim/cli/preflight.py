@@ -7,14 +7,17 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Json
+from npu_sim.cli.options import DEFAULT_PRODUCT, Json, writable
 
 NOT_FINE = 1
 """Exit code when some line is refused, failed, malformed, or not as it expects."""
 Calls = Annotated[Path, typer.Argument(help="File of calls, one JSON object a line; - for standard input.")]
 Default = Annotated[str, typer.Option("--product", help="Product of lines that name neither product nor SoC.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="File for the results: one JSON object a line, with the whole plan.")]
-JUnit = Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", callback=writable, help="File for the results: one JSON object a line, with the whole plan."),
+]
+JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")]
 
 EPILOG = """A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16",
 "indices": "4096:int32", "num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product,
@@ -26,6 +29,7 @@ def preflight_command(
     calls: Calls, product: Default = DEFAULT_PRODUCT, out: OutFile = None, junit: JUnit = None, json_output: Json = False
 ) -> None:
     """Check a file of calls: statuses, plans and peak workspace, without data."""
+    from npu_sim.files.reading import lines_of
     from npu_sim.questions.preflight import Checked, Summary, check_lines
     from npu_sim.show.preflight_report import SHOWN_PROBLEMS, JUnitFile, result_lines, summary_view
 
@@ -33,16 +37,15 @@ def preflight_command(
     shown = []
     try:
         file = sys.stdin.buffer if str(calls) == "-" else calls.open("rb")
-    except OSError as error:
-        raise typer.BadParameter(f"{calls}: {error.strerror}") from None
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"{calls}: {getattr(error, 'strerror', error)}") from None
     directory = calls.parent if str(calls) != "-" else None
-    with file, result_lines(out) as results:
-        for checked in check_lines(file, product, directory):
+    with file, result_lines(out) as write:
+        for checked in check_lines(lines_of(file), product, directory):
             summary.add(checked)
             if not checked.fine and len(problems) < SHOWN_PROBLEMS:
                 problems.append(checked)
-            if results is not None:
-                results.write(json.dumps(checked.as_dict(), ensure_ascii=False) + "\n")
+            write(checked)
             if junit is not None:
                 report.add(checked)
             if json_output:

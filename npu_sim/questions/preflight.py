@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile, profile_of_soc
+from npu_sim.files.reading import LINE_BYTES
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.checks import require_bool
@@ -163,6 +164,8 @@ def check_line(line: str | bytes, number: int = 1, product: str = "atlas_a2", di
 
 
 def _read(line: str | bytes) -> dict[str, Any]:
+    if len(line) > LINE_BYTES:
+        raise MalformedLineError(f"not a call: longer than {LINE_BYTES} bytes")
     try:
         call = json.loads(line)
     except ValueError as error:

@@ -1,18 +1,21 @@
 """What a preflight leaves behind: result lines, JUnit XML for continuous integration, and text."""
 
-from collections.abc import Iterable, Iterator
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 from xml.sax.saxutils import escape, quoteattr
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 
-from npu_sim.files.tensors import write_atomically
+from npu_sim.files.writing import whole_file, write_text
 from npu_sim.questions.preflight import MALFORMED, Checked, Summary
 
 SHOWN_PROBLEMS = 20
+NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Sink(Protocol):
@@ -87,25 +90,24 @@ class JUnitFile:
             "</testsuite>",
             "",
         ]
-        text = "\n".join(lines)
-        write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+        write_text(path, "\n".join(lines), "junit")
 
 
 def _printable(text: str) -> str:
     """Replace characters that XML cannot hold."""
-    return "".join(character if character >= " " or character in "\t\n" else "?" for character in text)
+    return NOT_IN_XML.sub("?", text)
 
 
 @contextmanager
-def result_lines(path: Path | None) -> Iterator[IO[str] | None]:
-    """Open the file that takes one JSON line a result; it gets its name when all is written."""
+def result_lines(path: Path | None) -> Iterator[Callable[[Checked], None]]:
+    """Open the file that takes one JSON line a result, and give what writes one; it gets its name when all is written."""
     if path is None:
-        yield None
+        yield lambda checked: None
         return
-    fresh = path.with_name(path.name + ".new")
-    try:
-        with fresh.open("w", encoding="utf-8") as file:
-            yield file
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    with whole_file(path) as file:
+
+        def write(checked: Checked) -> None:
+            # What UTF-8 does not have, halves of pairs of surrogates, becomes the escape that JSON has for it.
+            file.write(json.dumps(checked.as_dict(), ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n")
+
+        yield write

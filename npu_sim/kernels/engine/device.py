@@ -10,8 +10,8 @@ from typing import Any
 
 from llvmlite import binding
 from numba import config, njit, types
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+
+from npu_sim.kernels.engine.numba_inside import Compiler, JITCodeLibrary
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Options of kernels and of what they call. ``_nrt`` off makes it a compile error to allocate memory: kernels work in what they are
