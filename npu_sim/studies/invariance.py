@@ -4,7 +4,7 @@ A sample is a row of rms_norm and cross_entropy, a token of MoE, a batch entry o
 the given rows touch. Outputs that sum over samples (dgamma, grad_weight, grad_bias) are compared only where the samples stay.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -106,7 +106,7 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     sampled = {name: axis for name, axis in axes.items() if name in base.tensors and base.tensors[name].ndim > axis}
     if not sampled:
         return
-    places = own.places(base) if own.places is not None else {}
+    places: Mapping[str, int] = own.places(base) if own.places is not None else {}
     first, axis = next(iter(sampled.items()))
     samples = base.tensors[first].shape[axis] // places.get(first, 1)
 

@@ -10,7 +10,7 @@ from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.fields import SUCCESS
 from npu_sim.tiling.integers import align
-from tests.golden import tiling_lines
+from tests.golden import release_lines, tiling_lines
 from tests.numba_twin import compiled
 
 LINES = release_lines("moe_token_unpermute") + tiling_lines("moe_token_unpermute")

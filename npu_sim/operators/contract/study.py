@@ -112,4 +112,4 @@ class Changes:
     grown: Callable[[StudyCall, int, str], StudyCall | None] | None = None
     found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
-    places: Callable[[StudyCall], int] | None = None
+    places: Callable[[StudyCall], Mapping[str, int]] | None = None
