@@ -9,12 +9,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
-from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_rms_norm  # noqa: E402
+from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_moe_token_unpermute, npu_rms_norm  # noqa: E402
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
+    npu_moe_token_unpermute: "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None",
     npu_cross_entropy_loss: (
         "input target weight=None reduction=mean ignore_index=-100 label_smoothing=0.0 lse_square_scale_for_zloss=0.0 return_zloss=False"
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Output(Tensor):
     """
 
     result: str = ""
-    parts: str = "row"
+    parts: Literal["row", "column", "element"] = "row"
     given_with: str = ""
 
     @property
