@@ -34,6 +34,8 @@ PATHS = {
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
     "weighted tokens": ("moe_token_unpermute", calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9)),
     "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
+    "copies": ("moe_token_permute", calls.permutation(20, 8, 64, "bf16")),
+    "copies, some dropped": ("moe_token_permute", calls.permutation(20, 8, 64, num_out_tokens=-30)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
 }
 
