@@ -71,6 +71,24 @@ def _moe(case: Case, problem: Problem) -> Ways:
     }
 
 
+def _moe_permute(case: Case, problem: Problem) -> Ways:
+    """Sort ids, invert the order, and copy the rows; the inverse by an assignment or by a second sort."""
+    experts = case.shape[1]
+    tokens, ids = tensor(problem.inputs["tokens"]), torch.from_numpy(problem.inputs["indices"].reshape(-1))
+
+    def assigned() -> tuple[Any, ...]:
+        first = torch.argsort(ids, stable=True)
+        places = torch.empty(first.numel(), dtype=torch.int32)
+        places[first] = torch.arange(first.numel(), dtype=torch.int32)
+        return tokens.index_select(0, first // experts), places
+
+    def sorted_twice() -> tuple[Any, ...]:
+        first = torch.argsort(ids, stable=True)
+        return tokens.index_select(0, first // experts), torch.argsort(first).to(torch.int32)
+
+    return {"argsort+index_select": assigned, "argsort twice+index_select": sorted_twice}
+
+
 def _conv_tbc(case: Case, problem: Problem) -> Ways:
     grad, x, weight, bias = (tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias"))
     pad = problem.inputs["pad"]
@@ -83,4 +101,11 @@ def _conv_tbc(case: Case, problem: Problem) -> Ways:
     }
 
 
-_WAYS = {"embedding": _embedding, "rms_norm": _rms_norm, "cross_entropy": _cross_entropy, "moe": _moe, "conv_tbc": _conv_tbc}
+_WAYS = {
+    "embedding": _embedding,
+    "rms_norm": _rms_norm,
+    "cross_entropy": _cross_entropy,
+    "moe": _moe,
+    "moe_permute": _moe_permute,
+    "conv_tbc": _conv_tbc,
+}

@@ -49,6 +49,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
     OperatorEntry("rms_norm", "RmsNorm", ("rms_norm",), ("last_axis_bytes_at_least",)),
     OperatorEntry("rms_norm_grad", "RmsNormGrad", ("rms_norm_grad",), ("last_axis_bytes_at_least",)),
     OperatorEntry("cross_entropy_loss_grad", "CrossEntropyLossGrad", ("cross_entropy_loss_grad",), ("rows_below",)),
+    OperatorEntry("moe_token_permute", "MoeTokenPermute", ("moe_token_permute",)),
     OperatorEntry("moe_token_permute_grad", "MoeTokenPermuteGrad", ("moe_token_permute_grad",), ("num_topk_at_most",)),
     OperatorEntry("moe_token_unpermute", "MoeTokenUnpermute", ("moe_token_unpermute",)),
     OperatorEntry("moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", ("moe_token_unpermute_grad",)),

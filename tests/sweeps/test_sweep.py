@@ -16,6 +16,7 @@ SAID_ELSEWHERE = {
     "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
     "rms_norm_grad": {"rows", "columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
+    "moe_token_permute": {"tokens", "columns", "top_k", "copies.row_bytes"},
     "moe_token_permute_grad": {"hidden", "top_k"},
     "moe_token_unpermute": {"hidden", "top_k"},
     "moe_token_unpermute_grad": {"tokens", "top_k", "hidden", "rows", "ub_bytes"},

@@ -63,6 +63,8 @@ def test_the_bound_is_below_the_highest_published_rate(name):
         ("small dim", 20000 * 512 * 4 + 20000 * 4, 0),
         ("sorted, in pieces", 777 * 40000 * 4, 0),
         ("atomic rows", 20000 * 128 * 4, 20000 * 128 * 4),
+        ("permute", 4096 * 7168 * 2 + 4096 * 8 * 4, 4096 * 8 * 7168 * 2 + 4096 * 8 * 4),
+        ("permute, one core sorts", 500 * 1024 * 2 + 500 * 8 * 8, 500 * 8 * 1024 * 2 + 500 * 8 * 4),
         ("moe", 4096 * 8 * 7168 * 2 + 4096 * 8 * 4, 4096 * 7168 * 2),
         ("moe, fp32, wide", 300 * 70000 * 4, 100 * 70000 * 4),
         ("rms, long", 2 * 2 * 4096 * 8192 * 2, 4096 * 8192 * 2 + 48 * 8192 * 4),
@@ -112,6 +114,39 @@ def test_a_small_call_by_hand():
     assert table.bound_us == pytest.approx((clearing + copy_in + vector + copy_out) / 1850)
     assert table.unknown_rates == ("sort_and_merge float32",)
     assert (table.read_bytes, table.written_bytes) == (64, 32)
+
+
+def test_a_permutation_by_hand():
+    """Two tokens of 16 fp32 columns, two experts each, int64 ids: core 0 sorts, then two cores move a row each, 1850 MHz."""
+    profile = npu_sim.load_profile("atlas_a2")
+    plan = npu_sim.plan("moe_token_permute", profile=profile, tokens="2x16:fp32", indices="2x2:int64")
+    table = timeline(plan, profile)
+    ids = 1 + (1 + 1 + 1) + 1  # a padded block in; cast, times -1 and unused lanes, a repeat each, the sort counts 0; a block out
+    row = 1 + 2 + 2 * 2  # a block of places; a row of 64 bytes in; the row out twice
+    assert [phase.name for phase in table.phases] == ["sort ids", "sort order", "move rows"]
+    assert [phase.us for phase in table.phases] == pytest.approx([ids / 1850, ids / 1850, row / 1850])
+    assert table.unknown_rates == ("sort_and_merge float32",)
+    assert (table.read_bytes, table.written_bytes) == (32 + 32 + 2 * (32 + 64), 32 + 32 + 2 * 128)
+
+
+def test_a_sort_on_several_cores_merges_until_one_list_is_left():
+    plan, profile = planned("permute")
+    table = timeline(plan, profile)
+    assert [phase.name for phase in table.phases] == [
+        *("sort ids", "merge ids", "merge last ids"),
+        *("sort order", "merge order", "merge last order"),
+        "move rows",
+    ]
+    sorts, moved = table.phases[:-1], table.phases[-1]
+    assert 0 < sum(phase.us for phase in sorts) < moved.us
+
+
+def test_a_dropped_copy_is_not_written():
+    full, profile = planned("permute, split rows, dropped")
+    operator, _, arguments = CALLS["permute, split rows, dropped"]
+    fewer = npu_sim.plan(operator, profile=profile, **{**arguments, "num_out_tokens": 3000})
+    assert timeline(fewer, profile).bound_us < timeline(full, profile).bound_us
+    assert timeline(fewer, profile).assumptions == ("dropped copies are spread evenly over the cores",)
 
 
 def test_a_series_without_published_rates_counts_them_zero_and_names_them():

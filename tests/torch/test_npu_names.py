@@ -92,9 +92,7 @@ def test_moe_token_permute_example():
 @pytest.mark.parametrize(
     ("call", "argument"),
     [
-        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2), padded_mode=True), "padded_mode"),
-        (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2)), "indices"),
-        (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2)), "indices"),
+        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2)), "indices"),
         (
             lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), lse_square_scale_for_zloss=0.5),
             "lse_square_scale_for_zloss",
@@ -107,3 +105,17 @@ def test_what_is_not_supported_is_refused(call, argument):
     with pytest.raises(npu_sim.AclnnError) as refused:
         call(torch.randn(4, 6, requires_grad=True))
     assert (refused.value.status, refused.value.argument) == (161002, argument)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2, dtype=torch.int64), padded_mode=True), "padded_mode"),
+        (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2, dtype=torch.int64)), "indices"),
+        (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2, dtype=torch.int64)), "tokens"),
+    ],
+)
+def test_the_forward_refuses_as_the_product(call, argument):
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        call(torch.randn(4, 6, requires_grad=True))
+    assert (refused.value.status, refused.value.argument) == (561002, argument)

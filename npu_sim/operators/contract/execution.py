@@ -67,10 +67,11 @@ class Run:
         return kernel_input(self.tensors[name] if self.case.operator.argument(name).addresses else placed)
 
     def written(self, name: str) -> Array:
-        """Return a result as kernels write it."""
+        """Return a result as kernels write it; whole numbers as they are."""
         from npu_sim.numbers.storage import storage_view
 
-        return storage_view(self.outputs[name])
+        array = self.outputs[name]
+        return array if array.dtype.kind in "iu" else storage_view(array)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
