@@ -149,6 +149,14 @@ def test_a_dropped_copy_is_not_written():
     assert timeline(fewer, profile).assumptions == ("dropped copies are spread evenly over the cores",)
 
 
+@pytest.mark.parametrize(("release", "flushes"), [("8.3", 11), ("8.5", 10), ("9.1", 10)])
+def test_a_core_flushes_its_rows_as_often_as_its_release_must(release, flushes):
+    profile = npu_sim.load_profile("atlas_a2", release=release)
+    call = {"grad": "5280x1024:fp32", "indices": "5280:int32", "num_weights": 1000}  # 110 rows for every one of 48 cores
+    table = timeline(npu_sim.plan("embedding_dense_backward", profile=profile, **call), profile)
+    assert table.written_bytes == 48 * flushes * 1024 * 4
+
+
 def test_a_series_without_published_rates_counts_them_zero_and_names_them():
     table = timeline(*planned("weights split"))
     assert table.busy_share["V"] == 0
