@@ -17,6 +17,9 @@ from npu_sim.cli.preflight import EPILOG as PREFLIGHT_EPILOG
 from npu_sim.cli.preflight import preflight_command
 from npu_sim.cli.products import products_command
 from npu_sim.cli.profile import profile_command
+from npu_sim.cli.record import EPILOG as RECORD_EPILOG
+from npu_sim.cli.record import SETTINGS as RECORD_SETTINGS
+from npu_sim.cli.record import record_command
 from npu_sim.cli.run import run_command
 from npu_sim.cli.study import study_app
 from npu_sim.cli.sweep import sweep_command, sweep_epilog
@@ -55,6 +58,7 @@ add_action(app, "diff", diff_command)
 add_action(app, "limits", limits_command)
 add_action(app, "sweep", sweep_command, takes_arguments=False, epilog=sweep_epilog)
 app.command("preflight", epilog=PREFLIGHT_EPILOG)(preflight_command)
+app.command("record", epilog=RECORD_EPILOG, context_settings=RECORD_SETTINGS)(record_command)
 app.command("profile")(profile_command)
 app.add_typer(study_app, name="study")
 app.command("caveats")(caveats_command)

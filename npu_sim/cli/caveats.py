@@ -1,10 +1,10 @@
 """``npu-sim caveats``: the documented caveats as experiments."""
 
-import json
 from typing import Annotated
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
 
 Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
@@ -16,9 +16,7 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
 
     if name is None:
         if json_output:
-            print(
-                json.dumps([{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS], indent=2, ensure_ascii=False)
-            )
+            print_json("caveats", {"caveats": [{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS]})
             return
         from rich.console import Console
 
@@ -29,11 +27,7 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
     caveat = find_caveat(name)
     numbers = caveat.experiment()
     if json_output:
-        print(
-            json.dumps(
-                {"name": caveat.name, "title": caveat.title, "source": caveat.source, "numbers": numbers}, indent=2, ensure_ascii=False
-            )
-        )
+        print_json("caveat", {"name": caveat.name, "title": caveat.title, "source": caveat.source, "numbers": numbers})
         return
     print(f"{caveat.title} ({caveat.source})\n")
     for line in caveat.explain(numbers):

@@ -1,8 +1,8 @@
 """``npu-sim demo``: plan, compute and check one realistic embedding gradient."""
 
-import json
 from typing import Any
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, Product, Release, Seed, Soc, Threads
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
@@ -39,7 +39,7 @@ def demo_command(
     warm = run(operator, core_order="random", seed=seed + 1, out=second.outputs["grad_weight"], **options, **inputs)
     check = compare(first, second, data)
     if json_output:
-        print(json.dumps({"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds}, indent=2))
+        print_json("demo", {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds})
         return
     from rich.console import Console
 

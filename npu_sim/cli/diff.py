@@ -1,10 +1,10 @@
 """``npu-sim diff``: one call on every product and SoC, and at every release of their software."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
 
 Products = Annotated[str, typer.Option("--products", "--product", help="all, names with commas, or profile files ending in .yaml.")]
@@ -46,7 +46,7 @@ def diff_command(
 
         write_text(report, render(diff_report(comparison)))
     if json_output:
-        print(json.dumps(comparison.as_dict(), indent=2, ensure_ascii=False))
+        print_json("diff", comparison.as_dict())
         return
     from rich.console import Console
 

@@ -1,9 +1,9 @@
 """``npu-sim explain``: why a call is planned the way it is."""
 
-import json
 import sys
 from typing import Any
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
 
 REFUSED = 2
@@ -26,7 +26,7 @@ def explain_command(
     specs = typed_specs(operator, arguments)
     explanation = explain(operator, profile=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if json_output:
-        print(json.dumps(explanation.as_dict(), indent=2, ensure_ascii=False))
+        print_json("explain", explanation.as_dict())
     else:
         from rich.console import Console
 

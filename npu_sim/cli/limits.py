@@ -1,10 +1,10 @@
 """``npu-sim limits``: how large an argument may be, given the others."""
 
-import json
 from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
 
 Vary = Annotated[
@@ -52,7 +52,7 @@ def limits_command(
 
         write_text(report, render(limits_report(table)))
     if json_output:
-        print(json.dumps(table.as_dict(), indent=2, ensure_ascii=False))
+        print_json("limits", table.as_dict())
         return
     from rich.console import Console
 

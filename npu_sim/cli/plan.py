@@ -1,8 +1,8 @@
 """``npu-sim plan``: check a call and show how it is tiled."""
 
-import json
 from typing import Any
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 
 
@@ -29,7 +29,7 @@ def plan_command(
     result = plan(operator, profile=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     pictures = write_pictures(result, loaded, product, report, trace)
     if json_output:
-        print(json.dumps({"outcome": "runs", "plan": result.as_dict(), **pictures}, indent=2, ensure_ascii=False))
+        print_json("plan", {"outcome": "runs", "plan": result.as_dict(), **pictures})
     else:
         from npu_sim.cli.console import print_plan
 

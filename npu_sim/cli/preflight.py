@@ -1,18 +1,32 @@
 """``npu-sim preflight``: check a file of calls."""
 
-import json
+import os
+import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.options import DEFAULT_PRODUCT, Json, writable
+from npu_sim.cli.json_output import print_json
+from npu_sim.cli.options import DEFAULT_PRODUCT, Json, Report, writable
+from npu_sim.status import AclnnError
+
+if TYPE_CHECKING:
+    from npu_sim.questions.preflight import Matrix
 
 NOT_FINE = 1
-"""Exit code when some line is refused, failed, malformed, or not as it expects."""
-Calls = Annotated[Path, typer.Argument(help="File of calls, one JSON object a line; - for standard input.")]
-Default = Annotated[str, typer.Option("--product", help="Product of lines that name neither product nor SoC.")]
+"""Exit code when some call is not accepted, or some line is no call."""
+Calls = Annotated[Path, typer.Argument(help="File of calls, one JSON object a line, such as npu-sim record writes; - for standard input.")]
+Products = Annotated[
+    str, typer.Option("--products", "--product", help="all, names with commas, or profile files; for lines that name none.")
+]
+Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas, which imply their products; all for every one.")]
+Releases = Annotated[
+    str | None, typer.Option("--release", help="Releases of the product's software, with commas; the newest when left out.")
+]
+MaxWorkspace = Annotated[str | None, typer.Option("--max-workspace", help="Largest workspace a call may need: bytes, or 256MiB, 2GiB.")]
+FailOn = Annotated[str, typer.Option("--fail-on", help="What is not accepted, with commas: refused, caveat, timing, unknown.")]
 OutFile = Annotated[
     Path | None,
     typer.Option("--out", callback=writable, help="File for the results: one JSON object a line, with the whole plan."),
@@ -21,42 +35,74 @@ JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="
 
 EPILOG = """A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16",
 "indices": "4096:int32", "num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product,
-limits, and the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every line runs, or is as it
-expects; 1: some line is not; 2: the file cannot be read."""
+release, limits, name, count, and the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every call is
+accepted, or is as it expects; 1: some call is not, or some line is none; 2: the file cannot be read, or no line of it is a call.
+On GitHub faults are marked at their lines."""
 
 
 def preflight_command(
-    calls: Calls, product: Default = DEFAULT_PRODUCT, out: OutFile = None, junit: JUnit = None, json_output: Json = False
+    calls: Calls,
+    products: Products = DEFAULT_PRODUCT,
+    soc: Socs = None,
+    release: Releases = None,
+    max_workspace: MaxWorkspace = None,
+    fail_on: FailOn = "refused",
+    out: OutFile = None,
+    junit: JUnit = None,
+    report: Report = None,
+    json_output: Json = False,
 ) -> None:
-    """Check a file of calls: statuses, plans and peak workspace, without data."""
+    """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
     from npu_sim.files.reading import lines_of
-    from npu_sim.questions.preflight import Checked, Summary, check_lines
-    from npu_sim.show.preflight_report import SHOWN_PROBLEMS, JUnitFile, result_lines, summary_view
+    from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
 
-    summary, problems, report = Summary(), list[Checked](), JUnitFile(calls.name)
-    shown = []
     try:
+        targets, policy = chosen_targets(products, soc, release), policy_of(fail_on, max_workspace)
         file = sys.stdin.buffer if str(calls) == "-" else calls.open("rb")
-    except (OSError, ValueError) as error:
-        raise typer.BadParameter(f"{calls}: {getattr(error, 'strerror', error)}") from None
-    directory = calls.parent if str(calls) != "-" else None
-    with file, result_lines(out) as write:
-        for checked in check_lines(lines_of(file), product, directory):
-            summary.add(checked)
-            if not checked.fine and len(problems) < SHOWN_PROBLEMS:
-                problems.append(checked)
-            write(checked)
-            if junit is not None:
-                report.add(checked)
-            if json_output:
-                shown.append(checked.as_dict(whole=False))
-    if junit is not None:
-        report.write(junit)
-    if json_output:
-        print(json.dumps({"summary": summary.as_dict(), "results": shown}, indent=2, ensure_ascii=False))
-    else:
-        from rich.console import Console
-
-        Console(highlight=False).print(summary_view(summary, problems))
-    if summary.not_fine:
+        with file:
+            matrix = check_file(lines_of(file), targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
+    except OSError as error:
+        raise typer.BadParameter(f"{calls}: {error.strerror}") from None
+    except AclnnError as error:
+        where = f"{calls}: " if error.argument == "calls" else ""
+        raise typer.BadParameter(f"{where}{error.message}; {error.hint}") from None
+    _write(matrix, calls, out, junit, report)
+    _print(matrix, calls, json_output)
+    if matrix.faults():
         sys.exit(NOT_FINE)
+
+
+def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, report: Path | None) -> None:
+    """Write the files that were asked for."""
+    from npu_sim.files.writing import write_text
+    from npu_sim.show.preflight_files import markdown, write_junit, write_results
+
+    if out is not None:
+        write_results(out, matrix)
+    if junit is not None:
+        write_junit(junit, matrix, str(calls))
+    if report is not None:
+        from npu_sim.show.reports import render
+        from npu_sim.show.reports.preflight import preflight_report
+
+        write_text(report, render(preflight_report(matrix, calls.name, shlex.join(["npu-sim", *sys.argv[1:]]))))
+    step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if step_summary:
+        with Path(step_summary).open("a", encoding="utf-8") as file:  # the file belongs to all commands of a step
+            file.write(markdown(matrix))
+
+
+def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
+    if json_output:
+        by_target = {label: summary.as_dict() for label, summary in matrix.summaries().items()}
+        data = {"file": str(calls), "summary": matrix.summary().as_dict(), "targets": by_target, "recorded": matrix.recorded}
+        print_json("preflight", {**data, "results": list(matrix.results())})
+        return
+    from npu_sim.show.preflight import matrix_view
+    from npu_sim.show.preflight_files import annotations
+    from npu_sim.show.text import render
+
+    print(render(matrix_view(matrix)))
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in annotations(matrix, str(calls)):
+            print(line)

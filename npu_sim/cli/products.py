@@ -1,10 +1,10 @@
 """``npu-sim products``: what can be simulated."""
 
-import json
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def products_command(products: ProductArgument = None, json_output: Json = False
 
     profiles = [load_profile(name) for name in products or shipped_products()]
     if json_output:
-        print(json.dumps([one.product.model_dump(mode="json") for one in profiles], indent=2, ensure_ascii=False))
+        print_json("products", {"products": [one.product.model_dump(mode="json") for one in profiles]})
         return
     from rich.console import Console
     from rich.table import Table

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc
 
 File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
@@ -41,7 +42,7 @@ def profile_command(
 
         write_text(trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")))
     if json_output:
-        print(json.dumps(answer.as_dict(), indent=2, ensure_ascii=False))
+        print_json("profile", answer.as_dict())
         return
     from rich.console import Console
 

@@ -1,8 +1,8 @@
 """``npu-sim run``: compute an operator on data from files."""
 
-import json
 from typing import Any
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import (
     DEFAULT_PRODUCT,
     CoreOrderOption,
@@ -61,6 +61,6 @@ def run_command(
         write_tensors(out, result.outputs)
     pictures = write_pictures(result, loaded, product, report, trace)
     if json_output:
-        print(json.dumps({"outcome": "ran", **result.as_dict(), **pictures}, indent=2, ensure_ascii=False))
+        print_json("run", {"outcome": "ran", **result.as_dict(), **pictures})
     else:
         print_result(result)

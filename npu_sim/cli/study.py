@@ -1,11 +1,11 @@
 """``npu-sim study``: determinism, precision, invariance and certificates on a user's own data."""
 
-import json
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
 from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic, Json, Product, Release, Report, Seed, Soc, Threads
 
@@ -139,7 +139,7 @@ def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]]
 
         write_study_report(report, headline, lines, data)
     if json_output:
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json("study", data)
         return
     from rich.console import Console
 

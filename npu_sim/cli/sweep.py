@@ -1,6 +1,5 @@
 """``npu-sim sweep``: plans of millions of calls."""
 
-import json
 import sys
 import time
 from contextlib import nullcontext
@@ -9,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def sweep_command(
         }
         if curves is not None:
             data["curves"] = curves
-        print(json.dumps(data, indent=2, ensure_ascii=False))
+        print_json("sweep", data)
     else:
         _print_summary(summary, seconds, out, check, different)
     if different:

@@ -1,11 +1,11 @@
 """``npu-sim timeline``: how fast a call could run at best, at the published rates."""
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 from npu_sim.status import INVALID, AclnnError
 
@@ -71,7 +71,7 @@ def timeline_command(
 
         write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
     if json_output:
-        print(json.dumps({"label": "lower bound", "timelines": [row.as_dict() for row in rows]}, indent=2, ensure_ascii=False))
+        print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:
         _print(rows)
 

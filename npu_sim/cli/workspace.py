@@ -1,8 +1,8 @@
 """``npu-sim workspace``: what lies where in the workspace of a call, and how long."""
 
-import json
 from typing import Any
 
+from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
 
 
@@ -32,7 +32,7 @@ def workspace_command(
             "deterministic": deterministic,
         }
         workspace = result.workspace.model_dump(mode="json")
-        print(json.dumps({"outcome": "runs", **data, "workspace": workspace}, indent=2, ensure_ascii=False))
+        print_json("workspace", {"outcome": "runs", **data, "workspace": workspace})
         return
     from rich.console import Console
 

@@ -19,6 +19,7 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.answers import plan_answer
 from npu_sim.explorer.jobs import MOST_WAITING, Jobs
 from npu_sim.explorer.state import catalog
+from npu_sim.files.schemas import schema
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = (LOOPBACK, "localhost")
@@ -199,8 +200,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
         self._send(why.encode(), "text/plain; charset=utf-8", status)
 
-    def _json(self, content: Any) -> None:
-        self._send(json.dumps(content, ensure_ascii=False).encode("utf-8"), "application/json; charset=utf-8")
+    def _json(self, content: Mapping[str, Any]) -> None:
+        text = json.dumps({"schema": schema("explorer"), **content}, ensure_ascii=False)
+        self._send(text.encode("utf-8"), "application/json; charset=utf-8")
 
     def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
         self.send_response(status)

@@ -9,6 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.schemas import schema
 from npu_sim.files.writing import empty_own
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
@@ -101,7 +102,7 @@ def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, An
         column.name: {"dtype": str(column.dtype), "help": column.help} | ({"words": list(column.words)} if column.words else {})
         for column in columns
     }
-    return {**space.as_dict(), "columns": described}
+    return {"schema": schema("columns"), **space.as_dict(), "columns": described}
 
 
 def open_columns(folder: str | Path) -> dict[str, np.ndarray]:

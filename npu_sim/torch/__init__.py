@@ -24,12 +24,15 @@ from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import device as use
 from npu_sim.settings import set_device
 from npu_sim.torch.differentiable import differentiable_functions
+from npu_sim.torch.library import define_all
 from npu_sim.torch.operators import operator_function
+from npu_sim.torch.recording import record
 
 _differentiable = differentiable_functions()
+define_all()
 globals().update(_differentiable)
 
-__all__ = [*_differentiable, "set_device", "use"]
+__all__ = [*_differentiable, "record", "set_device", "use"]
 
 
 def __getattr__(name: str) -> Any:

@@ -33,3 +33,9 @@ def array_as_tensor(array: Array) -> torch.Tensor:
     if array.dtype == bfloat16():
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
+
+
+def torch_dtype(name: str) -> torch.dtype:
+    """Return PyTorch's dtype of a canonical name."""
+    dtype: torch.dtype = getattr(torch, name)
+    return dtype

@@ -37,8 +37,8 @@ def test_refused_and_malformed_lines_are_listed_and_exit_1(cli, calls):
     assert done.code == 1
     text = " ".join(done.out.split())
     assert "calls 4: 2 runs, 1 refused, 1 malformed" in text
-    assert "2 embedding_dense_backward Ascend310P3 refused 161002" in text
-    assert "3 malformed not JSON" in text
+    assert "embedding_dense_backward, line 2, atlas_inference: refused 161002" in text
+    assert "no call, line 3, atlas_a2: malformed: not JSON" in text
 
 
 def test_a_refusal_that_is_expected_exits_0(cli, calls):
@@ -58,16 +58,23 @@ def test_results_have_a_line_each_with_the_whole_plan(cli, calls, tmp_path):
     assert not list(tmp_path.glob("*.new"))
 
 
-def test_junit_counts_and_names_every_line(cli, calls, tmp_path):
+def test_junit_counts_names_and_places_every_call(cli, calls, tmp_path):
     bad = {**CALL, "op": 'no <"such"> & op\u0001'}
-    cli("preflight", calls(CALL, REFUSED, bad, {**CALL, "expect": {"block_dim": -1}}), "--junit", tmp_path / "junit.xml")
-    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    assert suite.attrib == {"name": "calls.jsonl", "tests": "4", "failures": "2", "errors": "1"}
-    cases = list(suite)
-    assert [[child.tag for child in case] for case in cases] == [[], ["failure"], ["error"], ["failure"]]
-    assert "not supported" in cases[1][0].text
-    assert 'no <"such"> & op' in cases[2][0].text
-    assert "block_dim: expected -1, found 48" in cases[3][0].text
+    path = calls({**CALL, "name": "layer.0.norm"}, REFUSED, bad, {**CALL, "expect": {"block_dim": -1}})
+    cli("preflight", path, "--junit", tmp_path / "junit.xml")
+    root = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    counts = {name: root.get(name) for name in ("tests", "failures", "errors")}
+    assert (root.tag, counts) == ("testsuites", {"tests": "4", "failures": "2", "errors": "1"})
+    assert float(root.get("time")) == pytest.approx(sum(float(case.get("time")) for case in root.iter("testcase")), abs=1e-5)
+    cases = {int(case.get("line")): case for case in root.iter("testcase")}
+    assert [suite.get("name") for suite in root] == [f"{path} atlas_a2", f"{path} atlas_inference"]
+    assert [[child.tag for child in cases[line]] for line in (1, 2, 3, 4)] == [[], ["failure"], ["error"], ["failure"]]
+    assert {case.get("file") for case in cases.values()} == {str(path)}
+    assert "layer.0.norm" in cases[1].get("name")
+    assert "not supported" in cases[2][0].text
+    assert 'no <"such"> & op' in cases[3][0].text
+    assert "block_dim: expected -1, found 48" in cases[4][0].text
+    assert cases[4][0].get("message") == "different"
 
 
 def test_json_holds_summary_and_results(cli, calls):
@@ -93,3 +100,121 @@ def test_bytes_that_are_no_text_are_a_malformed_line(cli, tmp_path):
     path.write_bytes(b"\xff\xfe\x00garbage\n" + json.dumps(CALL).encode() + b"\n")
     done = cli("preflight", path, "--json")
     assert [one["outcome"] for one in done.data["results"]] == ["malformed", "runs"]
+
+
+def test_several_products_socs_and_releases_are_columns(cli, calls):
+    path = calls(CALL, {**CALL, "name": "layer.0", "count": 5}, {**CALL, "deterministic": True})
+    done = cli("preflight", path, "--products", "all", "--release", "9.0,9.1", "--json")
+    assert done.code == 1
+    assert done.data["schema"] == "npu_sim.preflight/1"
+    assert len(done.data["targets"]) == 8
+    (first, *_) = done.data["results"]
+    assert (first["target"], first["release"], first["lines"], first["count"], first["name"]) == ("atlas_a2 9.0", "9.0", 2, 6, "layer.0")
+    assert {one["lines"] for one in done.data["targets"].values()} == {3}
+    text = cli("preflight", path, "--products", "atlas_a2,atlas_inference").out
+    assert [line.split()[-1] for line in text.splitlines() if "layer.0" in line] == ["161002"]
+    socs = cli("preflight", path, "--soc", "Ascend910B1,Ascend910ProB", "--json").data
+    assert list(socs["targets"]) == ["atlas_a2", "atlas_train"]
+
+
+def test_narrow_terminals_get_a_block_for_every_call(cli, calls, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    out = cli("preflight", calls(CALL), "--products", "all", "--release", "9.0,9.1").out
+    assert max(map(len, out.splitlines())) <= 80
+    assert "161002  atlas_inference 9.0, atlas_inference 9.1" in " ".join(out.split("\n"))
+
+
+LARGE = {"op": "embedding_dense_backward", "inputs": {"grad": "4096x4096:bf16", "indices": "4096:int64", "num_weights": 128256}}
+SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16"}}
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "words"),
+    [
+        (LARGE, ["--max-workspace", "16MiB"], "workspace: the workspace is above 16777216 bytes"),
+        (SHORT, ["--fail-on", "caveat,refused"], "caveat: caveats: "),
+        (CALL, ["--fail-on", "timing"], "timing: can differ between runs: grad_weight"),
+    ],
+)
+def test_more_than_refusals_can_fail(cli, calls, call, options, words):
+    assert cli("preflight", calls(call)).code == 0
+    done = cli("preflight", calls(call), *options)
+    assert done.code == 1
+    assert words in " ".join(done.out.split())
+
+
+def test_refusals_need_not_fail(cli, calls):
+    assert cli("preflight", calls(CALL, REFUSED), "--fail-on", "caveat").code == 0
+
+
+USAGE = [
+    (["--product", "atlas_a9"], "atlas_a9"),
+    (["--soc", "Ascend911"], "Ascend911"),
+    (["--release", "7.0"], "7.0"),
+    (["--fail-on", "refuse"], "did you mean refused?"),
+    (["--max-workspace", "16 apples"], "16 apples"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), USAGE, ids=[words for _, words in USAGE])
+def test_wrong_options_are_one_message_and_exit_2(cli, calls, options, words):
+    done = cli("preflight", calls(CALL, CALL), *options)
+    assert done.code == 2
+    assert words in " ".join(done.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(("content", "words"), [(b"", "empty"), (b"\n \n", "empty"), (b"\xff\xfe\x00\n\x01", "no line is a call")])
+def test_a_file_without_a_call_exits_2(cli, tmp_path, content, words):
+    path = tmp_path / "calls.jsonl"
+    path.write_bytes(content)
+    done = cli("preflight", path)
+    assert done.code == 2
+    assert words in " ".join(done.err.replace("│", " ").split())
+
+
+def test_equal_refusals_are_one_line_and_one_mark_on_github(cli, calls, monkeypatch, tmp_path):
+    path = calls(CALL, REFUSED, {**REFUSED, "name": "again"}, {**REFUSED, "deterministic": True})
+    assert "::error" not in cli("preflight", path).out
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    out = cli("preflight", path).out
+    marks = [line for line in out.splitlines() if line.startswith("::error ")]
+    assert len(marks) == 1
+    assert marks[0].startswith(f"::error file={path},line=2,title=embedding_dense_backward%3A refused 161002::3x ")
+    assert "| 2 | 2x |" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+
+
+def test_the_report_has_the_matrix_and_the_reasons(cli, calls, tmp_path):
+    cli("preflight", calls(CALL, {**CALL, "name": "layer.0"}), "--products", "all", "--report", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for words in ("layer.0", "161002", "not supported on Atlas inference series", "can differ between runs", "--products all"):
+        assert words in text
+
+
+def test_a_recording_says_what_its_calls_do_not_cover(cli, calls):
+    lost = [{"what": "routing of tokens", "why": "no rows are gathered", "name": "model.mlp", "count": 3}]
+    head = {"schema": "npu_sim.calls/1", "recorded": {"not_recognised": lost, "not_modelled": {"aten::mm": 7}}}
+    done = cli("preflight", calls(head, CALL))
+    assert done.code == 0
+    assert "3x routing of tokens model.mlp: no rows are gathered" in done.out
+    assert "7 kernels of 1 kinds" in done.out
+
+
+def test_what_the_switch_costs_is_said_where_results_can_differ(cli, calls):
+    call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x4096:bf16", "gamma": "4096:bf16"}}
+    done = cli("preflight", calls(call, {**call, "deterministic": True}), "--json")
+    timed, fixed = done.data["results"]
+    assert timed["timing"] == ["dgamma"]
+    assert timed["deterministic_switch"]["timing"] == []
+    more = timed["deterministic_switch"]["workspace_bytes_more"]
+    assert more == fixed["workspace_bytes"] - timed["workspace_bytes"]
+    assert (fixed["timing"], fixed["deterministic"]) == ([], True)
+    assert f"{more:+d} bytes" in " ".join(cli("preflight", calls(call)).out.split())
+
+
+def test_a_refusal_has_its_hint_as_a_field(cli, calls):
+    call = {"op": "embedding_dense_backward", "inputs": {**CALL["inputs"], "indices": "63:int32"}}
+    (one,) = cli("preflight", calls(call), "--json").data["results"]
+    assert one["argument"] == "indices"
+    assert "64" in one["hint"]
+    assert "\n" not in one["message"] + one["hint"]

@@ -61,7 +61,7 @@ def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
 
 
 def test_caveats_are_listed_and_run(cli):
-    names = [one["name"] for one in cli("caveats", "--json").data]
+    names = [one["name"] for one in cli("caveats", "--json").data["caveats"]]
     assert "saturation" in names
     assert "65504" in cli("caveats", "saturation").out
     refused = cli("caveats", "saturatoin")

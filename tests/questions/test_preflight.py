@@ -3,7 +3,7 @@ import json
 import pytest
 
 import npu_sim
-from npu_sim.questions.preflight import Summary, check_line, check_lines
+from npu_sim.questions.preflight import Checked, Summary, check_file, check_line, check_lines, chosen_targets, policy_of
 from npu_sim.registry import OPERATORS
 from tests.golden import tiling_lines
 
@@ -104,6 +104,11 @@ MALFORMED = [
     (json.dumps({**GOOD, "product": 5}), "names"),
     (json.dumps({**GOOD, "soc": "Ascend911"}), "Ascend911"),
     (json.dumps({**GOOD, "expect": 5}), "expect"),
+    (json.dumps({**GOOD, "expect": {"blockdim": 40}}), "did you mean block_dim?"),
+    (json.dumps({**GOOD, "count": 0}), "count"),
+    (json.dumps({**GOOD, "name": 5}), "names"),
+    (json.dumps({**GOOD, "release": "1.0"}), "1.0"),
+    (json.dumps({"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gama": "7168:bf16"}}), "'gama' is no argument"),
     (json.dumps({**GOOD, "level": "kernel"}), "no kernel"),
     (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": "64xx:fp32"}}), "grad"),
     (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": {"shape": 5, "dtype": "fp32"}}}), "grad"),
@@ -128,3 +133,45 @@ def test_malformed_lines_do_not_stop_the_rest():
     found = list(check_lines(["", *lines, "\n"]))
     assert [one.line for one in found] == list(range(2, len(lines) + 2))
     assert [one.outcome for one in found] == ["malformed", "runs"] * len(MALFORMED)
+
+
+def test_equal_lines_are_checked_once_and_counted():
+    lines = [json.dumps({**GOOD, "name": f"step {number}"}) for number in range(5)] + [json.dumps(GOOD)] * 4 + ["{"] * 3
+    matrix = check_file(lines, chosen_targets("atlas_a2,atlas_train"))
+    assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [(1, 9, ["atlas_a2", "atlas_train"]), (10, 3, ["atlas_a2"])]
+    assert matrix.rows[0].title == "embedding_dense_backward step 0"
+    assert [one.lines for one in matrix.summaries().values()] == [12, 9]
+    assert [(fault.word, len(fault.rows)) for fault in matrix.faults()] == [("malformed", 1)]
+
+
+def test_a_matrix_says_of_every_call_what_a_single_check_says():
+    lines = [json.dumps(GOOD), json.dumps({**GOOD, "soc": "Ascend910ProB"}), json.dumps({**GOOD, "release": "8.3"})]
+    matrix = check_file(lines, chosen_targets("atlas_a2"), whole=True)
+    for row, _, found in matrix.cells():
+        assert found == check_line(lines[row.line - 1], row.line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "labels"),
+    [
+        (("all",), ["atlas_a2", "atlas_a3", "atlas_inference", "atlas_train"]),
+        (("atlas_a2", None, "9.0,9.1"), ["atlas_a2 9.0", "atlas_a2 9.1"]),
+        (("all", "Ascend910B1,Ascend910B3"), ["Ascend910B1", "Ascend910B3"]),
+    ],
+)
+def test_targets_are_named_by_what_tells_them_apart(arguments, labels):
+    assert [target.label for target in chosen_targets(*arguments)] == labels
+
+
+@pytest.mark.parametrize(
+    ("fail_on", "facts", "words"),
+    [
+        ("refused", {"workspace_unknown": ["sort"]}, []),
+        ("unknown", {"workspace_unknown": ["sort"]}, ["unknown"]),
+        ("unknown", {"workspace_unknown": [], "evidence": "unknown"}, ["unknown"]),
+        ("caveat,timing", {"caveats": ["slow"], "timing": ["dx"]}, ["caveat", "timing"]),
+    ],
+)
+def test_a_policy_says_what_is_not_accepted(fail_on, facts, words):
+    call = Checked(1, "op", "atlas_a2", "Ascend910B1", "runs", 0, facts=facts)
+    assert [word for word, _ in policy_of(fail_on).faults(call)] == words

@@ -3,35 +3,53 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.torch.library import Gradient, define, operator_of
+from npu_sim.torch.simulation import Gradients, device_of, without_autocast
 
 __all__ = ["conv_tbc"]
 
+GRADIENT = operator_of(load_operator("conv_tbc_backward"))
 
-class _ConvTbc(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int) -> torch.Tensor:
-        ctx.settings = current_device()
-        ctx.save_for_backward(input, weight, bias)
-        ctx.call = {"pad": pad, "cube_math_type": cube_math_type}
-        return torch.conv_tbc(input, weight, bias, pad)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
-        input, weight, bias = ctx.saved_tensors
-        tensors = {"grad_output": grad, "input": input, "weight": weight, "bias": bias}
-        return *compute("conv_tbc_backward", device_of(ctx), {**tensors, **ctx.call}), None, None
+@without_autocast
+def _forward(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int) -> torch.Tensor:
+    return torch.conv_tbc(input, weight, bias, pad)
+
+
+def _shapes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int) -> torch.Tensor:
+    return input.new_empty(input.shape[0] + 2 * pad - weight.shape[0] + 1, input.shape[1], weight.shape[2])
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    input, weight, bias, *ctx.call = inputs
+    ctx.settings = current_device()
+    ctx.save_for_backward(input, weight, bias)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    with device_of(ctx):
+        return *GRADIENT(grad, *ctx.saved_tensors, *ctx.call), None, None
+
+
+FORWARD = define(
+    "conv_tbc(Tensor input, Tensor weight, Tensor bias, int pad, int cube_math_type) -> Tensor",
+    _forward,
+    _shapes,
+    Gradient(_keep, _backward),
+)
 
 
 def conv_tbc(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0, cube_math_type: int = 0) -> torch.Tensor:
     """Temporal convolution, as :func:`torch.conv_tbc`; its gradients are ConvTbcBackward.
 
-    ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3); 1, legal on every product, lets the cube unit take fp32 as hf32
-    (Atlas A2, A3) or as fp16 (Atlas training series).
+    Under autocast the tensors take its dtype first, as in PyTorch. ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3);
+    1, legal on every product, lets the cube unit take fp32 as hf32 (Atlas A2, A3) or as fp16 (Atlas training series).
     """
-    result: torch.Tensor = _ConvTbc.apply(input, weight, bias, pad, cube_math_type)
+    if torch.is_autocast_enabled("cpu"):
+        dtype = torch.get_autocast_dtype("cpu")
+        input, weight, bias = input.to(dtype), weight.to(dtype), bias.to(dtype)
+    result: torch.Tensor = FORWARD(input, weight, bias, pad, cube_math_type)
     return result

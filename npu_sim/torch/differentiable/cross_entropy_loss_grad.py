@@ -3,16 +3,20 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import INVALID, AclnnError
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.torch.library import Gradient, define, operator_of
+from npu_sim.torch.simulation import Gradients, device_of, without_autocast
 
 __all__ = ["cross_entropy", "npu_cross_entropy_loss"]
 
+GRADIENT = operator_of(load_operator("cross_entropy_loss_grad"))
 
+
+@without_autocast
 def cross_entropy_forward(
     logits: torch.Tensor,
     target: torch.Tensor,
@@ -29,35 +33,64 @@ def cross_entropy_forward(
     return loss.to(logits.dtype), log_prob.to(logits.dtype)
 
 
-class CrossEntropy(torch.autograd.Function):  # type: ignore[misc]
-    """(logits, target, weight, reduction, ignore_index, label_smoothing) to (loss, log_prob); log_prob carries no gradient."""
+def _shapes(
+    logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
+) -> tuple[torch.Tensor, torch.Tensor]:
+    return logits.new_empty(target.shape if reduction == "none" else ()), torch.empty_like(logits, memory_format=torch.contiguous_format)
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        logits: torch.Tensor,
-        target: torch.Tensor,
-        weight: torch.Tensor | None,
-        reduction: str,
-        ignore_index: int,
-        label_smoothing: float,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Compute the loss, and keep what the gradient needs."""
-        ctx.settings = current_device()
-        loss, log_prob = cross_entropy_forward(logits, target, weight, reduction, ignore_index, label_smoothing)
-        ctx.save_for_backward(log_prob, target, weight)
-        ctx.call = {"reduction": reduction, "ignore_index": ignore_index, "label_smoothing": label_smoothing}
-        ctx.mark_non_differentiable(log_prob)
-        return loss, log_prob
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
-        """Return the gradient of the logits."""
-        log_prob, target, weight = ctx.saved_tensors
-        tensors = {"grad_loss": grad_loss.contiguous(), "log_prob": log_prob.contiguous(), "target": target.contiguous(), "weight": weight}
-        (logits_grad,) = compute("cross_entropy_loss_grad", device_of(ctx), {**tensors, **ctx.call})
-        return logits_grad, None, None, None, None, None
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    _, target, weight, *ctx.call = inputs
+    log_prob = output[1]
+    ctx.settings = current_device()
+    ctx.save_for_backward(log_prob, target, weight)
+    ctx.mark_non_differentiable(log_prob)
+
+
+def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
+    log_prob, target, weight = ctx.saved_tensors
+    reduction, ignore_index, label_smoothing = ctx.call
+    tensors = {"grad_loss": grad_loss.contiguous(), "log_prob": log_prob, "target": target.contiguous(), "weight": weight}
+    with device_of(ctx):
+        logits_grad = GRADIENT(**tensors, reduction=reduction, ignore_index=ignore_index, label_smoothing=label_smoothing)
+    return logits_grad, None, None, None, None, None
+
+
+FORWARD = define(
+    "cross_entropy(Tensor logits, Tensor target, Tensor? weight, str reduction, int ignore_index, float label_smoothing)"
+    " -> (Tensor, Tensor)",
+    cross_entropy_forward,
+    _shapes,
+    Gradient(_keep, _backward),
+)
+
+
+def _checked(
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float = 0.0,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Compute loss and log-probabilities of what the product's operator takes.
+
+    Raises
+    ------
+    AclnnError
+        161002 for logits that are not (N, C), labels that are not int64 and weights that are not fp32.
+    """
+    if logits.dim() != 2:
+        message = f"input has shape {tuple(logits.shape)}; the product takes logits (N, C)"
+        raise AclnnError(INVALID, "input", message, "input.reshape(-1, C), or input[None] for one row; target likewise")
+    if target.dtype != torch.int64:
+        raise AclnnError(INVALID, "target", f"target is {target.dtype}; the product takes int64", "target.long()")
+    if weight is not None and weight.dtype != torch.float32:
+        raise AclnnError(INVALID, "weight", f"weight is {weight.dtype}; the product takes float32", "weight.float()")
+    if torch.is_autocast_enabled("cpu"):
+        logits = logits.float()
+    loss, log_prob = FORWARD(logits, target, weight, reduction, ignore_index, label_smoothing)
+    return loss, log_prob
 
 
 def cross_entropy(
@@ -68,8 +101,7 @@ def cross_entropy(
     reduction: str = "mean",
 ) -> torch.Tensor:
     """Cross entropy of logits (N, C), as :func:`torch.nn.functional.cross_entropy`; its gradient is CrossEntropyLossGrad."""
-    result: torch.Tensor = CrossEntropy.apply(input, target, weight, reduction, ignore_index, 0.0)[0]
-    return result
+    return _checked(input, target, weight, reduction, ignore_index)[0]
 
 
 def npu_cross_entropy_loss(
@@ -98,6 +130,6 @@ def npu_cross_entropy_loss(
     if label_smoothing != 0.0 and input.requires_grad:
         message = f"label_smoothing = {label_smoothing}: the gradient with label smoothing is not supported yet"
         raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")
-    loss, log_prob = CrossEntropy.apply(input, target, weight, reduction, ignore_index, label_smoothing)
+    loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)
     return loss if reduction == "none" else loss.reshape(1), log_prob, empty, empty.clone()

@@ -3,30 +3,41 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.torch.library import Gradient, define, operator_of
+from npu_sim.torch.simulation import Gradients, device_of
 
 __all__ = ["embedding"]
 
+GRADIENT = operator_of(load_operator("embedding_dense_backward"))
 
-class _Embedding(torch.autograd.Function):  # type: ignore[misc]
-    @staticmethod
-    def forward(ctx: Any, indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool) -> torch.Tensor:
-        ctx.settings = current_device()
-        ctx.save_for_backward(indices)
-        ctx.call = {"num_weights": weight.shape[0], "padding_idx": padding_idx, "scale_grad_by_freq": scale_grad_by_freq}
-        return functional.embedding(indices, weight)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
-        (indices,) = ctx.saved_tensors
-        tensors = {"grad": grad.reshape(-1, grad.shape[-1]), "indices": indices.reshape(-1)}
-        (weight_grad,) = compute("embedding_dense_backward", device_of(ctx), {**tensors, **ctx.call})
-        return None, weight_grad, None, None
+def _forward(indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool) -> torch.Tensor:
+    return functional.embedding(indices, weight)
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    indices, weight, *ctx.call = inputs
+    ctx.settings = current_device()
+    ctx.rows = weight.shape[0]
+    ctx.save_for_backward(indices)
+
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    (indices,) = ctx.saved_tensors
+    with device_of(ctx):
+        return None, GRADIENT(grad.reshape(-1, grad.shape[-1]), indices.reshape(-1), ctx.rows, *ctx.call), None, None
+
+
+FORWARD = define(
+    "embedding(Tensor indices, Tensor weight, int padding_idx, bool scale_grad_by_freq) -> Tensor",
+    _forward,
+    _forward,
+    Gradient(_keep, _backward),
+)
 
 
 def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> torch.Tensor:
@@ -40,5 +51,5 @@ def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None
         padding = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
         if not 0 <= padding < weight.shape[0]:
             raise ValueError(f"padding_idx = {padding_idx} is not a row of a table of {weight.shape[0]}")
-    result: torch.Tensor = _Embedding.apply(input, weight, padding, scale_grad_by_freq)
+    result: torch.Tensor = FORWARD(input, weight, padding, scale_grad_by_freq)
     return result

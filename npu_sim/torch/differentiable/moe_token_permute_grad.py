@@ -3,39 +3,34 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.torch.library import Gradient, operator_of
+from npu_sim.torch.simulation import Gradients, device_of
 
 __all__ = ["moe_token_permute", "npu_moe_token_permute"]
 
+GRADIENT = operator_of(load_operator("moe_token_permute_grad"))
 
-class MoeTokenPermute(torch.autograd.Function):  # type: ignore[misc]
-    """(tokens, indices, num_out_tokens, padded_mode) to (permuted tokens, sorted indices); the indices carry no gradient."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, tokens: torch.Tensor, indices: torch.Tensor, num_out_tokens: int, padded_mode: bool
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Permute as the product does, and keep what the gradient needs."""
-        ctx.settings, ctx.shape = current_device(), tokens.shape
-        ctx.top_k = indices.shape[1] if indices.dim() == 2 else 1
-        arguments = {"tokens": tokens, "indices": indices, "num_out_tokens": num_out_tokens, "padded_mode": padded_mode}
-        permuted, sorted_indices = compute("moe_token_permute", ctx.settings, arguments)
-        ctx.save_for_backward(sorted_indices)
-        ctx.mark_non_differentiable(sorted_indices)
-        return permuted, sorted_indices
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    tokens, indices, *_ = inputs
+    sorted_indices = output[1]
+    ctx.settings, ctx.shape = current_device(), tokens.shape
+    ctx.topk = indices.shape[1] if indices.dim() == 2 else 1
+    ctx.save_for_backward(sorted_indices)
+    ctx.mark_non_differentiable(sorted_indices)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: torch.Tensor, _: Any) -> Gradients:
-        """Return the gradient of the tokens."""
-        (sorted_indices,) = ctx.saved_tensors
-        rows = grad.reshape(grad.shape[0], ctx.shape[1:].numel())
-        arguments = {"permuted_output_grad": rows, "sorted_indices": sorted_indices, "num_topk": ctx.top_k}
-        (tokens_grad,) = compute("moe_token_permute_grad", device_of(ctx), arguments)
-        return tokens_grad.reshape(ctx.shape), None, None, None
+
+def _backward(ctx: Any, grad: torch.Tensor, _: Any) -> Gradients:
+    (sorted_indices,) = ctx.saved_tensors
+    rows = grad.contiguous().reshape(grad.shape[0], ctx.shape[1:].numel())
+    with device_of(ctx):
+        return GRADIENT(rows, sorted_indices, ctx.topk, False).reshape(ctx.shape), None, None, None
+
+
+FORWARD = operator_of(load_operator("moe_token_permute"), Gradient(_keep, _backward))
 
 
 def moe_token_permute(
@@ -51,7 +46,7 @@ def moe_token_permute(
     AclnnError
         As :func:`npu_sim.moe_token_permute`; 561002 for ``padded_mode``, which the product does not support yet.
     """
-    permuted, sorted_indices = MoeTokenPermute.apply(tokens, indices, num_out_tokens or 0, padded_mode)
+    permuted, sorted_indices = FORWARD(tokens.contiguous(), indices.contiguous(), num_out_tokens or 0, padded_mode)
     return permuted, sorted_indices
 
 

@@ -3,38 +3,31 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.torch.library import Gradient, operator_of
+from npu_sim.torch.simulation import Gradients, device_of
 
 __all__ = ["moe_token_unpermute", "npu_moe_token_unpermute"]
 
+GRADIENT = operator_of(load_operator("moe_token_unpermute_grad"))
 
-class MoeTokenUnpermute(torch.autograd.Function):  # type: ignore[misc]
-    """(permuted tokens, sorted indices, probs, padded mode) to tokens; the indices carry no gradient."""
 
-    @staticmethod
-    def forward(
-        ctx: Any, permuted_tokens: torch.Tensor, sorted_indices: torch.Tensor, probs: torch.Tensor | None, padded_mode: bool
-    ) -> torch.Tensor:
-        """Weigh and sum as the product does, and keep what the gradients need."""
-        ctx.settings = current_device()
-        tensors = {"permuted_tokens": permuted_tokens, "sorted_indices": sorted_indices.to(torch.int32), "probs": probs}
-        given = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-        ctx.save_for_backward(*tensors.values())
-        tokens: torch.Tensor = compute("moe_token_unpermute", ctx.settings, {**given, "padded_mode": padded_mode})[0]
-        return tokens
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    permuted_tokens, sorted_indices, probs, *_ = inputs
+    ctx.settings = current_device()
+    ctx.save_for_backward(permuted_tokens, sorted_indices, probs)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: torch.Tensor) -> Gradients:
-        """Return the gradients of the permuted tokens and of probs."""
-        permuted_tokens, sorted_indices, probs = ctx.saved_tensors
-        tensors = {"permuted_tokens": permuted_tokens, "unpermuted_tokens_grad": grad, "sorted_indices": sorted_indices, "probs": probs}
-        given = {name: tensor.contiguous() for name, tensor in tensors.items() if tensor is not None}
-        tokens_grad, probs_grad = compute("moe_token_unpermute_grad", device_of(ctx), given)
-        return tokens_grad, None, probs_grad, None
+
+def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
+    permuted_tokens, sorted_indices, probs = ctx.saved_tensors
+    with device_of(ctx):
+        tokens_grad, probs_grad = GRADIENT(permuted_tokens, grad.contiguous(), sorted_indices, probs)
+    return tokens_grad, None, None if probs is None else probs_grad, None, None
+
+
+FORWARD = operator_of(load_operator("moe_token_unpermute"), Gradient(_keep, _backward))
 
 
 def moe_token_unpermute(
@@ -53,7 +46,9 @@ def moe_token_unpermute(
     padded_mode
         Not supported yet by the product: False.
     """
-    tokens: torch.Tensor = MoeTokenUnpermute.apply(permuted_tokens, sorted_indices, probs, padded_mode)
+    weights = None if probs is None else probs.contiguous()
+    indices = sorted_indices.to(torch.int32).contiguous()
+    tokens: torch.Tensor = FORWARD(permuted_tokens.contiguous(), indices, weights, padded_mode)
     return tokens
 
 

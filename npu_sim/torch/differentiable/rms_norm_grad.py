@@ -3,42 +3,54 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
+from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
-from npu_sim.torch.operators import Gradients, compute, device_of
+from npu_sim.status import MISSING, AclnnError
+from npu_sim.torch.library import Gradient, operator_of
+from npu_sim.torch.simulation import Gradients, device_of
 
 __all__ = ["npu_rms_norm", "rms_norm"]
 
+GRADIENT = operator_of(load_operator("rms_norm_grad"))
 
-class RmsNorm(torch.autograd.Function):  # type: ignore[misc]
-    """(x, gamma, epsilon) to (y, rstd); rstd carries no gradient."""
 
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, gamma: torch.Tensor, epsilon: float) -> tuple[torch.Tensor, torch.Tensor]:
-        """Normalise as the product does, and keep what the gradient needs."""
-        ctx.settings = current_device()
-        y, rstd = compute("rms_norm", ctx.settings, {"x": x.contiguous(), "gamma": gamma.contiguous(), "epsilon": epsilon})
-        ctx.save_for_backward(x, rstd, gamma)
-        ctx.mark_non_differentiable(rstd)
-        return y, rstd
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    x, gamma, _ = inputs
+    rstd = output[1]
+    ctx.settings = current_device()
+    ctx.save_for_backward(x, rstd, gamma)
+    ctx.mark_non_differentiable(rstd)
 
-    @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
-        """Return the gradients of x and gamma."""
-        x, rstd, gamma = (tensor.contiguous() for tensor in ctx.saved_tensors)
-        dx, dgamma = compute("rms_norm_grad", device_of(ctx), {"dy": dy.contiguous(), "x": x, "rstd": rstd, "gamma": gamma})
-        return dx, dgamma.to(gamma.dtype), None
+
+def _backward(ctx: Any, dy: torch.Tensor, _: Any) -> Gradients:
+    x, rstd, gamma = ctx.saved_tensors
+    with device_of(ctx):
+        dx, dgamma = GRADIENT(dy.contiguous(), x, rstd, gamma)
+    return dx, dgamma.to(gamma.dtype), None
+
+
+FORWARD = operator_of(load_operator("rms_norm"), Gradient(_keep, _backward))
 
 
 def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tensor:
-    """Normalise over the axes of ``weight``, as :func:`torch.nn.functional.rms_norm`; its gradients are RmsNormGrad."""
-    result: torch.Tensor = RmsNorm.apply(input, weight, eps)[0]
-    return result
+    """Normalise over the axes of ``weight``, as :func:`torch.nn.functional.rms_norm`; its gradients are RmsNormGrad.
+
+    Raises
+    ------
+    AclnnError
+        161001 without a weight: the product's operator has none without.
+    """
+    return npu_rms_norm(input, _given("weight", weight), eps)[0]
 
 
 def npu_rms_norm(self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (y, rstd): the RMS normalisation over the axes of gamma, and 1 / rms in fp32, for instance (4, 1, 1) for (4, 1, 4096)."""
-    y, rstd = RmsNorm.apply(self, gamma, epsilon)
+    y, rstd = FORWARD(self.contiguous(), _given("gamma", gamma).contiguous(), epsilon)
     return y, rstd
+
+
+def _given(name: str, scale: torch.Tensor | None) -> torch.Tensor:
+    if scale is None:
+        raise AclnnError(MISSING, name, f"{name} = None: the product normalises with a scale", f"{name}: torch.ones of the last axes")
+    return scale

@@ -1,0 +1,55 @@
+"""``npu-sim record``: the calls that a training script makes."""
+
+import contextlib
+import runpy
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from npu_sim.cli.json_output import print_json
+from npu_sim.cli.options import Json
+
+SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""What stands behind the script is the script's."""
+Script = Annotated[Path, typer.Argument(help="Python script that trains a PyTorch model, on the CPU or on the meta device.")]
+Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")]
+OutFile = Annotated[Path, typer.Option("--out", help="File for the calls, which npu-sim preflight reads.")]
+
+EPILOG = """No device and no torch_npu are needed: the names of torch_npu that this package knows can be imported while the script runs.
+Options stand before the script. The exit code is the script's; when it fails, no file is written."""
+
+
+def record_command(script: Script, arguments: Arguments = None, out: OutFile = Path("calls.jsonl"), json_output: Json = False) -> None:
+    """Run a training script and write down the calls it makes of the operators, forward and backward."""
+    if not script.is_file():
+        raise typer.BadParameter(f"{script}: no such file", param_hint="SCRIPT")
+    try:
+        from npu_sim.torch import record
+    except ImportError as error:
+        raise typer.BadParameter(str(error)) from None
+    from npu_sim.show.recordings import recording_view
+
+    # What the script prints must not get between the JSON.
+    with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(), record(out) as recording:
+        _run(script, arguments or [])
+    if json_output:
+        print_json("calls", recording.as_dict())
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(recording_view(recording.as_dict(), str(out)))
+
+
+def _run(script: Path, arguments: list[str]) -> None:
+    """Run a script as ``python script.py`` does."""
+    words, path = sys.argv, sys.path
+    sys.argv, sys.path = [str(script), *arguments], [str(script.resolve().parent), *path]
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as done:
+        if done.code not in (None, 0):
+            raise
+    finally:
+        sys.argv, sys.path = words, path

@@ -1,0 +1,82 @@
+"""What became of one call on one product."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+RUNS, REFUSED, FAILED, MALFORMED = "runs", "refused", "failed", "malformed"
+"""Outcomes: ``failed`` is a raw planner that found no tiling, which carries no status code."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What became of one line.
+
+    Attributes
+    ----------
+    line
+        Its number, from 1.
+    op, product, soc, release
+        What was asked, as far as it could be read.
+    outcome
+        ``runs``, ``refused``, ``failed`` or ``malformed``.
+    status
+        aclnn status of an operator's call; None for a raw planner and for a malformed line.
+    argument, message, hint
+        Why it does not run, or why the line is malformed: the argument at fault, what is wrong, and what would be right.
+    facts
+        Sizes of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``, ``caveats``; ``timing`` names the outputs that can
+        differ between runs, and ``deterministic_switch`` what fixes them and what that costs.
+    plan
+        The whole plan, or the raw planner's result.
+    differences
+        Expected and found values that differ; None when the line expects nothing.
+    """
+
+    line: int
+    op: str
+    product: str
+    soc: str
+    outcome: str
+    status: int | None = None
+    message: str = ""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    plan: Mapping[str, Any] | None = None
+    differences: Mapping[str, Any] | None = None
+    release: str = ""
+    argument: str = ""
+    hint: str = ""
+
+    @property
+    def fine(self) -> bool:
+        """Whether the line is as it should be: as expected, or, when nothing is expected, runs."""
+        return not self.differences if self.differences is not None else self.outcome == RUNS
+
+    @property
+    def reason(self) -> str:
+        """Why the line is not as it should be, in one line."""
+        if self.differences:
+            return "; ".join(f"{name}: expected {one['expected']}, found {one['found']}" for name, one in self.differences.items())
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+    @property
+    def label(self) -> str:
+        """The outcome in a word or two, with the status."""
+        return "different" if self.differences else f"{self.outcome} {self.status or ''}".rstrip()
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Workspace of the call; 0 when it does not run."""
+        return int(self.facts.get("workspace_bytes") or 0)
+
+    def as_dict(self, *, whole: bool = True) -> dict[str, Any]:
+        """Return the result as plain data; with ``whole`` the plan too."""
+        data: dict[str, Any] = {"line": self.line, "op": self.op, "product": self.product, "soc": self.soc, "release": self.release}
+        data |= {"outcome": self.outcome, "status": self.status, "fine": self.fine}
+        data |= {name: value for name in ("argument", "message", "hint") if (value := getattr(self, name))}
+        data |= self.facts
+        if self.differences is not None:
+            data["differences"] = dict(self.differences)
+        if whole and self.plan is not None:
+            data["plan"] = self.plan
+        return data

@@ -1,0 +1,169 @@
+"""Checking one call on one product: its contract and its plan, or a vendor kernel's raw planner."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.operators import require_limits
+from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Plan
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, RUNS, Checked
+from npu_sim.questions.preflight.lines import HEAD, Call, MalformedLineError, call_of, operator_inputs, parse
+from npu_sim.questions.preflight.targets import profile_of_line
+from npu_sim.registry import find_kernel, load_operator
+from npu_sim.status import AclnnError
+from npu_sim.tiling import raw_plan
+
+
+def check_lines(lines: Iterable[str | bytes], product: str = "atlas_a2", directory: Path | None = None) -> Iterator[Checked]:
+    """Check calls line by line; empty lines, and the head of a recording, are skipped.
+
+    Parameters
+    ----------
+    lines
+        Lines of JSON.
+    product
+        Product of lines that name neither product nor SoC.
+    directory
+        Folder that relative profile files of the lines are looked up in; the working directory when None.
+    """
+    for number, line in enumerate(lines, 1):
+        if line.strip() and not is_head(line):
+            yield check_line(line, number, product, directory)
+
+
+def is_head(line: str | bytes) -> bool:
+    """Whether a line is the head of a recording."""
+    start = line[:64] if isinstance(line, str) else line[:64].decode("utf-8", "replace")
+    return start.lstrip().startswith(f'{{"{HEAD}"')
+
+
+def check_line(line: str | bytes, number: int = 1, product: str = "atlas_a2", directory: Path | None = None) -> Checked:
+    """Check one call; a line that is none gives the outcome ``malformed``."""
+    values: Mapping[str, Any] = {}
+    try:
+        values = parse(line)
+        call = call_of(values)
+        return check_call(call, number, profile_of_line(values, product, directory))
+    except (MalformedLineError, AclnnError) as error:
+        return malformed(values, number, error)
+
+
+def malformed(values: Mapping[str, Any], number: int, error: MalformedLineError | AclnnError) -> Checked:
+    """Return the answer to a line that is no call."""
+    op, product, soc, release = (str(values.get(name) or "") for name in ("op", "product", "soc", "release"))
+    answer = Checked(number, op, product, soc, MALFORMED, release=release)
+    if isinstance(error, AclnnError):  # names and values that no call can have, found before any contract is asked
+        return replace(answer, argument=error.argument, message=error.message, hint=error.hint)
+    return replace(answer, message=str(error))
+
+
+def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True) -> Checked:
+    """Check a call on one product; with ``whole`` the answer has the whole plan.
+
+    Raises
+    ------
+    MalformedLineError, AclnnError
+        When the line is no call.
+    """
+    answer = Checked(number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release)
+    return _check_kernel(call.values, answer, profile) if call.kernel else _check_operator(call.values, answer, profile, whole)
+
+
+def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) -> Checked:
+    """Run the raw planner, as the golden data of the product was made."""
+    deterministic = require_bool("deterministic", call.get("deterministic", False))
+    entry = find_kernel(call["op"])
+    assert entry is not None
+    try:
+        result = raw_plan(entry, call["op"], call["inputs"], profile, deterministic)
+    except KeyError as error:
+        raise MalformedLineError(f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}") from None
+    except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
+        raise MalformedLineError(f"inputs cannot be planned: {type(error).__name__}: {error}") from None
+    outcome = FAILED if result.get("status") == "failed" else RUNS
+    facts: dict[str, Any] = {
+        name: result[name] for name in ("route", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode") if name in result
+    }
+    wanted = {**call.get("expect", {}), **({"route": call["route"]} if "route" in call else {})}
+    message = "the planner finds no tiling" if outcome == FAILED else ""
+    differences = _differences(wanted, result) if wanted else None
+    return replace(answer, outcome=outcome, message=message, facts=facts, plan=result, differences=differences)
+
+
+def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool) -> Checked:
+    """Check a call against its contract and plan it."""
+    operator: Operator = load_operator(call["op"])
+    deterministic = require_bool("deterministic", call.get("deterministic", False))
+    limits = require_limits(call.get("limits", "documented"))
+    built = operator.build(operator_inputs(operator, call["inputs"]), infer=True)
+    facts: dict[str, Any] = {"deterministic": deterministic}
+    plan: Plan | None = None
+    why: dict[str, Any] = {"status": 0}
+    try:
+        case = operator.check(built, profile, deterministic, limits)
+        plan = plan_of(case)
+        facts |= _facts(plan, case)
+    except AclnnError as error:
+        why = {"status": int(error.status), "argument": error.argument, "message": error.message, "hint": error.hint}
+    found = {**facts, "status": "success" if call.get("expect", {}).get("status") == "success" and why["status"] == 0 else why["status"]}
+    return replace(
+        answer,
+        op=operator.name,
+        outcome=REFUSED if plan is None else RUNS,
+        facts=facts,
+        plan=plan.as_dict() if plan is not None and whole else None,
+        differences=_differences(call["expect"], found) if "expect" in call else None,
+        **why,
+    )
+
+
+def _facts(plan: Plan, case: Case) -> dict[str, Any]:
+    """Return the sizes of a plan, and what about it is not sure."""
+    unknown = [part.name for part in plan.workspace.unknown]
+    timing = [one.output for one in plan.order if not one.deterministic]
+    facts: dict[str, Any] = {"path": plan.path, "block_dim": plan.block_dim, "tiling_key": plan.tiling_key}
+    facts |= {"schedule_mode": plan.schedule_mode, "workspace_bytes": plan.workspace.total_bytes, "workspace_unknown": unknown}
+    facts |= {"timing": timing, "caveats": [caveat.code for caveat in plan.caveats], "evidence": plan.evidence.value}
+    if timing and not case.deterministic:
+        facts["deterministic_switch"] = _switched(plan, case)
+    return facts
+
+
+def _switched(plan: Plan, case: Case) -> dict[str, Any]:
+    """Return what the determinism switch makes of a plan."""
+    try:
+        other = plan_of(case.operator.check(case.arguments, case.profile, True, case.limits))
+    except AclnnError as error:
+        return {"status": int(error.status), "message": error.message}
+    timing = [one.output for one in other.order if not one.deterministic]
+    unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
+    more = other.workspace.total_bytes - plan.workspace.total_bytes
+    return {"path": other.path, "workspace_bytes_more": more, "workspace_unknown": unknown, "timing": timing}
+
+
+def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return the wanted entries that are missing or different, by their path."""
+    different: dict[str, Any] = {}
+    for name, value in wanted.items():
+        other = found.get(name)
+        if isinstance(value, dict) and isinstance(other, Mapping):
+            different |= _differences(value, other, f"{prefix}{name}.")
+        elif name not in found or not _same(value, other):
+            different[prefix + name] = {"expected": value, "found": other}
+    return different
+
+
+def _same(wanted: Any, found: Any) -> bool:
+    """Compare values; fractions as fp32, which is what the product's tilings hold."""
+    if isinstance(wanted, float) and isinstance(found, int | float):
+        import numpy as np
+
+        return bool(np.float32(wanted) == np.float32(found))
+    return bool(wanted == found) and isinstance(wanted, bool) == isinstance(found, bool)

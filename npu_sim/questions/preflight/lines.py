@@ -1,0 +1,148 @@
+"""Reading a line: what a call is, and what is wrong with what is none."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
+from npu_sim.status import closest
+
+IDENTITY = ("op", "level", "product", "soc", "release", "inputs", "deterministic", "limits", "expect", "route")
+"""Keys that decide what becomes of a call."""
+REMARKS = ("name", "group", "note", "count", "places")
+"""Keys that say where it comes from, and how often it is made."""
+KEYS = IDENTITY + REMARKS
+HEAD = "schema"
+"""Key of a line that is no call but the head of a recording."""
+EXPECTED = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "path")
+EXPECTED_OF_KERNELS = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "tiling")
+
+
+class MalformedLineError(Exception):
+    """A line that is no call."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A line that is a call.
+
+    Attributes
+    ----------
+    values
+        The line.
+    kernel
+        Whether it is for a vendor kernel's raw planner.
+    """
+
+    values: Mapping[str, Any]
+    kernel: bool
+
+    @property
+    def inputs_text(self) -> str:
+        """The inputs as people read them."""
+        return ", ".join(f"{name} {_shown(value)}" for name, value in self.values["inputs"].items())
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict) and "shape" in value and isinstance(value["shape"], list):
+        return f"{'x'.join(map(str, value['shape'])) or 'scalar'}:{value.get('dtype', '?')}"
+    return str(value)
+
+
+def parse(line: str | bytes) -> dict[str, Any]:
+    """Return the object of a line.
+
+    Raises
+    ------
+    MalformedLineError
+        When it is none.
+    """
+    try:
+        values = json.loads(line)
+    except ValueError as error:
+        raise MalformedLineError(f"not JSON: {error}") from None
+    except RecursionError:
+        raise MalformedLineError("not a call: nested too deeply") from None
+    if not isinstance(values, dict):
+        raise MalformedLineError("not a call: a line is one JSON object")
+    return values
+
+
+def call_of(values: Mapping[str, Any]) -> Call:
+    """Return the call of a line's object.
+
+    Raises
+    ------
+    MalformedLineError
+        With the key that is wrong.
+    """
+    for name in values:
+        if name not in KEYS:
+            raise MalformedLineError(f"{name!r} is no key of a call{closest(name, KEYS)}; keys: {', '.join(KEYS)}")
+    if not isinstance(values.get("op"), str):
+        raise MalformedLineError("op is missing: the name of an operator or of a kernel")
+    if not isinstance(values.get("inputs"), dict):
+        raise MalformedLineError("inputs is missing: an object with the arguments by name")
+    if not isinstance(values.get("expect", {}), dict):
+        raise MalformedLineError("expect is no object")
+    for name in ("product", "soc", "release", "name"):
+        if not isinstance(values.get(name), str | None):
+            raise MalformedLineError(f"{name} = {values[name]!r}: product, soc, release and name are names")
+    count = values.get("count", 1)
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise MalformedLineError(f"count = {count!r}: how often the call is made, 1 or more")
+    kernel = _is_kernel(values)
+    known = EXPECTED_OF_KERNELS if kernel else EXPECTED
+    for name in values.get("expect", {}):
+        if name not in known:
+            raise MalformedLineError(f"expect: {name!r} is nothing that can be expected{closest(name, known)}; one of: {', '.join(known)}")
+    return Call(values, kernel)
+
+
+def _is_kernel(values: Mapping[str, Any]) -> bool:
+    """Decide between operator and raw planner: some have the same name, then the inputs tell."""
+    op, level = values["op"], values.get("level")
+    operator, kernel = find_operator(op), find_kernel(op)
+    if operator is None and kernel is None:
+        operators = [entry.name for entry in all_operators()]
+        names = (*operators, *(one for entry in OPERATORS for one in entry.kernels if one not in operators))
+        raise MalformedLineError(f"op = {op!r} is neither operator nor kernel{closest(op, names)}; known: {', '.join(names)}")
+    if level not in (None, "operator", "kernel"):
+        raise MalformedLineError(f"level = {level!r}: operator or kernel")
+    if (level == "kernel" and kernel is None) or (level == "operator" and operator is None):
+        raise MalformedLineError(f"op = {op!r} is no {level}")
+    if level is not None or operator is None or kernel is None:
+        return level == "kernel" or operator is None
+    declared: Operator = load_operator(operator.name)
+    given = set(values["inputs"])
+    # Kernels take shapes under names of their own; a tensor by its name is meant for the operator, however the others are spelt.
+    return not given <= {one.name for one in declared.arguments} and not given & set(declared.tensor_names)
+
+
+def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an operator's call.
+
+    Raises
+    ------
+    MalformedLineError
+        For an argument that the operator does not have, and for what is no tensor.
+    """
+    names = [one.name for one in operator.arguments]
+    for name in inputs:
+        if name not in names:
+            message = f"inputs: {name!r} is no argument of {operator.name}{closest(name, names)}; arguments: {', '.join(names)}"
+            raise MalformedLineError(message)
+    return {name: _tensor(name, value) if name in operator.tensor_names else value for name, value in inputs.items()}
+
+
+def _tensor(name: str, value: Any) -> Any:
+    """Read a tensor given as text, or as an object with ``shape`` and ``dtype``."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return TensorSpec(tuple(value["shape"]), value["dtype"], value.get("contiguous", True), value.get("storage_format", "ND"))
+    except (KeyError, TypeError, ValueError) as error:
+        raise MalformedLineError(f"{name}: not a tensor: {error}; write '4096x512:bf16' or an object with shape and dtype") from None

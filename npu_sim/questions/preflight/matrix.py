@@ -1,0 +1,248 @@
+"""A file of calls on several products at once: equal lines are one row, and a row is checked once for every target."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_sim.questions.preflight.answers import MALFORMED, Checked
+from npu_sim.questions.preflight.checking import check_call, malformed
+from npu_sim.questions.preflight.lines import HEAD, IDENTITY, REMARKS, Call, MalformedLineError, call_of, parse
+from npu_sim.questions.preflight.policy import Policy
+from npu_sim.questions.preflight.summary import Summary
+from npu_sim.questions.preflight.targets import Target, is_named, own_target, profile_of_line
+from npu_sim.status import INVALID, AclnnError
+
+REMEMBERED = 1 << 17
+"""Texts of lines that are looked up before they are read again."""
+
+
+@dataclass
+class Row:
+    """One call, however many lines it has.
+
+    Attributes
+    ----------
+    line, lines
+        Number of its first line, and how many there are.
+    op, inputs
+        The call as people read it.
+    count
+        How often it is made: the sum of the lines' ``count``.
+    remarks
+        ``name``, ``group`` and ``note`` of the first line that has them.
+    cells, seconds
+        What became of it, and how long the check took, by the label of the target.
+    """
+
+    line: int
+    op: str
+    inputs: str
+    remarks: Mapping[str, Any]
+    cells: dict[str, Checked]
+    lines: int = 0
+    count: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """What people know the call by."""
+        return f"{self.op or 'no call'} {self.remarks.get('name') or self.inputs}".strip()
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is not accepted, for all calls and targets of which it is the same.
+
+    Attributes
+    ----------
+    word, reason
+        What it is, and why.
+    op
+        The operator.
+    rows, labels
+        Where it is.
+    """
+
+    word: str
+    reason: str
+    op: str
+    rows: tuple[Row, ...]
+    labels: tuple[str, ...]
+
+
+@dataclass
+class Matrix:
+    """Calls and targets.
+
+    Attributes
+    ----------
+    policy
+        What is not accepted.
+    labels
+        Labels of the targets that some call was checked for.
+    rows
+        The calls, in the order of their first lines.
+    recorded
+        What the calls do not cover, where the file is a recording.
+    """
+
+    policy: Policy
+    labels: list[str] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    recorded: dict[str, Any] | None = None
+
+    def cells(self) -> Iterator[tuple[Row, str, Checked]]:
+        """Go through every call on every target."""
+        for row in self.rows:
+            for label, checked in row.cells.items():
+                yield row, label, checked
+
+    def summaries(self) -> dict[str, Summary]:
+        """Return the counts of every target."""
+        found = {label: Summary() for label in self.labels}
+        for row, label, checked in self.cells():
+            found[label].add(checked, row.lines, not any(self.policy.faults(checked)))
+        return found
+
+    def summary(self) -> Summary:
+        """Return the counts of all targets together."""
+        total = Summary()
+        for row, _, checked in self.cells():
+            total.add(checked, row.lines, not any(self.policy.faults(checked)))
+        return total
+
+    def faults(self) -> list[Fault]:
+        """Return what is not accepted, equal faults as one, those of most calls first."""
+        found: dict[tuple[str, str, str], tuple[dict[int, Row], dict[str, None]]] = {}
+        for row, label, checked in self.cells():
+            for word, reason in self.policy.faults(checked):
+                rows, labels = found.setdefault((word, reason, row.op), ({}, {}))
+                rows[row.line] = row
+                labels[label] = None
+        listed = [Fault(word, reason, op, tuple(rows.values()), tuple(labels)) for (word, reason, op), (rows, labels) in found.items()]
+        return sorted(listed, key=lambda one: -sum(row.lines for row in one.rows))
+
+    def results(self, *, whole: bool = False) -> Iterator[dict[str, Any]]:
+        """Go through all results as plain data; with ``whole`` the plans too."""
+        for row, label, checked in self.cells():
+            faults = [word for word, _ in self.policy.faults(checked)]
+            data = {"target": label, **row.remarks, "inputs": row.inputs, "lines": row.lines, "count": row.count}
+            yield checked.as_dict(whole=whole) | {"fine": not faults, "faults": faults} | data
+
+
+def check_file(
+    lines: Iterable[str | bytes],
+    targets: Sequence[Target],
+    policy: Policy | None = None,
+    directory: Path | None = None,
+    *,
+    whole: bool = False,
+) -> Matrix:
+    """Check a file of calls.
+
+    Parameters
+    ----------
+    lines
+        Lines of JSON; empty ones are skipped.
+    targets
+        What lines are checked for that name neither product nor SoC; the others are checked for what they name.
+    policy
+        What is not accepted; calls that do not run, when None.
+    directory
+        Folder that relative profile files of the lines are looked up in; the working directory when None.
+    whole
+        Whether results keep their whole plans.
+
+    Raises
+    ------
+    AclnnError
+        161002 when no line is a call: an empty file is no file of calls.
+    """
+    reader = _Reader(targets, Matrix(policy or Policy()), directory, whole)
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if text:
+            reader.take(text, number)
+    calls = [row for row in reader.matrix.rows if any(cell.outcome != MALFORMED for cell in row.cells.values())]
+    if not calls:
+        first = next((cell.reason for row in reader.matrix.rows for cell in row.cells.values()), "it is empty")
+        raise AclnnError(INVALID, "calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs")
+    return reader.matrix
+
+
+class _Reader:
+    """Puts lines into a matrix."""
+
+    def __init__(self, targets: Sequence[Target], matrix: Matrix, directory: Path | None, whole: bool) -> None:
+        self.targets, self.matrix, self.directory, self.whole = targets, matrix, directory, whole
+        self._texts: dict[str | bytes, tuple[Row, int]] = {}
+        self._rows: dict[str, Row] = {}
+
+    def take(self, text: str | bytes, number: int) -> None:
+        """Take one line."""
+        known = self._texts.get(text)
+        if known is None:
+            known = self._read(text, number)
+            if known is None:
+                return
+            if len(self._texts) < REMEMBERED:
+                self._texts[text] = known
+        row, count = known
+        row.lines += 1
+        row.count += count
+
+    def _read(self, text: str | bytes, number: int) -> tuple[Row, int] | None:
+        """Return the row of a line and how often it makes the call; None for the head of a recording."""
+        values: Mapping[str, Any] = {}
+        try:
+            values = parse(text)
+            if HEAD in values and "op" not in values:
+                self.matrix.recorded = values.get("recorded")
+                return None
+            key = json.dumps([values.get(name) for name in IDENTITY])
+            count = values.get("count", 1)
+            row = self._rows.get(key)
+            if row is None or not values.keys() <= _KNOWN or type(count) is not int or count < 1:
+                row = self._rows[key] = self._checked(call_of(values), number)
+        except (MalformedLineError, AclnnError) as error:
+            answer = malformed(values, number, error)
+            key = f"malformed {answer.op} {answer.reason}"
+            row = self._rows.get(key)
+            if row is None:
+                label = self.targets[0].label
+                row = self._rows[key] = self._added(Row(number, answer.op, "", _remarks(values), {label: answer}))
+            return row, 1
+        if not row.remarks:
+            row.remarks = _remarks(values)
+        return row, count
+
+    def _checked(self, call: Call, number: int) -> Row:
+        row = Row(number, call.values["op"], call.inputs_text, _remarks(call.values), {})
+        for target in self._targets(call.values):
+            started = time.perf_counter()
+            row.cells[target.label] = check_call(call, number, target.profile, whole=self.whole)
+            row.seconds[target.label] = time.perf_counter() - started
+        return self._added(row)
+
+    def _targets(self, values: Mapping[str, Any]) -> Iterator[Target]:
+        """Go through what a line is checked for."""
+        if is_named(values):
+            yield own_target(profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets)
+            return
+        for target in self.targets:
+            yield Target(target.profile.with_release(values.get("release")), target.label)
+
+    def _added(self, row: Row) -> Row:
+        self.matrix.rows.append(row)
+        self.matrix.labels += [label for label in row.cells if label not in self.matrix.labels]
+        return row
+
+
+_KNOWN = frozenset((*IDENTITY, *REMARKS))
+
+
+def _remarks(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in ("name", "group", "note") if values.get(name)}

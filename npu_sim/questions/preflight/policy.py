@@ -1,0 +1,78 @@
+"""What makes a call fail a preflight."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_sim.plans.answers import Evidence
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
+from npu_sim.status import INVALID, AclnnError, closest
+
+FAULTS = ("refused", "caveat", "timing", "unknown")
+"""Words of ``--fail-on``; lines that are no calls, that are not as they expect, or that need too much workspace always fail."""
+DEFAULT_FAULTS = "refused"
+UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What is not accepted.
+
+    Attributes
+    ----------
+    fail_on
+        Of :data:`FAULTS`: calls that do not run, that have a caveat, whose results can differ between runs, or about which something is
+        not published.
+    max_workspace
+        Bytes of workspace that a call may need; None for any.
+    """
+
+    fail_on: frozenset[str] = frozenset((DEFAULT_FAULTS,))
+    max_workspace: int | None = None
+
+    def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
+        """Go through what is not accepted about a call: a word for it, and the reason."""
+        facts = checked.facts
+        refused = checked.outcome in (REFUSED, FAILED) and checked.differences is None
+        if checked.outcome == MALFORMED or checked.differences or (refused and "refused" in self.fail_on):
+            yield checked.label, checked.reason
+        if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
+            yield "workspace", f"the workspace is above {self.max_workspace} bytes"
+        if "caveat" in self.fail_on and facts.get("caveats"):
+            yield "caveat", f"caveats: {', '.join(facts['caveats'])}"
+        if "timing" in self.fail_on and facts.get("timing"):
+            yield "timing", f"can differ between runs: {', '.join(facts['timing'])}"
+        if "unknown" in self.fail_on and (facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value):
+            yield "unknown", f"not published: {', '.join(facts['workspace_unknown']) or 'how it is planned'}"
+
+
+def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = None) -> Policy:
+    """Return the policy that words say: ``"refused,timing"`` and ``"256MiB"``.
+
+    Raises
+    ------
+    AclnnError
+        161002 for a word that is none, and for what is no size.
+    """
+    words = [word.strip() for word in fail_on.split(",") if word.strip()]
+    for word in words:
+        if word not in FAULTS:
+            raise AclnnError(
+                INVALID, "fail_on", f"fail_on = {word!r}: no such fault", f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}"
+            )
+    return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
+
+
+def size_of(text: str) -> int:
+    """Return the bytes that a text such as ``256MiB`` says.
+
+    Raises
+    ------
+    AclnnError
+        161002 when it says none.
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in UNITS:
+        units = ", ".join(unit for unit in UNITS if unit)
+        raise AclnnError(INVALID, "max_workspace", f"max_workspace = {text!r} is no size", f"a number of bytes, or with a unit: {units}")
+    return int(float(found[1]) * UNITS[found[2]])

@@ -1,0 +1,159 @@
+"""A preflight as text: calls by targets, what is not accepted, and what can differ between runs."""
+
+import shutil
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+
+from npu_sim.questions.preflight import FAILED, RUNS, Checked, Fault, Matrix, Row, Summary
+
+SHOWN_ROWS = 40
+SHOWN_FAULTS = 20
+SHOWN_LINES = 5
+LEAST_TITLE = 24
+"""Columns that the name of a call needs; where a matrix leaves fewer, every call has a line of its own."""
+MARKS = {
+    "timing": ("~", "can differ between runs"),
+    "caveats": ("!", "runs with a caveat"),
+    "workspace_unknown": ("+", "and unpublished parts"),
+}
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+
+
+def bytes_text(size: int) -> str:
+    """Return a size as people read it."""
+    return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
+
+
+def cell_text(checked: Checked | None) -> str:
+    """Return a cell of the matrix: the workspace with its marks, or the code."""
+    if checked is None:
+        return ""
+    if checked.differences:
+        return "different"
+    if checked.outcome != RUNS:
+        return "no tiling" if checked.outcome == FAILED else str(checked.status or checked.outcome)
+    marks = "".join(mark for fact, (mark, _) in MARKS.items() if checked.facts.get(fact))
+    return f"{bytes_text(checked.workspace_bytes)} {marks}".rstrip()
+
+
+def count_text(row: Row) -> str:
+    """Return how often a call is made; nothing for once."""
+    return f"{row.count}x" if row.count != 1 else ""
+
+
+def lines_text(rows: Iterable[Row]) -> str:
+    """Return where calls stand: ``lines 11, 14, 18``."""
+    numbers = [row.line for row in rows]
+    more = f" and {len(numbers) - SHOWN_LINES} more" if len(numbers) > SHOWN_LINES else ""
+    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:SHOWN_LINES]))}{more}"
+
+
+def fault_text(fault: Fault) -> str:
+    """Return what is not accepted, in a sentence."""
+    lines = sum(row.lines for row in fault.rows)
+    times = f"{lines}x " if lines > 1 else ""
+    return f"{times}{fault.op or 'no call'}, {lines_text(fault.rows)}, {', '.join(fault.labels)}: {fault.word}: {fault.reason}"
+
+
+def matrix_view(matrix: Matrix, width: int | None = None) -> RenderableType:
+    """Return a preflight as something rich can print."""
+    columns = width or shutil.get_terminal_size((110, 24)).columns
+    parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix, columns)]
+    if len(matrix.rows) > SHOWN_ROWS:
+        parts.append(f"and {len(matrix.rows) - SHOWN_ROWS} more calls: --report or --json lists all")
+    used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
+    if used:
+        parts += ["", "; ".join(f"{mark} {words}" for fact, (mark, words) in MARKS.items() if fact in used)]
+    faults = matrix.faults()
+    if faults:
+        parts += ["", *(fault_text(fault) for fault in faults[:SHOWN_FAULTS])]
+    if len(faults) > SHOWN_FAULTS:
+        parts.append(f"and {len(faults) - SHOWN_FAULTS} more kinds: --report or --json lists all")
+    timing = list(timing_lines(matrix))
+    if timing:
+        parts += ["", *timing[:SHOWN_FAULTS]]
+    parts += [f"\n{text}" for text in recorded_lines(matrix)]
+    return Group(*parts)
+
+
+def _counts(matrix: Matrix) -> Table:
+    table = Table.grid(padding=(0, 2))
+    summaries = matrix.summaries()
+    if len(summaries) > 1:
+        table.add_row("all", _count_text(matrix.summary()), "")
+    for label, summary in summaries.items():
+        peak = summary.peak
+        place = f"peak {peak.workspace_bytes} bytes of workspace, line {peak.line}: {peak.op} on {peak.soc}" if peak else ""
+        table.add_row(label, _count_text(summary), place)
+    return table
+
+
+def _count_text(summary: Summary) -> str:
+    shown = [(name, getattr(summary, name)) for name in ("runs", "refused", "failed", "malformed")]
+    counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
+    expected = f"; {summary.as_expected} as expected, {summary.differ} different" if summary.as_expected or summary.differ else ""
+    return f"calls {summary.lines}: {counts}{expected}"
+
+
+def _calls(matrix: Matrix, columns: int) -> RenderableType:
+    rows = matrix.rows[:SHOWN_ROWS]
+    left = columns - sum(len(label) + 2 for label in matrix.labels) - 16
+    if left < LEAST_TITLE:
+        return Group(*(_block(row) for row in rows))
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    table.add_column("line", justify="right")
+    table.add_column("", justify="right")
+    table.add_column("call", overflow="fold")
+    for label in matrix.labels:
+        table.add_column(label, no_wrap=True)
+    for row in rows:
+        cells = [cell_text(row.cells.get(label)) for label in matrix.labels]
+        table.add_row(str(row.line), count_text(row), row.title, *cells)
+    return table
+
+
+def _block(row: Row) -> RenderableType:
+    """Return a call and what became of it where targets have no room side by side: equal answers are one."""
+    answers: dict[str, list[str]] = {}
+    for label, checked in row.cells.items():
+        answers.setdefault(cell_text(checked), []).append(label)
+    title = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
+    return Group(title, *(Padding(f"{text}  {', '.join(labels)}", (0, 0, 0, 4)) for text, labels in answers.items()))
+
+
+def timing_lines(matrix: Matrix) -> Iterator[str]:
+    """Say which results can differ between runs, and what the determinism switch makes of them."""
+    found: dict[tuple[str, str, str], tuple[dict[int, int], dict[str, None], list[int]]] = {}
+    for row, label, checked in matrix.cells():
+        timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
+        if timing:
+            calls, labels, more = found.setdefault((row.op, ", ".join(timing), _switch_text(switch)), ({}, {}, []))
+            calls[row.line], labels[label] = row.count, None
+            more += [switch["workspace_bytes_more"]] if switch and "workspace_bytes_more" in switch else []
+    for (op, outputs, switched), (calls, labels, more) in found.items():
+        where, workspace = ", ".join(labels), f", {max(more):+d} bytes of workspace at most" if more else ""
+        yield f"{sum(calls.values())}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}"
+
+
+def _switch_text(switch: dict[str, object] | None) -> str:
+    if switch is None:
+        return ""
+    if "status" in switch:
+        return f"; with the determinism switch refused {switch['status']}: {switch['message']}"
+    still = f", {', '.join(map(str, switch['timing']))} still can" if isinstance(switch["timing"], list) and switch["timing"] else ""
+    unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
+    return f"; the determinism switch: path '{switch['path']}'{still}{unknown}"
+
+
+def recorded_lines(matrix: Matrix) -> Iterator[str]:
+    """Say what the calls of a recording do not cover."""
+    if matrix.recorded is None:
+        return
+    for lost in matrix.recorded.get("not_recognised", ()):
+        yield f"not recognised: {lost['count']}x {lost['what']} {lost.get('name', '')}: {lost['why']}"
+    kernels = matrix.recorded.get("not_modelled", {})
+    if kernels:
+        yield f"not modelled: {sum(kernels.values())} kernels of {len(kernels)} kinds, see the first line of the file"

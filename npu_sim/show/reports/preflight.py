@@ -1,0 +1,49 @@
+"""The report of a preflight: the matrix, the reasons, and what can differ between runs."""
+
+from npu_sim.questions.preflight import Matrix
+from npu_sim.show.preflight import bytes_text, cell_text, lines_text, recorded_lines, timing_lines
+from npu_sim.show.reports.document import Cell, Document, Table, table_report
+
+
+def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
+    """Return the report of a preflight; ``call`` is the command that makes it again."""
+    faults = matrix.faults()
+    summaries = matrix.summaries()
+    lines = sum(row.lines for row in matrix.rows)
+    bad = sum(summary.not_fine for summary in summaries.values())
+    sentence = f"{file}: {lines} calls, {len(matrix.rows)} different, on {', '.join(matrix.labels)}: " + (
+        f"{bad} not accepted" if bad else "all accepted"
+    )
+    counts = tuple(
+        (
+            label,
+            one.lines,
+            one.runs,
+            one.refused,
+            one.failed,
+            one.malformed,
+            one.not_fine,
+            bytes_text(one.peak.workspace_bytes) if one.peak else "",
+        )
+        for label, one in summaries.items()
+    )
+    calls: tuple[tuple[Cell, ...], ...] = tuple(
+        (
+            row.line,
+            row.count,
+            str(row.remarks.get("name", "")),
+            row.op,
+            row.inputs,
+            *(cell_text(row.cells.get(one)) for one in matrix.labels),
+        )
+        for row in matrix.rows
+    )
+    tables = [
+        Table(("target", "calls", "run", "refused", "no tiling", "malformed", "not accepted", "peak workspace"), counts, "Targets"),
+        Table(("line", "count", "name", "operator", "inputs", *matrix.labels), calls, "Calls: workspace, or the code"),
+    ]
+    if faults:
+        reasons = tuple((one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason) for one in faults)
+        tables.append(Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted"))
+    document = table_report(f"preflight of {file}", sentence, tables, notes=[*timing_lines(matrix), *recorded_lines(matrix)], call=call)
+    return Document(document.title, document.sentence, document.sections, document.call, "bad" if bad else "good")

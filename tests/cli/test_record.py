@@ -1,0 +1,63 @@
+import json
+
+import pytest
+
+pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+
+SCRIPT = """
+import sys
+import torch
+import torch_npu
+import beside
+
+words = torch.nn.Embedding(int(sys.argv[1]), 8)
+for _ in range(3):
+    words(torch.zeros(2, 4, dtype=torch.int64)).mul(2).sum().backward()
+print("trained", sys.argv[2:], __name__)
+sys.exit(beside.CODE)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """A function that writes a training script that ends with a code."""
+
+    def write(code):
+        (tmp_path / "beside.py").write_text(f"CODE = {code}\n", encoding="utf-8")
+        path = tmp_path / "train.py"
+        path.write_text(SCRIPT, encoding="utf-8")
+        return path
+
+    yield write
+    import sys
+
+    sys.modules.pop("beside", None)
+
+
+def test_an_unmodified_script_is_recorded_with_its_arguments(cli, script, tmp_path):
+    done = cli("record", "--out", tmp_path / "calls.jsonl", script(0), "30", "--json", "--out=x")
+    assert done.code == 0, done.err
+    assert "trained ['--json', '--out=x'] __main__" in done.out
+    assert "embedding_dense_backward" in done.out
+    _, line = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert (line["op"], line["count"]) == ("embedding_dense_backward", 3)
+    assert line["inputs"] == {"grad": "2x4x8:fp32", "indices": "2x4:int64", "num_weights": 30}
+
+
+def test_json_is_not_mixed_with_what_the_script_prints(cli, script, tmp_path):
+    done = cli("record", "--json", "--out", tmp_path / "calls.jsonl", script(0), "30")
+    assert done.data["schema"] == "npu_sim.calls/1"
+    assert [one["count"] for one in done.data["calls"]] == [3]
+    assert "trained" in done.err
+
+
+def test_a_script_that_fails_leaves_its_code_and_no_file(cli, script, tmp_path):
+    done = cli("record", "--out", tmp_path / "calls.jsonl", script(7), "30")
+    assert done.code == 7
+    assert not (tmp_path / "calls.jsonl").exists()
+
+
+def test_a_script_that_is_not_there_is_named(cli, tmp_path):
+    done = cli("record", tmp_path / "none.py")
+    assert done.code == 2
+    assert "none.py" in done.err

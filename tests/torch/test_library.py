@@ -1,0 +1,135 @@
+"""The operators as PyTorch's own: for every declared operator what the compiler, tracing, meta tensors and autocast ask of them."""
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.nn import functional  # noqa: E402
+
+import npu_sim  # noqa: E402
+import npu_sim.torch as simulated  # noqa: E402
+from npu_sim.operators.contract.axes import Number  # noqa: E402
+from npu_sim.operators.generate import generate  # noqa: E402
+from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402
+from npu_sim.torch.memory import array_as_tensor  # noqa: E402
+
+SMALL = 8
+
+
+def small_call(name):
+    """The arguments of a small call of an operator, from its declaration."""
+    operator = load_operator(name)
+    values = {axis.name: min(axis.default, SMALL) if isinstance(axis, Number) else axis.default for axis in operator.axes}
+    call = operator.call(values)
+    arrays = generate(name, operator.build(call), 0)
+    return {key: array_as_tensor(arrays[key]) if key in arrays else value for key, value in call.items()}
+
+
+def leaf(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(len(shape))).requires_grad_()
+
+
+INDICES = torch.tensor([[1, 0, 3], [2, 1, 1]])
+FORWARDS = {
+    "embedding": (lambda weight: simulated.embedding(INDICES, weight, 2, True), lambda: (leaf(4, 8),)),
+    "conv_tbc": (lambda *tensors: simulated.conv_tbc(*tensors, 1), lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5))),
+    "rms_norm": (simulated.rms_norm, lambda: (leaf(3, 2, 16), leaf(16))),
+    "cross_entropy": (lambda logits: simulated.cross_entropy(logits, INDICES[0], ignore_index=0), lambda: (leaf(3, 5),)),
+    "moe_token_permute": (lambda tokens: simulated.moe_token_permute(tokens, INDICES)[0], lambda: (leaf(2, 8),)),
+}
+REGISTERED = {
+    "embedding": lambda: (INDICES, leaf(4, 8), -1, False),
+    "conv_tbc": lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5), 1, 0),
+    "rms_norm": lambda: (leaf(3, 2, 16), leaf(16), 1e-6),
+    "cross_entropy": lambda: (leaf(3, 5), INDICES[0], None, "mean", -100, 0.0),
+    "permuted_tokens": lambda: (leaf(2, 8), INDICES, 0),
+}
+
+
+def step(function, tensors):
+    """The value of a function and its gradients."""
+    value = function(*tensors)
+    return value, *torch.autograd.grad((value * torch.cos(value.detach())).sum(), tensors)
+
+
+@pytest.mark.parametrize("name", OPERATOR_NAMES)
+def test_opcheck_passes_for_every_operator(name):
+    torch.library.opcheck(getattr(torch.ops.npu_sim, name).default, (), small_call(name))
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_opcheck_passes_for_every_function_with_a_gradient(name):
+    torch.library.opcheck(getattr(torch.ops.npu_sim, name).default, REGISTERED[name]())
+
+
+@pytest.mark.parametrize("name", OPERATOR_NAMES)
+def test_meta_tensors_give_the_shapes_of_the_results(name):
+    call = small_call(name)
+    function = getattr(simulated, name) if name not in FORWARDS else getattr(torch.ops.npu_sim, name)
+    expected = function(**call)
+    found = function(**{key: value.to("meta") if torch.is_tensor(value) else value for key, value in call.items()})
+    for one, right in zip(*(result if isinstance(result, tuple) else (result,) for result in (found, expected)), strict=True):
+        assert (one.device.type, one.shape, one.dtype, one.stride()) == ("meta", right.shape, right.dtype, right.stride())
+
+
+def test_meta_tensors_are_refused_as_others_are():
+    with pytest.raises(npu_sim.AclnnError, match="63"):
+        simulated.embedding_dense_backward(torch.zeros(64, 4, device="meta"), torch.zeros(63, dtype=torch.int64, device="meta"), 5)
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_compiled_step_has_the_bits_of_the_plain_one(name):
+    function, tensors = FORWARDS[name]
+    inputs = tensors()
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+    for one, right in zip(step(compiled, inputs), step(function, inputs), strict=True):
+        assert torch.equal(one, right)
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_traced_step_computes_with_other_values(name):
+    function, tensors = FORWARDS[name]
+    traced = make_fx(lambda *inputs: step(function, inputs))(*tensors())
+    others = [(2 * one).detach().requires_grad_() for one in tensors()]
+    for one, right in zip(traced(*others), step(function, others), strict=True):
+        assert torch.equal(one, right)
+
+
+PLAIN = {
+    "conv_tbc": lambda *tensors: torch.conv_tbc(*tensors, 1),
+    "embedding": lambda weight: functional.embedding(INDICES, weight, 2, scale_grad_by_freq=True),
+    "cross_entropy": lambda logits: functional.cross_entropy(logits, INDICES[0], ignore_index=0),
+    "rms_norm": lambda x, gamma: functional.rms_norm(x, (16,), gamma, 1e-6),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_autocast_takes_the_dtypes_that_pytorch_takes(name):
+    function, tensors = FORWARDS[name]
+    results = []
+    for one in (function, PLAIN[name]):
+        inputs = tensors()
+        with torch.autocast("cpu", torch.bfloat16):
+            value = one(*inputs)
+        value.float().sum().backward()
+        results.append((value, *(tensor.grad for tensor in inputs)))
+    for ours, theirs in zip(*results, strict=True):
+        assert ours.dtype == theirs.dtype
+        torch.testing.assert_close(ours, theirs, rtol=2**-6, atol=2**-5)
+
+
+REFUSED = [
+    (lambda: simulated.cross_entropy(torch.zeros(5), torch.tensor(1)), "input has shape"),
+    (lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int32)), "target is torch.int32"),
+    (lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2).long(), torch.ones(5).bfloat16()), "weight is torch.bfloat16"),
+    (lambda: simulated.rms_norm(torch.zeros(2, 16), None), "weight = None"),
+    (lambda: simulated.embedding_dense_backward(torch.zeros(2, 4), torch.zeros(2).long(), 2.5), "num_weights = 2.5"),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED, ids=[words for _, words in REFUSED])
+def test_what_the_product_does_not_take_is_refused_in_words(call, words):
+    with pytest.raises(npu_sim.AclnnError, match=words):
+        call()
