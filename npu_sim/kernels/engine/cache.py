@@ -53,13 +53,16 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         What was compiled.
     argument_types
         Types it was compiled for, where Numba's signature does not say.
+    own
+        Digest of what it depends on besides this package; None when nothing says that: then it is not kept. Found from the function
+        when it is left out.
     """
 
-    def __init__(self, function: Callable[..., Any], argument_types: tuple[Any, ...] = ()) -> None:
+    def __init__(self, function: Callable[..., Any], argument_types: tuple[Any, ...] = (), own: str | None = "") -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._argument_types = str(argument_types)
         is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
-        self._own = "" if is_ours else own_digest(function.__module__, function.__code__.co_filename)
+        self._own = own if is_ours else own_digest(function.__module__, function.__code__.co_filename)
         self._enabled = True
 
     @property
