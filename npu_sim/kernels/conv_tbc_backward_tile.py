@@ -1,12 +1,13 @@
 """ConvTbcBackward: the register tile, a small matrix product that stays in vector registers.
 
-A tile is ``TILE_ROWS`` x ``TILE_COLUMNS`` accumulators in fp32. The products of a *block*, C0 steps of the reduction (one 32-byte
-row of the cube layout), are summed first, from 0, in one chain of fused multiply-adds in ascending order; the sum of the block is
-then added to the accumulator, as a cube unit adds the product of two blocks to L0C. So the bits depend neither on the size of the
-tile nor on the processor nor on the number of threads. The page leaves the order inside a block open.
+A tile is ``TILE_ROWS`` x ``TILE_COLUMNS`` accumulators in fp32. The products of a *block* are summed first, from 0, in one chain of fused
+multiply-adds in ascending order; the sum is then added to the accumulator once, as a cube unit adds the product of two blocks to
+L0C. A block has C0 channels (gradInput) or TIME_BLOCK time steps (gradWeight). So the bits depend neither on the size of the tile nor
+on the processor nor on the number of threads. The page leaves the order inside a block open.
 
-Precision: the accumulator is rounded once for a block, not once for a product. Against a single chain of fused multiply-adds, the
-RMSE to float64 of fp32 gradients of standard normal data is PLACEHOLDER.
+Precision: the accumulator is rounded once for a block, not once for a product. The RMSE to float64 of fp32 gradients of standard
+normal data is 0.38 (gradInput, median of 24 random shapes, 0.36 to 0.46) and 0.28 (gradWeight, 10 shapes, 0.27 to 0.33) of what one
+chain of fused multiply-adds over all products gives.
 
 The compiled twins are written as LLVM vectors: a compiler may not fuse a multiplication and an addition by itself
 without ``fastmath``, and a loop that keeps 28 vectors in registers is not what its vectoriser makes.
