@@ -14,6 +14,8 @@ NON_DETERMINISTIC = {
     "split N": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "split D": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
     "conv": ("conv_tbc_backward", "grad_weight", calls.conv(12, 8, 20, 16, 2, 1)),
+    "conv, shares of time": ("conv_tbc_backward", "grad_weight", calls.conv(90, 2, 20, 16, 3, 2)),
+    "conv, shared bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, profile="atlas_train", cube_math_type=1)),
 }
 ORDERS = [("sequential", 0), ("reverse", 0), ("round_robin", 0), ("random", 0), ("random", 1)]
 
