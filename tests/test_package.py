@@ -38,7 +38,16 @@ def test_a_source_distribution_can_be_tested(built):
     """Everything in the repository that its tests and its CI read is in it."""
     with tarfile.open(built[1]) as sdist:
         names = {name.partition("/")[2] for name in sdist.getnames()}
-    tracked = ["constraints.txt", "README.md", "README.zh.md", "LICENSE", "pyproject.toml", "benchmarks/cases.py", ".ci/run", "docs/gallery.py"]
+    tracked = [
+        "constraints.txt",
+        "README.md",
+        "README.zh.md",
+        "LICENSE",
+        "pyproject.toml",
+        "benchmarks/cases.py",
+        ".ci/run",
+        "docs/gallery.py",
+    ]
     assert set(tracked) <= names
     assert {str(path.relative_to(ROOT)) for path in (ROOT / "tests").rglob("*.py")} <= names
     assert "benchmarks/README.md" in names
