@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
 
-INTERRUPTED = 130
 DIFFERENT = 1
 
 Grid = Annotated[
@@ -104,7 +104,7 @@ def sweep_command(
             if out
             else "nothing is kept without --out"
         )
-        print(f"interrupted: {kept}", file=sys.stderr)
+        INTERRUPTION.say(f"interrupted: {kept}")
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started

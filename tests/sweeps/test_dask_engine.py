@@ -39,9 +39,9 @@ def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_workers_that_die_one_after_the_other_lose_nothing(address, small):
+def test_workers_that_die_one_after_the_other_lose_nothing(address):
     """Both workers that there were in the beginning; others take their places."""
-    operator, grid, options = small
+    operator, grid, options = "rms_norm", {"rows": "1..4000"}, {"columns": ("row", "status", "block_dim")}
     with distributed.Client(address) as client:
         victims = list(client.run(os.getpid).values())
 
@@ -49,11 +49,11 @@ def test_workers_that_die_one_after_the_other_lose_nothing(address, small):
             if victims and done >= total // (len(victims) + 1):
                 os.kill(victims.pop(), signal.SIGKILL)
 
-        how = {"engine": "dask", "scheduler": address, "chunk_rows": 500, "progress": kill_at_times, "check": 20}
+        how = {"engine": "dask", "scheduler": address, "chunk_rows": 200, "progress": kill_at_times, "check": 20}
         summary, different = run_sweep(operator, grid, **options, **how)
     assert not victims
     assert not different
-    alone, _ = run_sweep(operator, grid, **options, chunk_rows=500)
+    alone, _ = run_sweep(operator, grid, **options, chunk_rows=200)
     assert summary.as_dict() == alone.as_dict()
 
 

@@ -146,11 +146,11 @@ def _probe() -> bool:
 
 
 require_numba()
-if not config.DISABLE_JIT and not is_plain():
+if not config.DISABLE_JIT and not is_plain() and not plain.CHECKED:
     for _loop in (_run_shares, _run_some):
         _loop._cache = KernelCache(_loop.py_func)
 
-PLAIN = not config.DISABLE_JIT and (is_plain() or not holds(_probe))
+PLAIN = not config.DISABLE_JIT and (plain.CHECKED or is_plain() or not holds(_probe))
 """Whether kernels run through Numba's public interface alone."""
 device_function = plain.device_function if PLAIN else device.device_function
 

@@ -1,12 +1,20 @@
-"""Kernels through Numba's public interface alone: the way for a Numba whose inside is not the one that the engine knows."""
+"""Kernels through Numba's public interface alone: the way for a Numba whose inside is not the one that the engine knows.
 
+With ``NPU_SIM_CHECK=1`` kernels run this way as well, on one thread, and every index is checked: one outside its array is an IndexError.
+Loads and stores of whole vectors are not seen by Numba's check.
+"""
+
+import os
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from numba import njit, prange
 
-OPTIONS = {"nogil": True, "error_model": "numpy"}
+CHECK_VARIABLE = "NPU_SIM_CHECK"
+"""Environment variable: 1 checks the indices of kernels."""
+CHECKED = os.environ.get(CHECK_VARIABLE, "") not in ("", "0")
+OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
 
 
 def device_function(function: Callable[..., Any]) -> Any:
@@ -16,10 +24,11 @@ def device_function(function: Callable[..., Any]) -> Any:
 
 @cache
 def loop_of(worker: Any, arguments: int, parallel: bool) -> Any:
-    """Return the compiled loop ``run(first, stop, *arguments)`` over a kernel's shares.
+    """Return the compiled loop ``run(first, stop, *arguments)`` over a kernel's shares; a checked one is not parallel, so as to raise.
 
     Numba's parallel loops take no ``*arguments``, so the loop is written out for their number.
     """
+    parallel = parallel and not CHECKED
     names = ", ".join(f"argument{position}" for position in range(arguments))
     lines = [
         f"def run(first, stop, {names}):",
