@@ -137,7 +137,7 @@ def _copy_share(share: int, shares: int, tokens: Words, places: Places, permuted
     for token in range(count * share // shares, count * (share + 1) // shares):
         for entry in range(token * top_k, (token + 1) * top_k):
             place = np.int64(places[entry])
-            if place >= rows:
+            if place < 0 or place >= rows:  # none is below 0, whatever another thread writes to the caller's array meanwhile
                 continue
             if streams:
                 _stream_row(tokens, token * row_words, permuted, place * row_words, row_words)

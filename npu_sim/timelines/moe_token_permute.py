@@ -146,12 +146,13 @@ def _move_rows(plan: Plan) -> Phase:
 def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tuple[Node, ...]]:
     """Return the tiles of so many rows that come in and so many copies that go out."""
     columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
-    element_bytes = TensorSpec.parse(plan.arguments["tokens"]).itemsize
+    tokens, permuted_bytes = TensorSpec.parse(plan.arguments["tokens"]), copies["numOutTokens"] * row_bytes
 
     def piece(width: int, rows: int, kept: int) -> tuple[Node, ...]:
         whole = width == columns
-        copy_in = Copy((aligned_row_bytes(row_bytes) if whole else element_bytes * width) * rows, width * rows)
-        copy_out = Copy(element_bytes * width, width, kept)
+        own_bytes = tokens.itemsize * width
+        copy_in = Copy((aligned_row_bytes(row_bytes) if whole else own_bytes) * rows, width * rows, tensor_bytes=tokens.nbytes)
+        copy_out = Copy(own_bytes, width, kept, tensor_bytes=permuted_bytes)
         return (vector_tile((copy_in,) if rows else (), (), (copy_out,) if kept else (), note="rows"),)
 
     if copies["oneTokenMoveTimes"] == 1:
