@@ -13,6 +13,7 @@ SMALL = (
     Case("rms_norm", (64, 512), "fp32"),
     Case("cross_entropy", (64, 1000), "fp32"),
     Case("moe", (64, 4, 512), "fp32"),
+    Case("moe_permute", (64, 4, 512), "fp32"),
     Case("conv_tbc", (32, 4, 32, 32, 3), "fp32"),
 )
 

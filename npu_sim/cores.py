@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
 from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product
 from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, release_words, require_release
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import INVALID, AclnnError, closest, shown
 
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
@@ -129,7 +129,7 @@ class Profile(BaseModel):
         """
         wanted = self.product.default_soc if soc is None else soc
         if wanted not in self.product.socs:
-            message = f"soc = {wanted!r}: {self.product.name} has no such SoC"
+            message = f"soc = {shown(wanted)}: {self.product.name} has no such SoC"
             raise AclnnError(INVALID, "soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(wanted, self.product.socs)}")
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
@@ -184,15 +184,19 @@ def load_profile(profile: "str | Path | Profile", soc: str | None = None, releas
     AclnnError
         161002 for an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
     """
+    if not isinstance(soc, str | None):
+        raise AclnnError(INVALID, "soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default")
     if isinstance(profile, Profile):
         return (profile if soc is None else profile.with_soc(soc)).with_release(release)
+    if not isinstance(profile, str | Path):
+        raise AclnnError(INVALID, "profile", f"profile = {shown(profile)} is no name", f"products: {', '.join(shipped_products())}")
     name = str(profile)
     if name in shipped_products():
         return _shipped_profile(name, soc, release)
     if name.endswith((".yaml", ".yml")) or "/" in name:
         return _default_profile(_load_product(Path(name))).with_soc(soc).with_release(release)
     hint = f"products: {', '.join(shipped_products())}{closest(name, shipped_products())}; or the path of a profile file ending in .yaml"
-    raise AclnnError(INVALID, "profile", f"profile = {name!r}: no such product", hint)
+    raise AclnnError(INVALID, "profile", f"profile = {shown(name)}: no such product", hint)
 
 
 def profile_of_soc(soc: str, release: str | None = None) -> Profile:

@@ -10,8 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from npu_sim.registry import OPERATORS, all_operators, find_operator
 from npu_sim.status import closest
 
-Bytes = Annotated[int, Field(gt=0)]
+Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93")
@@ -33,11 +34,11 @@ class Chip(BaseModel):
     vector_core_count: Annotated[int, Field(ge=0, le=65535)]
     memory_bytes: Bytes | None
     l2_bytes: Bytes
-    cube_clock_mhz: Annotated[float, Field(gt=0)]
-    vector_clock_mhz: Annotated[float, Field(gt=0)] | None
+    cube_clock_mhz: Positive
+    vector_clock_mhz: Positive | None
     cube_mkn: tuple[Count, Count, Count]
     vector_lanes_fp16: Count
-    ub_bytes: Annotated[int, Field(ge=1024)]
+    ub_bytes: Annotated[int, Field(ge=1024, le=1 << 50)]
     ub_block_bytes: Count
     ub_bank_bytes: Bytes
     ub_bank_count: Count
@@ -45,13 +46,13 @@ class Chip(BaseModel):
     l0a_bytes: Bytes
     l0b_bytes: Bytes
     l0c_bytes: Bytes
-    ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l2_read_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l2_write_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    ub_to_ddr_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l1_to_l0a_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l1_to_l0b_bytes_per_cycle: Annotated[float, Field(gt=0)]
-    l0c_to_ub_bytes_per_cycle: Annotated[float, Field(gt=0)]
+    ddr_bytes_per_cycle: Positive
+    l2_read_bytes_per_cycle: Positive
+    l2_write_bytes_per_cycle: Positive
+    ub_to_ddr_bytes_per_cycle: Positive
+    l1_to_l0a_bytes_per_cycle: Positive
+    l1_to_l0b_bytes_per_cycle: Positive
+    l0c_to_ub_bytes_per_cycle: Positive
 
     @model_validator(mode="after")
     def _split_cores_are_counted(self) -> "Chip":
@@ -86,9 +87,6 @@ class CubeRate(BaseModel):
     block_k: Count
 
 
-Rate = Annotated[float, Field(gt=0)]
-
-
 class Throughput(BaseModel):
     """Published theoretical rates of one core; a timeline counts what is null or absent as 0 and names it.
 
@@ -102,11 +100,11 @@ class Throughput(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vector_elements_per_cycle: dict[str, Rate | dict[str, Rate] | None] = {}
+    vector_elements_per_cycle: dict[str, Positive | dict[str, Positive] | None] = {}
     cube_macs_per_cycle: dict[str, CubeRate | None] = {}
 
 
-DocumentedLimits = dict[str, Annotated[int, Field(gt=0)]]
+DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
 """Limits that the product's document states for one operator, by the names in the operator's line of the registry."""
 
 
@@ -123,8 +121,8 @@ class Product(BaseModel):
     dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
     cube_dtypes: tuple[Literal["float16", "bfloat16", "float32", "hf32"], ...]
     operators: tuple[str, ...]
-    ub_reserved_bytes: Annotated[int, Field(ge=0)]
-    system_workspace_bytes: Annotated[int, Field(ge=0)]
+    ub_reserved_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
+    system_workspace_bytes: Annotated[int, Field(ge=0, le=1 << 50)]
     documented_limits: dict[str, DocumentedLimits] = {}
     throughput: Throughput | None = None
     socs: Annotated[dict[str, Chip], Field(min_length=1)]

@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from typing import Any, NamedTuple
 
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import INVALID, AclnnError, closest, shown
 
 ENTRY_POINTS = "npu_sim.operators"
 """Group of entry points under which other packages offer operators: ``name = "package.module:OPERATOR"``."""
@@ -49,6 +49,7 @@ OPERATORS: tuple[OperatorEntry, ...] = (
     OperatorEntry("rms_norm", "RmsNorm", ("rms_norm",), ("last_axis_bytes_at_least",)),
     OperatorEntry("rms_norm_grad", "RmsNormGrad", ("rms_norm_grad",), ("last_axis_bytes_at_least",)),
     OperatorEntry("cross_entropy_loss_grad", "CrossEntropyLossGrad", ("cross_entropy_loss_grad",), ("rows_below",)),
+    OperatorEntry("moe_token_permute", "MoeTokenPermute", ("moe_token_permute",)),
     OperatorEntry("moe_token_permute_grad", "MoeTokenPermuteGrad", ("moe_token_permute_grad",), ("num_topk_at_most",)),
     OperatorEntry("moe_token_unpermute", "MoeTokenUnpermute", ("moe_token_unpermute",)),
     OperatorEntry("moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", ("moe_token_unpermute_grad",)),
@@ -81,7 +82,15 @@ def all_operators() -> tuple[OperatorEntry, ...]:
 
 
 def find_operator(name: str) -> OperatorEntry | None:
-    """Return the entry of an operator by its name here or in the product documents; None when there is none."""
+    """Return the entry of an operator by its name here or in the product documents; None when there is none.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is no name.
+    """
+    if not isinstance(name, str):
+        raise AclnnError(INVALID, "operator", f"operator = {shown(name)} is no name", f"operators: {', '.join(OPERATOR_NAMES)}")
     wanted = name.removeprefix("aclnn").replace("-", "_").lower()
     for entries in (OPERATORS, tuple(entry for entry, _ in _registered.values())):
         for entry in entries:
@@ -117,7 +126,7 @@ def load_operator(name: str) -> Any:
     if entry is None:
         names = [one.name for one in all_operators()]
         hint = f"operators: {', '.join(names)}{closest(name, names)}"
-        raise AclnnError(INVALID, "operator", f"operator = {name!r}: no such operator", hint)
+        raise AclnnError(INVALID, "operator", f"operator = {shown(name)}: no such operator", hint)
     if entry.name in _registered:
         return _registered[entry.name][1]
     return _loaded(entry)

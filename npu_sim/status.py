@@ -65,13 +65,35 @@ class AclnnError(Exception):
         }
 
 
+LONGEST_VALUE = 120
+"""Characters of a value in a message."""
+
+
+def shown(value: Any) -> str:
+    """Return a value as messages show it: on a few characters, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception as error:  # an object of a stranger, or a whole number of more digits than Python prints
+        bits = value.bit_length() if isinstance(value, int) else 0
+        text = f"a whole number of {bits} bits" if bits else f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+    if len(text) <= LONGEST_VALUE:
+        return text
+    return f"{text[: LONGEST_VALUE // 2]}... ({len(text)} characters)"
+
+
 def refusal_text(error: AclnnError) -> str:
     """Return a refusal as people read it: the outcome, what is wrong, and what would be right."""
     hint = f"\n{error.hint}" if error.hint else ""
     return f"refused, {int(error.status)} {error.status.name}\n\n{error.message}{hint}"
 
 
+LONGEST_WORD = 100
+"""Characters of a misspelt word that is compared with the known ones; the time grows with their number."""
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near."""
+    if len(word) > LONGEST_WORD:
+        return ""
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""

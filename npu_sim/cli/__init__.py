@@ -1,26 +1,34 @@
 """The command line ``npu-sim``."""
 
 import sys
+from io import TextIOWrapper
 
 from npu_sim.cli.app import app
 from npu_sim.cli.errors import report_error
+from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.status import AclnnError
 
 REFUSED = 2
 """Exit code of a call that the product refuses."""
-INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the command line; exit 2 when a call is refused."""
+    """Run the command line; exit 2 when a call is refused, 130 when it is interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a stranger's text may have characters that the terminal does not
     try:
         app(_operators_first(sys.argv[1:]))
     except AclnnError as error:
         report_error(error, as_json="--json" in sys.argv)
         sys.exit(REFUSED)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        INTERRUPTION.say()
         sys.exit(INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # what typer makes of an interruption
+            INTERRUPTION.say()
+        raise
 
 
 def _operators_first(typed: list[str]) -> list[str]:

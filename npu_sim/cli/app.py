@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from npu_sim import __version__
 from npu_sim.cli.caveats import caveats_command
 from npu_sim.cli.demo import demo_command
 from npu_sim.cli.diff import diff_command
@@ -30,9 +31,14 @@ app = typer.Typer(
     name="npu-sim",
     help="Simulate Ascend NPU backward operators: limits, tiling, workspace, and bit-exact accumulation order.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"npu_sim {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -40,6 +46,7 @@ def common(
     operators: Annotated[
         list[Path] | None, typer.Option("--operators", help="Python file that declares operators of your own; they join the others.")
     ] = None,
+    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")] = False,
 ) -> None:
     """Register operators of one's own before any command asks for them."""
     if operators:

@@ -40,7 +40,7 @@ def diff_command(
         **specs,
     )
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import diff_report
 

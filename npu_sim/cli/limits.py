@@ -46,7 +46,7 @@ def limits_command(
         **{**typed_specs(operator, arguments), **natural},
     )
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import limits_report
 

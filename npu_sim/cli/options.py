@@ -4,6 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import CallbackParam
+
+
+def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
+    """Refuse a file that cannot be written while the options are read: before the command does any work."""
+    if path is not None:
+        from npu_sim.files.writing import require_target
+
+        require_target(path, str(parameter.name))
+    return path
+
 
 Product = Annotated[str, typer.Option("--product", help="Product name, or a profile file ending in .yaml.")]
 Soc = Annotated[str | None, typer.Option("--soc", help="SoC of the product; its default when left out.")]
@@ -14,13 +25,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 CoreOrderOption = Annotated[
     str, typer.Option("--core-order", help="Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Seed of the random core order and of generated data.")]
-Out = Annotated[Path | None, typer.Option("--out", help="File for the outputs: .npy for one, .npz for several.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**64 - 1, help="Seed of the random core order and of generated data.")]
+Out = Annotated[Path | None, typer.Option("--out", callback=writable, help="File for the outputs: .npy for one, .npz for several.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads the kernels use; all cores when left out.")]
 
-Report = Annotated[Path | None, typer.Option("--report", help="Write a report to this HTML file; it opens offline.")]
+Report = Annotated[Path | None, typer.Option("--report", callback=writable, help="Write a report to this HTML file; it opens offline.")]
 Trace = Annotated[
-    Path | None, typer.Option("--trace", help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.")
+    Path | None,
+    typer.Option("--trace", callback=writable, help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto."),
 ]
 
 DEFAULT_PRODUCT = "atlas_a2"

@@ -16,7 +16,7 @@ def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, r
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
     shown: dict[str, Any] = {}
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import order_strips, plan_report, render, result_report
 
         if not isinstance(outcome, Plan):

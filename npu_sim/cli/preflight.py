@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Json, Report
+from npu_sim.cli.options import DEFAULT_PRODUCT, Json, Report, writable
 from npu_sim.status import AclnnError
 
 if TYPE_CHECKING:
@@ -27,8 +27,11 @@ Releases = Annotated[
 ]
 MaxWorkspace = Annotated[str | None, typer.Option("--max-workspace", help="Largest workspace a call may need: bytes, or 256MiB, 2GiB.")]
 FailOn = Annotated[str, typer.Option("--fail-on", help="What is not accepted, with commas: refused, caveat, timing, unknown.")]
-OutFile = Annotated[Path | None, typer.Option("--out", help="File for the results: one JSON object a line, with the whole plan.")]
-JUnit = Annotated[Path | None, typer.Option("--junit", help="File for JUnit XML.")]
+OutFile = Annotated[
+    Path | None,
+    typer.Option("--out", callback=writable, help="File for the results: one JSON object a line, with the whole plan."),
+]
+JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")]
 
 EPILOG = """A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16",
 "indices": "4096:int32", "num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product,
@@ -50,13 +53,14 @@ def preflight_command(
     json_output: Json = False,
 ) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
+    from npu_sim.files.reading import lines_of
     from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
 
     try:
         targets, policy = chosen_targets(products, soc, release), policy_of(fail_on, max_workspace)
         file = sys.stdin.buffer if str(calls) == "-" else calls.open("rb")
         with file:
-            matrix = check_file(file, targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
+            matrix = check_file(lines_of(file), targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
     except OSError as error:
         raise typer.BadParameter(f"{calls}: {error.strerror}") from None
     except AclnnError as error:
@@ -70,7 +74,7 @@ def preflight_command(
 
 def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, report: Path | None) -> None:
     """Write the files that were asked for."""
-    from npu_sim.files.tensors import write_text
+    from npu_sim.files.writing import write_text
     from npu_sim.show.preflight_files import markdown, write_junit, write_results
 
     if out is not None:

@@ -31,13 +31,13 @@ def profile_command(
 
     answer = read_profile(file, product=product, soc=soc, release=release)
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render
         from npu_sim.show.reports.measured_profile import measured_report
 
         write_text(report, render(measured_report(answer)))
     if trace is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.measured_trace import measured_trace
 
         write_text(trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
 
-INTERRUPTED = 130
 DIFFERENT = 1
 
 Grid = Annotated[
@@ -37,7 +37,7 @@ Scheduler = Annotated[
 Threads = Annotated[
     int | None, typer.Option("--threads", help="Threads, or worker processes of a cluster started here; all cores when left out.")
 ]
-Check = Annotated[int, typer.Option("--check", help="Plan so many random rows again one by one and compare.")]
+Check = Annotated[int, typer.Option("--check", min=0, help="Plan so many random rows again one by one and compare.")]
 
 
 def sweep_epilog(operator: str) -> str:
@@ -75,6 +75,10 @@ def sweep_command(
     from npu_sim.sweeps.runner import run_sweep
     from npu_sim.sweeps.summary import SweepSummary
 
+    if report is not None:
+        from npu_sim.show.reports.html import plotting_library
+
+        plotting_library()  # what is not installed is said before the sweep, not after it
     progress = _Progress()
     chosen = [name.strip() for name in columns.split(",")] if columns is not None else None
     started = time.perf_counter()
@@ -100,7 +104,7 @@ def sweep_command(
             if out
             else "nothing is kept without --out"
         )
-        print(f"interrupted: {kept}", file=sys.stderr)
+        INTERRUPTION.say(f"interrupted: {kept}")
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
@@ -125,7 +129,7 @@ def sweep_command(
 
 def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
     """Write the report of a sweep; return the curves in it."""
-    from npu_sim.files.tensors import write_text
+    from npu_sim.files.writing import write_text
     from npu_sim.show.reports import render
     from npu_sim.show.reports.comparisons import sweep_report
     from npu_sim.show.reports.sweep_curves import sweep_curves

@@ -66,7 +66,7 @@ def timeline_command(
 
         write_trace(trace, [(row.plan, row.profile) for row in rows if row.plan])
     if report is not None:
-        from npu_sim.files.tensors import write_text
+        from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
 
         write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))

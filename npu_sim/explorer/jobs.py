@@ -19,6 +19,8 @@ MOST_BYTES = 1 << 31
 STAGES = ("planning", "generating data", "computing", "done")
 """Stages of a run in order; the first computation of an operator compiles its kernel."""
 KEPT_JOBS = 8
+MOST_WAITING = 4
+"""Runs that wait for the one being computed; a page has one at a time."""
 
 Job = dict[str, Any]
 
@@ -32,9 +34,11 @@ class Jobs:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
 
-    def start(self, state: State) -> str:
-        """Start a run; return its number."""
+    def start(self, state: State) -> str | None:
+        """Start a run; return its number, or None when too many wait already."""
         with self._lock:
+            if sum(job["stage"] == "waiting" for job in self._jobs.values()) >= MOST_WAITING:
+                return None
             number = str(1 + max(map(int, self._jobs), default=0))
             self._jobs[number] = {"stage": "waiting", "began": time.monotonic()}
             for old in sorted(self._jobs, key=int)[:-KEPT_JOBS]:

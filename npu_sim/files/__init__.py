@@ -1,4 +1,4 @@
 """Files: everything read from strangers, and everything written, whole or not at all.
 
-Faces, questions and profiles enter; nobody else opens a file.
+``writing`` and ``reading`` are the two places that open files; ``tensors`` and ``yaml_document`` say what is in them.
 """

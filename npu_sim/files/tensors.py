@@ -1,50 +1,16 @@
-"""Reading tensors from files, and writing files whole or not at all."""
+"""Reading tensors from files and writing them."""
 
-import os
-import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from math import prod
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 
+from npu_sim.files.reading import open_plain
+from npu_sim.files.writing import require_room, write_atomically
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import INVALID, AclnnError
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-    """Write a file through a temporary one beside it, so that readers see the old file or the whole new one.
-
-    Raises
-    ------
-    AclnnError
-        161002 when the folder cannot be written.
-    """
-    try:
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        raise AclnnError(
-            INVALID, "out", f"{path}: cannot be written: {error.strerror}", "name a file in a folder you may write to"
-        ) from None
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file whole or not at all."""
-    write_atomically(path, lambda file: file.write(text.encode("utf-8")))
 
 
 def read_tensor(name: str, text: str) -> np.ndarray:
@@ -57,14 +23,13 @@ def read_tensor(name: str, text: str) -> np.ndarray:
     """
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise AclnnError(
-            INVALID, name, f"{name} = {text!r}: cannot be read: {error}", "give a .npy file, as numpy.save writes it"
-        ) from None
-    if not isinstance(array, np.ndarray):
-        raise AclnnError(INVALID, name, f"{name} = {text!r} holds several arrays", "give a .npy file with one array")
+    hint = "give a .npy file, as numpy.save writes it"
+    with open_plain(name, Path(path), hint) as file:
+        try:
+            _require_whole(file)
+            array = np.lib.format.read_array(file, allow_pickle=False)
+        except Exception as error:  # NumPy reads headers with Python's own parser, which raises whatever it meets
+            raise AclnnError(INVALID, name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # what numpy.save leaves of an ml_dtypes array
     try:
@@ -72,6 +37,28 @@ def read_tensor(name: str, text: str) -> np.ndarray:
     except (ValueError, TypeError) as error:
         hint = "bits and dtype must have the same size, e.g. uint16 bits as bf16"
         raise AclnnError(INVALID, name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint) from None
+
+
+def _require_whole(file: IO[bytes]) -> None:
+    """See that a .npy file has the elements that its header promises, before memory for them is asked for.
+
+    Raises
+    ------
+    ValueError
+        When it is no such file, holds Python objects, or ends early.
+    """
+    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    version = np.lib.format.read_magic(file)
+    if version not in readers:
+        raise ValueError(f"version {version} of the .npy format holds no tensors")
+    shape, _, dtype = readers[version](file)
+    if dtype.hasobject:
+        raise ValueError("it holds Python objects")
+    promised, begin = prod(shape) * dtype.itemsize, file.tell()
+    found = file.seek(0, 2) - begin
+    if promised > found:
+        raise ValueError(f"its header promises {promised} bytes of data, there are {found}")
+    file.seek(0)
 
 
 def is_tensor_file(text: str) -> bool:
@@ -85,8 +72,9 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     Raises
     ------
     AclnnError
-        161002 when the ending does not fit.
+        161002 when the ending does not fit, or the file cannot be written.
     """
+    require_room(path, sum(array.nbytes for array in arrays.values()))
     if path.suffix == ".npz":
         write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **{name: _savable(array) for name, array in arrays.items()}))
     elif path.suffix == ".npy" and len(arrays) == 1:

@@ -8,7 +8,13 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.files.reading import YAML_BYTES, read_limited
+from npu_sim.status import INVALID, AclnnError, closest, shown
+
+YAML_DEPTH = 20
+"""Mappings and lists within each other."""
+YAML_SCALAR = 1000
+"""Characters of one value."""
 
 KeyPath = tuple[str | int, ...]
 
@@ -59,7 +65,7 @@ class YamlDocument:
             inner, _, problem = str(first["ctx"]["error"]).partition(": ")
             key = (*key, *(int(part) if part.isdigit() else part for part in inner.split(".")))
         elif isinstance(first["input"], str | int | float | bool | None):
-            problem = f"{first['input']!r} is not allowed: {first['msg']}"
+            problem = f"{shown(first['input'])} is not allowed: {first['msg']}"
         else:
             problem = first["msg"]
         more = f"{len(problems) - 1} more problems in this file" if len(problems) > 1 else ""
@@ -72,13 +78,15 @@ def read_yaml(path: Path) -> YamlDocument:
     Raises
     ------
     AclnnError
-        161002 when the file cannot be read, is not YAML, is not a mapping, or repeats a key.
+        161002 when the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or deeper than a profile is.
     """
+    content = read_limited("profile", path, YAML_BYTES, "name a product or a YAML file")
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
         raise AclnnError(INVALID, "profile", f"{path}: cannot be read: {error}", "name a product or a YAML file") from None
     try:
+        _require_modest(text, path)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         loader = yaml.SafeLoader(text)
         try:
@@ -90,11 +98,37 @@ def read_yaml(path: Path) -> YamlDocument:
         line = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
         raise AclnnError(INVALID, "profile", f"{path}{line}: not valid YAML: {problem}") from None
+    except (ValueError, OverflowError) as error:  # a date, a number or a tag whose value is none
+        raise AclnnError(INVALID, "profile", f"{path}: holds a value that cannot be read: {error}") from None
     if node is None or not isinstance(data, dict):
         raise AclnnError(INVALID, "profile", f"{path}: a profile is a mapping of keys to values", "copy one of the shipped profiles")
     lines: dict[KeyPath, int] = {}
     _collect_lines(node, (), lines, path)
     return YamlDocument(path, data, lines)
+
+
+def _require_modest(text: str, path: Path) -> None:
+    """Refuse what makes small files large, deep or strange: aliases, tags, nesting, and values longer than a person writes.
+
+    Looks at the events of the parser, which takes neither memory nor depth of its own.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        where = f"{path}, line {event.start_mark.line + 1 if event.start_mark else 1}"
+        if isinstance(event, yaml.AliasEvent):
+            raise AclnnError(INVALID, "profile", f"{where}: profiles take no aliases", f"write out what *{event.anchor} stands for")
+        tag = getattr(event, "tag", None)
+        if tag is not None:
+            raise AclnnError(INVALID, "profile", f"{where}: profiles take no tags such as {shown(tag)}", "write the plain value")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
+            message = f"{where}: a value of {len(event.value)} characters"
+            raise AclnnError(INVALID, "profile", message, f"at most {YAML_SCALAR} characters")
+        if depth > YAML_DEPTH:
+            raise AclnnError(INVALID, "profile", f"{where}: nested more than {YAML_DEPTH} deep", "a profile is nested 5 deep at most")
 
 
 def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:

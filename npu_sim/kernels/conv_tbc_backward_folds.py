@@ -1,13 +1,13 @@
 """ConvTbcBackward: in which order the partial sums of gradWeight reach memory.
 
-A core computes one partial sum for every sample (of its share of the time axis): the accumulator starts at 0 and takes
-time ascending. A *contribution* is such a partial sum. Contributions of one core arrive in its program order; where
-several cores share an output, contributions of different cores arrive in any order.
+In default mode a core has one accumulator: it starts at 0 and takes sample after sample (of its share), each over its share of the
+time axis, ascending. Where several cores share an output, their sums arrive in any order. In deterministic mode on A2 and A3 one core
+computes a tile, its accumulator starts anew with every sample, and what it has summed is added to memory sample after sample.
 
 Source: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition to global memory".
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +17,21 @@ from npu_sim.kernels.random_order import RANDOM, SEQUENTIAL, arrivals
 Integers = NDArray[np.int64]
 
 SAMPLE, START, STOP = 0, 1, 2
-"""Columns of a list of contributions: the sample and its half-open range of output time."""
+"""Columns of a list of visits: the sample and its half-open range of output time."""
 
 
 class Shares(NamedTuple):
     """How the reduction of every output tile is shared by cores: plain integers out of the plan.
 
-    ``samples`` in groups of ``group_samples``, output time 0..``steps`` in pieces of ``piece_steps``: one core each.
+    ``samples`` in groups of ``group_samples``, output time 0..``steps`` in pieces of ``piece_steps``: one core each. ``anew`` is 1 when
+    the accumulator starts anew with every sample; there is one core then.
     """
 
     samples: int
     group_samples: int
     steps: int
     piece_steps: int
+    anew: int = 0
 
 
 class TailTiles(NamedTuple):
@@ -61,8 +63,8 @@ def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[
     return mask
 
 
-def contributions_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
-    """Return what each core that shares a tile contributes, in its program order; cores ascending."""
+def visits_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
+    """Return which samples, over which output time, each core that shares a tile visits in its program order; cores ascending."""
     cores = []
     for first in range(0, shares.samples, shares.group_samples):
         for start in range(0, shares.steps, shares.piece_steps):
@@ -72,17 +74,12 @@ def contributions_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
 
 
 def arrival(shares: Shares, order: int) -> tuple[Integers, Integers]:
-    """Return the contributions in their order of arrival, and how many each core has.
+    """Return all visits, core after core as their sums arrive, and for each whether it is the last one of its core (1 or 0).
 
-    ``RANDOM`` draws for every output row, so its contributions come back in the order of the cores.
+    ``RANDOM`` draws for every output row, so cores come in ascending order.
     """
-    cores = contributions_by_core(shares)
-    counts = np.array([len(one) for one in cores], np.int64)
-    contributions = np.array([contribution for one in cores for contribution in one], np.int64)
+    cores = visits_by_core(shares)
     fixed = SEQUENTIAL if order == RANDOM else order
-    return contributions[arrivals(counts, fixed, 0, 1)[0]], counts
-
-
-def needs_draw(order: int, counts: Any) -> bool:
-    """Whether rows differ in their order of arrival."""
-    return order == RANDOM and len(counts) > 1
+    arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed, 0, 1)[0]]
+    last = [int(visit == own[-1]) for own in arrived for visit in own]
+    return np.array([visit for own in arrived for visit in own], np.int64), np.array(last, np.int64)

@@ -3,62 +3,129 @@
 Rows of self are (t, b) pairs, t * B + b; output row r takes row r + (pad - k) * B of self for tap k, so every tap is a
 matrix product of a shifted range of rows with weight[k], and no shifted copy of self is made.
 
-Order of one sum: output channels in chunks of CHUNK, a whole number of cube-layout blocks of C0; for each chunk all taps
-in ascending order; for each tap its channels in ascending order: the slices of C0 channels with all taps that the plan keeps
-in L1, a run of them at a time. One accumulator, never split. Terms outside self are left out, not multiplied by zero.
+Order of one sum: blocks of C0 output channels; inside a block the taps from K - 1 down to 0, that is self in ascending time. The
+products of one tap and one block are summed first and added to the accumulator once (``conv_tbc_backward_tile``). One accumulator,
+never split. Terms outside self are left out, not multiplied by zero.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from npu_sim.kernels.conv_tbc_backward_folds import Integers
-from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles, round_row
+from npu_sim.kernels.conv_tbc_backward_operands import Stored, channel_block, clear, pack_tiles, round_row
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import (
     CHUNK,
-    CHUNK_STRIDE,
     PANELS,
+    ROW_CHANNELS,
+    ROW_STRIDE,
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
     Floats,
+    Walk,
     multiply_row,
     multiply_rows,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.scratch import aligned, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.numbers.scalars import narrow
 
 ROW_TILES = 16
 """Tiles on top of each other in one block."""
+BLOCK_ROWS = ROW_TILES * TILE_ROWS
+
+
+class Window(NamedTuple):
+    """A part of the reduction of some output rows, and how self lies packed for it.
+
+    Channels ``first_channel``..``stop_channel`` with taps ``high_tap`` down to ``low_tap``, in blocks of ``block`` channels. Output row
+    ``begin`` finds what tap ``high_tap`` reads in the first packed row, and what the next tap reads ``distance`` rows on.
+    """
+
+    begin: int
+    first_channel: int
+    stop_channel: int
+    high_tap: int
+    low_tap: int
+    block: int
+    distance: int
+
+
+class Reach(NamedTuple):
+    """Self has ``rows`` rows, ``batch`` a time step; output row r takes row r + (pad - k) * batch for tap k, one of 0..``taps`` - 1."""
+
+    rows: int
+    batch: int
+    pad: int
+    taps: int
 
 
 @device_function
-def _multiply_block(
-    rows: Floats,
-    begin: int,
-    valid_start: int,
-    valid_stop: int,
-    stop: int,
-    packed: Floats,
-    panel_stride: int,
-    panels: int,
-    length: int,
-    sums: Floats,
+def _pack_rows(grad: Stored, first_row: int, first: int, stop: int, window: Window, rounding: int, packed: Floats) -> None:
+    """Pack rows ``first_row + place`` of self, those of first..stop that exist, rounded to the compute dtype."""
+    for place in range(max(first, -first_row), min(stop, len(grad) - first_row)):
+        row = grad[first_row + place, window.first_channel : window.stop_channel]
+        round_row(row, packed[place * ROW_STRIDE : (place + 1) * ROW_STRIDE], rounding)
+
+
+@device_function
+def _pack_window(grad: Stored, reach: Reach, window: Window, stop: int, rounding: int, packed: Floats) -> None:
+    """Pack what output rows up to ``stop`` need: taps share rows unless a time step has more rows than the output block."""
+    first_row, rows = window.begin + (reach.pad - window.high_tap) * reach.batch, stop - window.begin
+    if window.distance == reach.batch:
+        _pack_rows(grad, first_row, 0, (window.high_tap - window.low_tap) * reach.batch + rows, window, rounding, packed)
+        return
+    for tap in range(window.high_tap, window.low_tap - 1, -1):
+        first = (window.high_tap - tap) * window.distance
+        row = first_row + (window.high_tap - tap) * (reach.batch - window.distance)
+        _pack_rows(grad, row, first, first + rows, window, rounding, packed)
+
+
+@device_function
+def _highest(reach: Reach, window: Window, row: int) -> int:
+    """Return the highest tap of a window for which an output row has a term."""
+    return min(window.high_tap, reach.pad + row // reach.batch)
+
+
+@device_function
+def _lowest(reach: Reach, window: Window, row: int) -> int:
+    """Return the lowest tap of a window for which an output row has a term."""
+    return max(window.low_tap, reach.pad - (reach.rows - 1 - row) // reach.batch)
+
+
+@device_function
+def _walk(reach: Reach, window: Window, blocks: int, taps: int, length: int) -> Walk:
+    return Walk(blocks, window.block, window.block * reach.taps * TILE_COLUMNS, taps, window.distance * ROW_STRIDE, length)
+
+
+@device_function
+def _multiply_tile(
+    packed: Floats, window: Window, reach: Reach, first: int, last: int, weight: Floats, panel: int, sums: Floats, place: int
 ) -> None:
-    """Add one chunk of one tap to the sums of output rows begin..stop; only rows valid_start..valid_stop have a term."""
-    row_tiles = (stop - begin + TILE_ROWS - 1) // TILE_ROWS
-    for panel in range(panels):
-        for row_tile in range(row_tiles):
-            first, last = begin + row_tile * TILE_ROWS, min(begin + (row_tile + 1) * TILE_ROWS, stop)
-            place = (panel * row_tiles + row_tile) * TILE_SIZE
-            if first >= valid_start and last <= valid_stop:
-                # Rows beyond ``stop`` hold anything; their sums are not stored.
-                multiply_rows(rows, (first - begin) * CHUNK_STRIDE, packed, panel * panel_stride, sums, place, length)
-            else:
-                for row in range(max(first, valid_start), min(last, valid_stop)):
-                    target = place + (row - first) * TILE_COLUMNS
-                    multiply_row(rows, (row - begin) * CHUNK_STRIDE, packed, panel * panel_stride, sums, target, length)
+    """Add a window to the tile of output rows first..last and one panel of columns; terms outside self are left out."""
+    high, low = _highest(reach, window, first), _lowest(reach, window, first)
+    together = high == _highest(reach, window, last - 1) and low == _lowest(reach, window, last - 1)
+    whole = (window.stop_channel - window.first_channel) // window.block
+    channel = window.first_channel
+    while channel < window.stop_channel:
+        # All whole blocks at once, then the rest of the channels.
+        blocks, length = (whole, window.block) if channel == window.first_channel and whole > 0 else (1, window.stop_channel - channel)
+        start, panel_start = channel - window.first_channel, panel + channel * reach.taps * TILE_COLUMNS
+        if together:
+            # Rows beyond ``last`` hold anything; their sums are not stored.
+            left = start + ((window.high_tap - high) * window.distance + first - window.begin) * ROW_STRIDE
+            right = panel_start + (reach.taps - 1 - high) * length * TILE_COLUMNS
+            multiply_rows(packed, left, weight, right, sums, place, _walk(reach, window, blocks, high - low + 1, length))
+        else:
+            for row in range(first, last):
+                high, low = _highest(reach, window, row), _lowest(reach, window, row)
+                left = start + ((window.high_tap - high) * window.distance + row - window.begin) * ROW_STRIDE
+                right, target = panel_start + (reach.taps - 1 - high) * length * TILE_COLUMNS, place + (row - first) * TILE_COLUMNS
+                multiply_row(packed, left, weight, right, sums, target, _walk(reach, window, blocks, high - low + 1, length))
+        channel += blocks * length
 
 
 @device_function
@@ -78,50 +145,69 @@ def _store_block(
                 target[column] = narrow(row[column], target)
 
 
+class Steps(NamedTuple):
+    """How much of the reduction lies packed at a time: channels, in blocks of ``block``, and taps."""
+
+    block: int
+    channels: int
+    taps: int
+
+
+def steps_at_a_time(taps: int, block: int) -> Steps:
+    """Return some CHUNK steps of the reduction: blocks of channels with all taps, or one block with some of its taps."""
+    channels = max(min(CHUNK // taps, ROW_CHANNELS) // block, 1) * block
+    return Steps(block, channels, min(taps, CHUNK // channels))
+
+
 @long_kernel
 def _grad_input(
     thread: int,
     grad: Stored,
-    packed: Floats,
+    weight: Floats,
     out: Stored,
-    batch: int,
-    pad: int,
-    taps: int,
+    reach: Reach,
+    steps: Steps,
     rounding: int,
     result_rounding: int,
     queue: Integers,
-    sources: Floats,
+    all_packed: Floats,
     all_sums: Floats,
 ) -> None:
-    """Take blocks of the output off the queue; ``sources`` and ``all_sums`` have a row of scratch for every thread."""
-    rows, channels = grad.shape
+    """Take blocks of the output off the queue; ``all_packed`` and ``all_sums`` have a row of scratch for every thread."""
+    channels = grad.shape[1]
     panels = (out.shape[1] + TILE_COLUMNS - 1) // TILE_COLUMNS
     column_blocks = (panels + PANELS - 1) // PANELS
-    block_rows = ROW_TILES * TILE_ROWS
-    blocks = (len(out) + block_rows - 1) // block_rows * column_blocks
-    source, sums = sources[thread, TILE_COLUMNS:], all_sums[thread]
-    row = sources[thread, :TILE_COLUMNS]
-    block = take(queue)
-    while block < blocks:
-        begin, first_panel = block // column_blocks * block_rows, block % column_blocks * PANELS
-        stop, block_panels = min(begin + block_rows, len(out)), min(PANELS, panels - first_panel)
+    blocks = (len(out) + BLOCK_ROWS - 1) // BLOCK_ROWS * column_blocks
+    row, packed, sums = all_packed[thread, :TILE_COLUMNS], all_packed[thread, TILE_COLUMNS:], all_sums[thread]
+    distance = min(reach.batch, BLOCK_ROWS)
+    number = take(queue)
+    while number < blocks:
+        begin, first_panel = number // column_blocks * BLOCK_ROWS, number % column_blocks * PANELS
+        stop, block_panels = min(begin + BLOCK_ROWS, len(out)), min(PANELS, panels - first_panel)
+        row_tiles = (stop - begin + TILE_ROWS - 1) // TILE_ROWS
         clear(sums)
-        for start in range(0, channels, CHUNK):
-            length = min(CHUNK, channels - start)
-            for tap in range(taps):
-                shift = (pad - tap) * batch
-                valid_start, valid_stop = max(begin, -shift), min(stop, rows - shift)
-                if valid_start >= valid_stop:
-                    continue
-                for place in range(valid_start, valid_stop):
-                    target = (place - begin) * CHUNK_STRIDE
-                    round_row(grad[place + shift, start : start + length], source[target : target + length], rounding)
-                first = ((tap * panels + first_panel) * channels + start) * TILE_COLUMNS
-                _multiply_block(
-                    source, begin, valid_start, valid_stop, stop, packed[first:], channels * TILE_COLUMNS, block_panels, length, sums
-                )
+        for channel in range(0, channels, steps.channels):
+            for high_tap in range(reach.taps - 1, -1, -steps.taps):
+                stop_channel, low_tap = min(channel + steps.channels, channels), max(high_tap - steps.taps + 1, 0)
+                window = Window(begin, channel, stop_channel, high_tap, low_tap, steps.block, distance)
+                _pack_window(grad, reach, window, stop, rounding, packed)
+                for panel in range(block_panels):
+                    panel_start = (first_panel + panel) * channels * reach.taps * TILE_COLUMNS
+                    for row_tile in range(row_tiles):
+                        first, place = begin + row_tile * TILE_ROWS, (panel * row_tiles + row_tile) * TILE_SIZE
+                        last = min(first + TILE_ROWS, stop)
+                        _multiply_tile(packed, window, reach, first, last, weight, panel_start, sums, place)
         _store_block(sums, begin, stop, first_panel * TILE_COLUMNS, block_panels, result_rounding, row, out)
-        block = take(queue)
+        number = take(queue)
+
+
+def _weight_rows(weight: Stored, block: int) -> Stored:
+    """Return weight (K, Cin, Cout) as (Cout * K, 1, Cin): its rows in the order of the reduction."""
+    taps, in_channels, out_channels = weight.shape
+    descending, whole = weight[::-1], out_channels // block * block
+    blocks = descending[:, :, :whole].reshape(taps, in_channels, -1, block).transpose(2, 0, 3, 1)
+    rest = descending[:, :, whole:].transpose(0, 2, 1)
+    return np.concatenate([one.reshape(-1, in_channels) for one in (blocks, rest)])[:, np.newaxis]
 
 
 def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: int, result_rounding: int) -> None:
@@ -141,27 +227,29 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         Codes of ``conv_tbc_backward_operands``: how operands, and the finished sums, are rounded to the compute dtype.
     """
     taps, in_channels, out_channels = weight.shape
+    block = channel_block(grad, rounding)
     panels = -(-in_channels // TILE_COLUMNS)
-    packed = np.empty((taps, panels, out_channels, TILE_COLUMNS), np.float32)
-    # Weight as (Cout, K, Cin): its output channels take the place of time, its taps that of samples.
-    by_channel = np.ascontiguousarray(weight.transpose(2, 0, 1))
-    every_tap = np.array([(tap, 0, out_channels) for tap in range(taps)], np.int64)
-    pack_tiles(by_channel, every_tap, 0, 0, TILE_COLUMNS, rounding, packed)
+    packed = aligned(1, panels, out_channels * taps, TILE_COLUMNS)
+    whole = np.array([(0, 0, out_channels * taps)], np.int64)
+    # Rows of weight take the place of time.
+    pack_tiles(_weight_rows(weight, block), whole, 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
-    threads, source_size = threads_for(operations=grad.size * taps * in_channels), TILE_COLUMNS + ROW_TILES * TILE_ROWS * CHUNK_STRIDE
-    sources = thread_scratch(threads, source_size)
-    sources[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
+    steps = steps_at_a_time(taps, block)
+    threads = threads_for(operations=grad.size * taps * in_channels)
+    # The last tile reads rows beyond the block.
+    packed_rows = (steps.taps - 1) * min(batch, BLOCK_ROWS) + BLOCK_ROWS + TILE_ROWS
+    window = thread_scratch(threads, TILE_COLUMNS + packed_rows * ROW_STRIDE)
+    window[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
     _grad_input.over(
         threads,
         grad.reshape(rows, out_channels),
         packed.reshape(-1),
         out.reshape(-1, in_channels),
-        batch,
-        pad,
-        taps,
+        Reach(rows, batch, pad, taps),
+        steps,
         rounding,
         result_rounding,
         np.zeros(1, np.int64),
-        sources,
+        window,
         thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE),
     )

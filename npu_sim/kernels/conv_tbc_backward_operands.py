@@ -23,6 +23,8 @@ TO_FP16 = 2
 TO_FP16_SATURATED = 3
 """As TO_FP16, then inf becomes 65504 with its sign and nan becomes 0 (page ``numerics``, "Overflow")."""
 
+CHANNEL_BLOCK_BYTES = 32
+"""A row of the cube layout: C0 channels of the compute dtype."""
 FP16_LARGEST = np.float32(65504)
 PIECE = 16
 """Rows of time a thread packs at a time."""
@@ -45,6 +47,11 @@ def round_row(source: Stored, target: Floats, rounding: int) -> None:
             value = fp16_to_fp32(fp32_to_fp16(widen(source[place])))
             value = value if value <= FP16_LARGEST else FP16_LARGEST if value > FP16_LARGEST else np.float32(0)
             target[place] = value if value >= -FP16_LARGEST else -FP16_LARGEST
+
+
+def channel_block(operand: Stored, rounding: int) -> int:
+    """Return C0 of the compute dtype that an operand is rounded to."""
+    return CHANNEL_BLOCK_BYTES // (2 if rounding in (TO_FP16, TO_FP16_SATURATED) else operand.dtype.itemsize)
 
 
 @device_function

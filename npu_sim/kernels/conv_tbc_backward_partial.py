@@ -1,9 +1,19 @@
-"""ConvTbcBackward: one contribution to a block of gradWeight, tap by tap, in register tiles."""
+"""ConvTbcBackward: what one sample adds to a block of gradWeight, tap by tap, in register tiles."""
 
 from typing import NamedTuple
 
 from npu_sim.kernels.conv_tbc_backward_operands import clear
-from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_ROWS, TILE_SIZE, TILE_STRIDE, Floats, multiply_channels
+from npu_sim.kernels.conv_tbc_backward_tile import (
+    CHUNK,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    TILE_SIZE,
+    TILE_STRIDE,
+    TIME_BLOCK,
+    Floats,
+    Walk,
+    multiply_channels,
+)
 from npu_sim.kernels.engine.compile import device_function
 
 
@@ -54,7 +64,21 @@ def add_tile(target: Floats, tile: Floats) -> None:
 
 
 @device_function
-def add_contribution(
+def _multiply_time(x: Floats, left: int, grad: Floats, right: int, parts: Floats, place: int, before: int, steps: int) -> None:
+    """Add the products of some time steps to a tile, in blocks that are counted from ``before`` steps earlier on."""
+    done = 0
+    while done < steps:
+        # The rest of a block that began earlier, whole blocks, and the beginning of one.
+        length, blocks = min(TIME_BLOCK - (before + done) % TIME_BLOCK, steps - done), 1
+        if length == TIME_BLOCK:
+            blocks = (steps - done) // TIME_BLOCK
+        walk = Walk(1, 0, 0, blocks, TIME_BLOCK * TILE_STRIDE, length)
+        multiply_channels(x, left + done * TILE_STRIDE, grad, right + done * TILE_COLUMNS, parts, place, walk)
+        done += blocks * length
+
+
+@device_function
+def add_sample(
     x: Floats,
     x_rows: int,
     grad: Floats,
@@ -65,14 +89,13 @@ def add_contribution(
     taps: Taps,
     parts: Floats,
     first_part: int,
-    keep: bool,
+    anew: bool,
     sums: Floats,
     slots: Floats,
 ) -> None:
-    """Compute the partial sum of one sample over output time start..stop and add it to the block's sums, or keep it.
+    """Add the products of one sample over output time start..stop to the accumulators of a block.
 
-    Time runs in chunks that fit the cache; a tile's accumulator starts at 0, goes on from chunk to chunk, and is added
-    once, after the last.
+    Time runs in chunks that fit the cache.
 
     Parameters
     ----------
@@ -82,10 +105,12 @@ def add_contribution(
         Packed self; row 0 is output time ``start``.
     start, stop, block, taps
         What to sum, for which part of gradWeight.
-    parts, first_part, keep
-        Partial sums: kept from ``first_part`` on when ``keep``, else scratch.
+    parts, first_part
+        Accumulators, from ``first_part`` on.
+    anew
+        Whether accumulators start at 0 and are added to ``sums`` and ``slots`` in the end; else they go on from where they are.
     sums, slots
-        Where the finished partial sum is added; empty where it is not wanted.
+        Where finished accumulators are added; empty where they are not wanted.
     """
     whole = start + CHUNK >= stop
     first_row = start - taps.pad
@@ -99,14 +124,15 @@ def add_contribution(
                 right = (block.first_out // TILE_COLUMNS + panel) * grad_rows + valid_start - start
                 for row_tile in range(row_tiles(block)):
                     # A tile that is added at once needs no place of its own: the first one stays in the cache.
-                    place = first_part + (0 if whole and not keep else number * TILE_SIZE)
+                    place = first_part + (0 if whole and anew else number * TILE_SIZE)
                     tile = parts[place : place + TILE_SIZE]
-                    if begin == start:
+                    if anew and begin == start:
                         clear(tile)
                     if valid_start < valid_stop:
                         left = (block.first_in // TILE_ROWS + row_tile) * x_rows + valid_start + shift - first_row
-                        multiply_channels(x, left * TILE_STRIDE, grad, right * TILE_COLUMNS, parts, place, valid_stop - valid_start)
-                    if end == stop:
+                        steps = valid_stop - valid_start
+                        _multiply_time(x, left * TILE_STRIDE, grad, right * TILE_COLUMNS, parts, place, valid_start - start, steps)
+                    if anew and end == stop:
                         if sums.size > 0:
                             add_tile(sums[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
                         if slots.size > 0:

@@ -1,13 +1,12 @@
 """ConvTbcBackward: gradWeight.
 
-Every contribution (one sample, on one core's share of the time axis) is a sum of its own, as the plan splits it; see
-``conv_tbc_backward_folds`` for the order in which contributions are added. Threads own blocks of the output: which
-block a thread takes changes no bit.
+What each core sums, and in which order that is added to memory, is in ``conv_tbc_backward_folds``. Threads own blocks of the output:
+which block a thread takes changes no bit.
 
-Neighbouring samples lie side by side in a row of time, so operands are packed for a group of contributions at a time:
-a read touches whole rows, and every element is rounded once. Memory beyond inputs and output: the packed group (8 MiB,
-or one sample when that is more; all of it in the random order), one fp32 sum for each weight (three where tiles have
-slots), and in the random order 16 MiB a thread for the contributions of a block.
+Neighbouring samples lie side by side in a row of time, so operands are packed for a group of visits at a time (a visit: one sample, on
+one core's share of the time axis): a read touches whole rows, and every element is rounded once. Memory beyond inputs and output: the
+packed group (8 MiB, or one visit when that is more; all of it in the random order), one fp32 sum for each weight (two where cores
+share tiles, three where tiles have slots), and in the random order 16 MiB a thread for the sums of the cores.
 """
 
 import numpy as np
@@ -15,25 +14,25 @@ from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.conv_tbc_backward_blocks import block_sizes, blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, needs_draw, tail_mask
+from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
-from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_contribution, add_tile, place_in_block
+from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_sample, add_tile, place_in_block
 from npu_sim.kernels.conv_tbc_backward_queue import take
 from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.scratch import aligned, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
-from npu_sim.kernels.random_order import draw_arrival, seed_words
+from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 Flags = NDArray[np.bool_]
 
 GROUP_BYTES = 1 << 23
-"""Packed operands held at a time, when one contribution is not larger by itself."""
+"""Packed operands held at a time, when one visit is not larger by itself."""
 
 PLAIN, MIXED, SLOTS = 0, 1, 2
-"""Whether a block has tiles without slots, both, or only tiles with slots."""
+"""Whether what a block sums goes to memory, to both, or only to what runs beside it (slots, the accumulators of a core)."""
 
 
 @device_function
@@ -49,44 +48,37 @@ def _multiply(
     x_rows: int,
     grad: Floats,
     grad_rows: int,
-    contributions: Integers,
+    visits: Integers,
     blocks: Integers,
     starts: Integers,
     kinds: Integers,
     taps: Taps,
-    slot_ends: Integers,
+    anew: bool,
+    ends: Integers,
     sums: Floats,
-    slots: Floats,
-    slotted: Floats,
+    running: Floats,
+    finished: Floats,
     queue: Integers,
     all_parts: Floats,
 ) -> None:
-    """Add the contributions, in the order given, to the sums of every block; tiles with slots also to their slot."""
+    """Add the visits, in the order given, to every block.
+
+    With ``anew`` the sum of a visit is added to ``sums``, and to ``running`` where the block has slots; else ``running`` is the
+    accumulator. After a visit that ends (a slot, a core), ``running`` is added to ``finished`` and starts at 0 again.
+    """
     parts, none = all_parts[thread], sums[:0]
     number = take(queue)
     while number < len(blocks):
         block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
         plain = none if kinds[number] == SLOTS else sums[start:stop]
-        slot = none if kinds[number] == PLAIN else slots[start:stop]
-        for at in range(len(contributions)):
-            add_contribution(
-                x[at],
-                x_rows,
-                grad[at],
-                grad_rows,
-                contributions[at, START],
-                contributions[at, STOP],
-                block,
-                taps,
-                parts,
-                0,
-                False,
-                plain,
-                slot,
-            )
-            if slot.size > 0 and slot_ends[at] != 0:
-                add_tile(slotted[start:stop], slot)
-                clear(slot)
+        beside = none if kinds[number] == PLAIN else running[start:stop]
+        accumulators, slots = (parts, beside) if anew else (beside, none)
+        for at in range(len(visits)):
+            first, last = visits[at, START], visits[at, STOP]
+            add_sample(x[at], x_rows, grad[at], grad_rows, first, last, block, taps, accumulators, 0, anew, plain, slots)
+            if beside.size > 0 and ends[at] != 0:
+                add_tile(finished[start:stop], beside)
+                clear(beside)
         number = take(queue)
 
 
@@ -97,7 +89,8 @@ def _multiply_random(
     x_rows: int,
     grad: Floats,
     grad_rows: int,
-    contributions: Integers,
+    visits: Integers,
+    ends: Integers,
     blocks: Integers,
     starts: Integers,
     counts: Integers,
@@ -110,29 +103,18 @@ def _multiply_random(
     all_drawn: Integers,
     all_parts: Floats,
 ) -> None:
-    """Keep the contributions to a block, then add them row by row in an order drawn for each row."""
+    """Keep the accumulators of every core, then add them row by row in an order drawn for each row."""
     parts, none = all_parts[thread], sums[:0]
-    left, drawn = all_left[thread], all_drawn[thread, : len(contributions)]
+    left, drawn = all_left[thread], all_drawn[thread, : counts.size]
     number = take(queue)
     while number < len(blocks):
         block, start = _block(blocks, number), starts[number]
-        size = starts[number + 1] - start
-        for at in range(len(contributions)):
-            add_contribution(
-                x[at],
-                x_rows,
-                grad[at],
-                grad_rows,
-                contributions[at, START],
-                contributions[at, STOP],
-                block,
-                taps,
-                parts,
-                at * size,
-                True,
-                none,
-                none,
-            )
+        size, core = starts[number + 1] - start, 0
+        clear(parts[: counts.size * size])
+        for at in range(len(visits)):
+            first, last = visits[at, START], visits[at, STOP]
+            add_sample(x[at], x_rows, grad[at], grad_rows, first, last, block, taps, parts, core * size, False, none, none)
+            core += ends[at]
         for tap in range(block.first_tap, block.stop_tap):
             for in_channel in range(block.first_in, block.stop_in):
                 draw_arrival(counts, seed, tap * in_channels + in_channel, left, drawn)
@@ -164,14 +146,20 @@ def _in_order(sums: Floats, block: Block) -> Floats:
     return rows[:, : block.stop_in - block.first_in, : block.stop_out - block.first_out]
 
 
-def _kinds(blocks: Integers, tail: Flags) -> Integers:
-    """Return for each block whether it has tiles with slots."""
-    kinds = np.full(len(blocks), PLAIN, np.int64)
+def _kinds(blocks: Integers, tail: Flags, anew: bool) -> Integers:
+    """Return for each block where its sums go."""
+    kinds = np.full(len(blocks), PLAIN if anew else SLOTS, np.int64)
     if tail.size:
         for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
             part = tail[first_in:stop_in, first_out:stop_out]
             kinds[number] = SLOTS if part.all() else MIXED if part.any() else PLAIN
     return kinds
+
+
+def _zeros(size: int) -> Floats:
+    sums = aligned(size)
+    sums[:] = 0
+    return sums
 
 
 def grad_weight(
@@ -203,41 +191,46 @@ def grad_weight(
     shares : Shares
         How the reduction is shared by cores.
     tail : TailTiles
-        Tiles summed through private slots; needs ``shares`` with a single core.
+        Tiles summed through private slots; needs ``shares`` whose accumulator starts anew.
     core_order, seed : int
-        Order in which contributions of different cores arrive.
+        Order in which the sums of different cores arrive.
     """
-    arrived, counts = arrival(shares, core_order)
-    drawn = needs_draw(core_order, counts)
+    arrived, ends = arrival(shares, core_order)
+    cores = int(ends.sum())
+    drawn = core_order == RANDOM and cores > 1
     threads = get_num_threads() if drawn else threads_for(operations=grad.size * out.shape[0] * out.shape[1])
-    blocks = cut_output(out.shape, blocking(len(arrived) if drawn else 0), threads)
+    blocks = cut_output(out.shape, blocking(cores if drawn else 0), threads)
     starts = np.concatenate([[0], np.cumsum(block_sizes(blocks))]).astype(np.int64)
     mask = tail_mask(tail, out.shape[1], out.shape[2])
-    kinds = _kinds(blocks, mask)
-    sums = np.zeros(starts[-1], np.float32)
-    slots, slotted = (np.zeros(starts[-1] if mask.any() else 0, np.float32) for _ in range(2))
-    slot_ends = np.zeros(len(arrived), np.int64)
+    kinds = _kinds(blocks, mask, shares.anew == 1)
+    sums, running, finished = (_zeros(starts[-1] if wanted else 0) for wanted in (True, mask.any() or cores > 1, mask.any()))
     if tail.slot_samples:
-        slot_ends[tail.slot_samples - 1 :: tail.slot_samples] = 1
-        slot_ends[-1] = 1
+        ends = np.zeros(len(arrived), np.int64)
+        ends[tail.slot_samples - 1 :: tail.slot_samples] = 1
+        ends[-1] = 1
+    elif cores == 1 and not shares.anew:
+        # The one accumulator is what is added to the zeroed output.
+        running, ends = sums, np.zeros_like(ends)
     steps, halo = min(shares.piece_steps, shares.steps), (out.shape[0] - 1) * tap_stride
     x_shape = (-(-out.shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
     grad_shape = (-(-out.shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
     group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * int(np.prod(x_shape) + np.prod(grad_shape))), 1), len(arrived))
-    packed_x, packed_grad = np.empty((group, *x_shape), np.float32), np.empty((group, *grad_shape), np.float32)
+    packed_x, packed_grad = aligned(group, *x_shape), aligned(group, *grad_shape)
     operands = packed_x.reshape(group, -1), x_shape[1], packed_grad.reshape(group, -1), grad_shape[1]
-    parts = thread_scratch(threads, int(block_sizes(blocks).max()) * (len(arrived) if drawn else 1))
+    parts = thread_scratch(threads, int(block_sizes(blocks).max()) * (cores if drawn else shares.anew))
     taps = Taps(pad, tap_stride, x.shape[0])
     for first in range(0, len(arrived), group):
-        part, queue = arrived[first : first + group], np.zeros(1, np.int64)
-        pack_tiles(x, part, halo, pad, TILE_ROWS, rounding, packed_x)
-        pack_tiles(grad, part, 0, 0, TILE_COLUMNS, rounding, packed_grad)
+        part, queue = slice(first, first + group), np.zeros(1, np.int64)
+        pack_tiles(x, arrived[part], halo, pad, TILE_ROWS, rounding, packed_x)
+        pack_tiles(grad, arrived[part], 0, 0, TILE_COLUMNS, rounding, packed_grad)
+        visits, end = arrived[part], ends[part]
         if drawn:
-            left, order = (thread_scratch(threads, size, dtype=np.int64) for size in (counts.size, len(arrived)))
+            counts, own = np.ones(cores, np.int64), seed_words(seed)
+            left, order = (thread_scratch(threads, cores, dtype=np.int64) for _ in range(2))
             _multiply_random.over(
-                threads, *operands, part, blocks, starts, counts, taps, out.shape[1], seed_words(seed), sums, queue, left, order, parts
+                threads, *operands, visits, end, blocks, starts, counts, taps, out.shape[1], own, sums, queue, left, order, parts
             )
         else:
-            ends = slot_ends[first : first + group]
-            _multiply.over(threads, *operands, part, blocks, starts, kinds, taps, ends, sums, slots, slotted, queue, parts)
-    _store(blocks, starts, sums, slotted, mask, out)
+            anew, target = shares.anew == 1, finished if mask.any() else sums
+            _multiply.over(threads, *operands, visits, blocks, starts, kinds, taps, anew, end, sums, running, target, queue, parts)
+    _store(blocks, starts, sums, finished, mask, out)

@@ -27,10 +27,10 @@ EXACT_COUNT = 1 << 24
 
 
 class Scratch(NamedTuple):
-    """Arrays in the product's workspace that the call keeps its own data in; None makes new ones."""
+    """Arrays in the product's workspace that hold what the call works with; None where there is none."""
 
     positions: Integers | None = None
-    """int32 (rows,): what becomes ``Grouped.marked``."""
+    """int32 (rows,): takes a copy of ``Grouped.marked``, which says where kernels read and so stays out of the caller's reach."""
     counters: NDArray[np.float32] | None = None
     """float32 (num_weights,): how often each index occurs, with scale."""
 
@@ -78,15 +78,17 @@ def embedding_dense_backward(
     core_order, seed : int
         Code of the order in which chunks of several cores arrive; deterministic paths ignore it.
     scratch : Scratch
-        Where the call keeps its own data.
+        What the workspace has room for.
 
     Returns
     -------
     Grouped
         For :func:`order_dependent_rows` and studies.
     """
-    starts, marked = group_rows(indices, out.shape[0], scratch.positions)
+    starts, marked = group_rows(indices, out.shape[0])
     mark_chunks(cut, starts, marked)
+    if scratch.positions is not None:
+        scratch.positions[:] = marked
     grouped = Grouped(cut, starts, marked, padding_idx if 0 <= padding_idx < out.shape[0] else -1)
     arrived = marked
     if cut.is_atomic and core_order != SEQUENTIAL:

@@ -51,8 +51,8 @@ def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
     for first in range(0, flat.size, _PIECE):
         piece = flat[first : first + _PIECE]
         if piece.dtype.kind == "f":
-            # Above -1, because -0.5 truncates to 0. nan fails both comparisons.
-            usable = (piece > -1) & (piece < num_weights)
+            # Above -1, because -0.5 truncates to 0. nan fails both comparisons. As fp64: fp16 ends at 65504.
+            usable = (piece > -1) & (piece < np.float64(num_weights))
             out[first : first + _PIECE] = np.where(usable, piece, NO_INDEX).astype(target)
         elif piece.dtype.itemsize > target.itemsize:
             out[first : first + _PIECE] = np.where((piece >= 0) & (piece < num_weights), piece, NO_INDEX)
@@ -77,7 +77,7 @@ def first_out_of_range(converted: Integers, num_weights: int) -> int:
     return -1
 
 
-def group_rows(indices: Integers, num_weights: int, positions: Integers | None = None) -> tuple[Integers, Integers]:
+def group_rows(indices: Integers, num_weights: int) -> tuple[Integers, Integers]:
     """Group the rows of grad by index.
 
     Parameters
@@ -86,8 +86,6 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
         From `convert_indices`, all in range.
     num_weights : int
         Rows of the output.
-    positions : int32 (rows,), or None
-        Where to write the positions: workspace of the product. None makes a new array.
 
     Returns
     -------
@@ -97,7 +95,7 @@ def group_rows(indices: Integers, num_weights: int, positions: Integers | None =
         The row of grad at each slot of the sorted list; ascending within a run.
     """
     dtype = integer_dtype(indices.size)
-    starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype) if positions is None else positions
+    starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype)
     # Numba lets negative indices count from the end, which costs a comparison for each; unsigned ones have none.
     _group.over(1, *(array.view(np.uint32) if array.itemsize == 4 else array for array in (indices, starts, positions)))
     return starts, positions

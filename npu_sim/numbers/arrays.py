@@ -37,13 +37,44 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
     TypeError
         When the memory cannot be reached, for instance a tensor on another device.
     """
-    if isinstance(obj, np.ndarray):
-        array = np.asarray(obj)
-    elif hasattr(obj, "__dlpack__") and not hasattr(obj, "__array_interface__"):
-        array = _from_dlpack(obj)
-    else:
-        array = np.asarray(obj)
+    array = _as_given(obj)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def memory_of(obj: Any) -> np.ndarray[Any, Any]:
+    """Return the memory of ``obj`` as an array in its own byte order: what is written to it, the owner sees.
+
+    Accepts what :func:`as_array` does, but for what it copies. Nothing that an object says of itself tells that for certain, so it is
+    looked at twice: two copies lie in different places.
+
+    Raises
+    ------
+    TypeError
+        For an object that gives copies, such as a list, or whose memory cannot be reached.
+    """
+    array = _as_given(obj)
+    if isinstance(obj, np.ndarray) or array.size == 0:
+        return array
+    again = _as_given(obj)
+    if array.__array_interface__["data"] != again.__array_interface__["data"]:
+        raise TypeError(f"this {type(obj).__module__}.{type(obj).__qualname__} gives copies of its memory")
+    return array
+
+
+def _as_given(obj: Any) -> np.ndarray[Any, Any]:
+    if isinstance(obj, np.ndarray) or not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
+        return np.asarray(obj)
+    return _from_dlpack(obj)
+
+
+def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+    """Whether elements of an array may share memory, as those of a broadcast array do."""
+    reach = array.itemsize
+    for step, size in sorted((abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if size > 1):
+        if step < reach:
+            return array.size > 0
+        reach += step * (size - 1)
+    return False
 
 
 def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.numbers.arrays import as_array, bfloat16, dtype_name
+from npu_sim.status import shown
 
 __all__ = [
     "DTYPES",
@@ -152,7 +153,7 @@ def canonical_dtype(dtype: Any) -> str:
         if text == "void16":
             hint = "; 2-byte void is what numpy.save makes of bfloat16: view the array as ml_dtypes.bfloat16"
         short = ", ".join(f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES)
-        raise ValueError(f"unknown dtype {text!r}; allowed are {short}{hint}")
+        raise ValueError(f"unknown dtype {shown(text)}; allowed are {short}{hint}")
     return name
 
 
@@ -169,6 +170,8 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 _SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"
 _STRIDED = "strided"
+LONGEST_SIZE = 100
+"""Digits of one size in the text of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +200,9 @@ class TensorSpec:
         try:
             shape = tuple(map(operator.index, self.shape))
         except TypeError:
-            raise ValueError(f"shape {self.shape!r} is not a sequence of integers") from None
+            raise ValueError(f"shape {shown(self.shape)} is not a sequence of integers") from None
         if shape and min(shape) < 0:
-            raise ValueError(f"shape {shape} has a negative size; sizes are 0 or more")
+            raise ValueError(f"shape {shown(shape)} has a negative size; sizes are 0 or more")
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
         object.__setattr__(self, "contiguous", bool(self.contiguous))
@@ -246,12 +249,12 @@ class TensorSpec:
         """
         sizes, colon, rest = text.strip().partition(":")
         if not colon:
-            raise ValueError(f"tensor {text!r} has no dtype: {_SPEC_FORM}")
+            raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
         dtype, *marks = (part.strip() for part in rest.split(":"))
         try:
             return cls(_parse_shape(sizes.strip()), dtype, _STRIDED not in marks, _parse_storage_format(marks))
         except ValueError as error:
-            raise ValueError(f"tensor {text!r}: {error}; {_SPEC_FORM}") from None
+            raise ValueError(f"tensor {shown(text)}: {error}; {_SPEC_FORM}") from None
 
     @classmethod
     def of(cls, array: Any) -> TensorSpec:
@@ -284,12 +287,14 @@ def _parse_shape(text: str) -> tuple[int, ...]:
     parts = re.split("[xX×*,]", text)
     for part in parts:
         if not re.fullmatch(r"\s*[0-9]+\s*", part):
-            raise ValueError(f"size {part.strip()!r} is not a whole number of 0 or more")
+            raise ValueError(f"size {shown(part.strip())} is not a whole number of 0 or more")
+        if len(part) > LONGEST_SIZE:
+            raise ValueError(f"a size of {len(part)} digits is more than any tensor has")
     return tuple(int(part) for part in parts)
 
 
 def _parse_storage_format(marks: list[str]) -> str:
     layouts = [mark for mark in marks if mark != _STRIDED]
     if len(layouts) > 1 or "" in layouts:
-        raise ValueError(f"more than one storage format in {':'.join(marks)!r}")
+        raise ValueError(f"more than one storage format in {shown(':'.join(marks))}")
     return layouts[0] if layouts else "ND"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.numbers.formats import as_array
+from npu_sim.operators.contract.arguments import tensor_of
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.operator import Operator
@@ -17,7 +17,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import CoreOrder, Order, Result
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, AclnnError, shown
 
 if TYPE_CHECKING:
     from npu_sim.operators.contract.prepared import Prepared
@@ -28,9 +28,9 @@ LIMITS: tuple[Limits, ...] = ("documented", "hardware")
 def require_limits(limits: str) -> Limits:
     """Check the ``limits`` switch."""
     for known in LIMITS:
-        if limits == known:
+        if isinstance(limits, str) and limits == known:
             return known
-    raise AclnnError(INVALID, "limits", f"limits = {limits!r} is not a set of limits", f"one of: {', '.join(LIMITS)}")
+    raise AclnnError(INVALID, "limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}")
 
 
 def plan(
@@ -105,7 +105,8 @@ def run(
 
     declared: Operator = load_operator(operator)
     names = declared.input_names
-    tensors = {name: as_array(value) for name, value in arguments.items() if name in names and value is not None}
+    # Views: shape and strides of the caller's array may change under the call, those of a view do not.
+    tensors = {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
     return execute(
         declared,
         declared.build({**arguments, **tensors}),

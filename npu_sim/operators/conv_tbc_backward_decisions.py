@@ -2,10 +2,18 @@
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN
 from npu_sim.operators.contract.case import Case
-from npu_sim.operators.conv_tbc_backward_math import CUBE_MATH_TYPES, compute_dtype, computed_in, converts_to_fp16
+from npu_sim.operators.conv_tbc_backward_math import (
+    CONTRACTIONS,
+    CUBE_MATH_TYPES,
+    compute_dtype,
+    computed_in,
+    converts_to_fp16,
+    elementwise_gradients,
+)
 from npu_sim.plans.model import Caveat, Decision, Flip
 from npu_sim.tiling.conv_tbc_backward import TRAINING_SERIES_UNKNOWN, problem_of
 from npu_sim.tiling.conv_tbc_problem import (
+    BIAS_UNIT_ROWS,
     ROUTE_GATE_FAILED,
     ROUTE_MATMUL,
     ROUTE_MODEL,
@@ -25,12 +33,18 @@ def decisions(case: Case) -> tuple[Decision, ...]:
     found = [_compute_decision(case)]
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         found.append(_matmul_decision(case))
+    if case.tiling.route == ROUTE_MATMUL:
+        found += [_elementwise_decision(case, name, axis) for name, axis in CONTRACTIONS.items()]
     if case.tiling.route != ROUTE_MATMUL:
         found.append(_deterministic_decision(case))
         if case.deterministic and case.tiling.route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
             found.append(_gate_decision(case))
-        if not case.deterministic:
+        if _white_listed(case):
+            found.append(_white_list_decision(case))
+        elif not case.deterministic:
             found.append(_split_decision(case))
+    if case.profile.npu_arch != NPU_ARCH_A2_A3:
+        found.append(_bias_decision(case))
     return tuple(found)
 
 
@@ -66,6 +80,48 @@ def _matmul_decision(case: Case) -> Decision:
         outcome=outcome,
         effect="both gradients are plain batched matrix products" if outcome else "both gradients are convolutions",
         flips=flips,
+    )
+
+
+def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
+    """Tell whether a product has a contraction of length 1."""
+    outcome, size = gradient in elementwise_gradients(case), getattr(case.row, axis)
+    product = "every product of elements is rounded once, to the dtype of the operands" if outcome else "a matrix product on the cube unit"
+    return Decision(
+        name=f"{gradient} element by element",
+        condition=f"{axis} == 1",
+        values={axis: size},
+        outcome=outcome,
+        effect=product,
+        flips=(Flip(argument=axis, value=2 if outcome else 1),),
+    )
+
+
+def _white_listed(case: Case) -> bool:
+    """Whether the shape alone takes the deterministic route."""
+    return case.tiling.route == ROUTE_PLANNER and not case.deterministic
+
+
+def _white_list_decision(case: Case) -> Decision:
+    row = case.row
+    return Decision(
+        name="white-listed shape",
+        condition="fp32, T == 8, B == 1, Cin == 4, Cout == 2, K == 4, pad == 0",
+        values={"T": row.T, "B": row.B, "Cin": row.Cin, "Cout": row.Cout, "K": row.K, "pad": row.pad},
+        outcome=True,
+        effect="gradWeight takes the deterministic planner in default mode too",
+        flips=(Flip(argument="pad", value=1),),
+    )
+
+
+def _bias_decision(case: Case) -> Decision:
+    cores, row = case.tiling.bias_cores, case.row
+    return Decision(
+        name="gradBias split over cores",
+        condition=f"fp32, default mode, and more than {BIAS_UNIT_ROWS} rows of self",
+        values={"dtype": case.specs["input"].dtype, "deterministic": case.deterministic, "rows": row.B * row.To},
+        outcome=cores > 1,
+        effect=f"{cores} cores add to every element atomically" if cores > 1 else "one core adds every element",
     )
 
 
@@ -128,9 +184,19 @@ def _split_decision(case: Case) -> Decision:
 def caveats(case: Case) -> tuple[Caveat, ...]:
     """Return what a user should know although the call succeeds."""
     found = [*_precision_caveats(case)]
-    if case.tiling.route == ROUTE_MATMUL:
-        message = "pad 0 and K = T: both gradients are matrix products whose tiling and workspace are not published"
+    if case.tiling.route == ROUTE_MATMUL and len(elementwise_gradients(case)) < len(CONTRACTIONS):
+        message = "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not published"
         found.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
+    if computed_in(case) == "bfloat16" and elementwise_gradients(case):
+        names = " and ".join(elementwise_gradients(case))
+        message = (
+            f"{names}: whether the product multiplies bf16 element by element depends on a size test that is not published; "
+            "taken to do so (model), which only decides on the sign of zeros"
+        )
+        found.append(Caveat(code="elementwise_model", argument="weight", message=message))
+    if _white_listed(case):
+        message = "the shape is on a white list of the product: gradWeight takes the deterministic route in default mode too"
+        found.append(Caveat(code="white_listed", argument="input", message=message))
     if case.tiling.route == ROUTE_GATE_FAILED:
         message = "the deterministic planner does not take this shape: gradWeight is planned by the model, one core for every tile"
         found.append(Caveat(code="deterministic_gate", argument="pad" if case.row.pad >= case.row.K else "input", message=message))
@@ -154,8 +220,10 @@ def _is_unknown_on_training_series(case: Case) -> bool:
 
 def _precision_caveats(case: Case) -> list[Caveat]:
     found = []
-    if computed_in(case) == "hf32":
-        message = "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry about 3 decimal digits"
+    exact = elementwise_gradients(case)
+    if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
+        but = f" ({exact[0]}, multiplied element by element, is not rounded)" if exact else ""
+        message = "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry about 3 decimal digits" + but
         found.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
     if converts_to_fp16(case):
         range_text = "values beyond 65504 become 65504" if case.profile.saturates else "values beyond 65504 become inf"

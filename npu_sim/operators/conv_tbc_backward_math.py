@@ -10,9 +10,12 @@ from npu_sim.cores import Profile
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.codes import FLOAT_DTYPES
 from npu_sim.tiling.conv_tbc_backward import COMPUTE_BITS, COMPUTE_DTYPES, MATH_TYPES
+from npu_sim.tiling.conv_tbc_problem import multiplies_elements
 
 CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
 """The vendor's names of the values of cubeMathType."""
+CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
+"""Along which axis the matrix product of each gradient sums."""
 
 
 def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
@@ -55,6 +58,11 @@ def refusal_words(call: Inspection) -> tuple[str, str]:
 def computed_in(case: Case) -> str:
     """Return the dtype of the cube unit for a call that has a tiling."""
     return COMPUTE_DTYPES[case.tiling.compute]
+
+
+def elementwise_gradients(case: Case) -> tuple[str, ...]:
+    """Return the gradients that are products of elements, not of matrices: gradInput for Cout == 1, gradWeight for B == 1."""
+    return tuple(name for name, axis in CONTRACTIONS.items() if multiplies_elements(case.tiling.route, getattr(case.row, axis)))
 
 
 def converts_to_fp16(case: Case) -> bool:

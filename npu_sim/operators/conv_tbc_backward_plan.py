@@ -6,10 +6,11 @@ deterministic mode on A2 and A3 by the product's published rule.
 
 from typing import Any
 
+from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.conv_tbc_backward_buffers import model_memories, planner_memories
 from npu_sim.operators.conv_tbc_backward_decisions import caveats, decisions
-from npu_sim.operators.conv_tbc_backward_math import computed_in
+from npu_sim.operators.conv_tbc_backward_math import CONTRACTIONS, computed_in, elementwise_gradients
 from npu_sim.operators.conv_tbc_backward_workspace import launches_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, OutputOrder
@@ -63,7 +64,9 @@ def _reason(case: Case) -> str:
     if route == ROUTE_MATMUL:
         return f"pad 0 and K = T = {case.row.K}: the output has length 1"
     if route == ROUTE_PLANNER:
-        return "deterministic computation is on"
+        return (
+            "deterministic computation is on" if case.deterministic else "a shape that the product computes deterministically in any mode"
+        )
     if route == ROUTE_GATE_FAILED:
         return "deterministic computation is on, but its planner does not take this shape"
     kind = "cores share gradWeight tiles" if is_split(case.tiling) else "one core for every gradWeight tile"
@@ -72,13 +75,21 @@ def _reason(case: Case) -> str:
 
 def _matmul_fields(case: Case) -> dict[str, Any]:
     return {
-        "kernel": "batched matrix product",
+        "kernel": _products(case),
         "block_dim": case.tiling.block_dim,
         "cores_note": "how the products are spread over cores is not published",
         "per_core": "",
         "tiling": {"route": ROUTE_NAMES[case.tiling.route]},
         "evidence": Evidence.UNKNOWN,
     }
+
+
+def _products(case: Case) -> str:
+    """Name the kernels of both products."""
+    elementwise = elementwise_gradients(case)
+    if len(elementwise) == len(CONTRACTIONS):
+        return "element by element"
+    return "batched matrix product" + "".join(f", {name} element by element" for name in elementwise)
 
 
 def _convolution_fields(case: Case) -> dict[str, Any]:
@@ -169,18 +180,37 @@ def _planner_ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
 
 def _order(case: Case) -> tuple[OutputOrder, ...]:
     return (
-        OutputOrder(output="grad_input", deterministic=True, reason="one accumulator for every element, no split across cores"),
+        OutputOrder(output="grad_input", deterministic=True, reason=_input_order(case)),
         OutputOrder(output="grad_weight", deterministic=not is_split(case.tiling), reason=_weight_order(case)),
-        OutputOrder(output="grad_bias", deterministic=True, reason="fp32 sum of self in a fixed order, rounded once"),
+        OutputOrder(output="grad_bias", deterministic=case.tiling.bias_cores == 1, reason=_bias_order(case)),
     )
 
 
+def _input_order(case: Case) -> str:
+    if "gradInput" in elementwise_gradients(case):
+        return "one product for every element, nothing is added"
+    return "one accumulator for every element, no split across cores"
+
+
+def _bias_order(case: Case) -> str:
+    if case.tiling.bias_cores > 1:
+        rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
+        return f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed with --deterministic"
+    if case.profile.npu_arch == NPU_ARCH_A2_A3:
+        return "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not published)"
+    return "fp32 sum of self by one core, rounded once"
+
+
 def _weight_order(case: Case) -> str:
+    if "gradWeight" in elementwise_gradients(case):
+        return "one product for every element, nothing is added"
     if case.tiling.route == ROUTE_MATMUL:
         return "one matrix product, summed over the batch"
     if is_split(case.tiling):
         parts = case.tiling.grad_weight.splits
-        return f"{parts} cores share every tile and add their partial sums atomically; fixed with --deterministic"
+        return f"{parts} cores share every tile, each adds one sum over its samples and time atomically; fixed with --deterministic"
     if case.tiling.published.stream_k:
         return "sample after sample; split tiles go to private slots, added in slot order"
-    return "every tile is summed sample after sample by one core"
+    if case.tiling.route == ROUTE_PLANNER:
+        return "one core computes a whole tile and adds it to memory sample after sample"
+    return "one core computes a whole tile: one accumulator over all samples"

@@ -8,10 +8,12 @@ from functools import partial
 import numpy as np
 
 from npu_sim.kernels import conv_tbc_backward as kernels
+from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import conv_tbc_backward_staging as staging
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.execution import Run
-from npu_sim.operators.conv_tbc_backward_math import computed_in, converts_to_fp16
+from npu_sim.operators.conv_tbc_backward_math import computed_in, converts_to_fp16, elementwise_gradients
 from npu_sim.tiling.conv_tbc_backward import is_split, problem_of
 from npu_sim.tiling.conv_tbc_grad_weight_deterministic import tail_split
 from npu_sim.tiling.conv_tbc_problem import ROUTE_MATMUL, ROUTE_PLANNER
@@ -25,7 +27,7 @@ def shares_of(case: Case) -> staging.Reduction:
         return kernels.Shares(1, 1, batch, batch), kernels.NO_TAIL
     if tiling.route == ROUTE_PLANNER:
         tail = tail_split(tiling.published, problem_of(case.row, case.rules))
-        return kernels.Shares(batch, batch, out_time, out_time), kernels.NO_TAIL if tail is None else kernels.TailTiles(*tail)
+        return kernels.Shares(batch, batch, out_time, out_time, anew=1), kernels.NO_TAIL if tail is None else kernels.TailTiles(*tail)
     return kernels.Shares(batch, tiling.weight_model.single_samples, out_time, tiling.weight_model.single_reduction), kernels.NO_TAIL
 
 
@@ -46,6 +48,11 @@ def weight_order_mask(case: Case) -> np.ndarray:
     return np.broadcast_to((cores > 1)[:, None, None], shape).copy()
 
 
+def bias_order_mask(case: Case) -> np.ndarray:
+    """Return which elements of gradBias depend on timing: all of them, or none."""
+    return np.full(case.row.Cout, case.tiling.bias_cores > 1)
+
+
 def roundings(case: Case) -> staging.Roundings:
     """Return how operands, and finished sums of gradInput, are rounded to the compute dtype."""
     if converts_to_fp16(case):
@@ -62,18 +69,39 @@ def compute(run: Run) -> None:
             staging.compute(run, run.areas, roundings(case), shares_of(case))
         else:
             _compute(run)
-    run.masks["grad_weight"] = partial(weight_order_mask, case)
+    run.masks |= {"grad_weight": partial(weight_order_mask, case), "grad_bias": partial(bias_order_mask, case)}
 
 
 def _compute(run: Run) -> None:
-    row, grad, x = run.case.row, run.stored("grad_output"), run.stored("input")
+    _grad_input(run)
+    _grad_weight(run)
+    kernels.grad_bias(run.stored("grad_output"), run.written("grad_bias"), run.case.tiling.bias_rows, run.order.code, run.order.seed)
+
+
+def _grad_input(run: Run) -> None:
+    row, grad, weight, out = run.case.row, run.stored("grad_output"), run.stored("weight"), run.written("grad_input")
     operand, result = roundings(run.case)
-    kernels.grad_input(grad, run.stored("weight"), run.written("grad_input"), row.pad, operand, result)
-    pad, distance = row.pad, 1
-    views = x, grad
-    if run.case.tiling.route == ROUTE_MATMUL:
+    if "gradInput" in elementwise_gradients(run.case):
+        # (B,) x (K, Cin), that is T = K: every time step of the result is a tap.
+        for tap in range(row.K):
+            kernels.multiply_elements(grad.reshape(-1), weight[tap].reshape(-1), operand, out[tap])
+        return
+    kernels.grad_input(grad, weight, out, row.pad, operand, result)
+
+
+def _grad_weight(run: Run) -> None:
+    row, case, out = run.case.row, run.case, run.written("grad_weight")
+    x, grad, (operand, _) = run.stored("input"), run.stored("grad_output"), roundings(case)
+    shares, order = shares_of(case), (run.order.code, run.order.seed)
+    if case.tiling.route != ROUTE_MATMUL:
+        kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)
+    elif "gradWeight" in elementwise_gradients(case):
+        kernels.multiply_elements(x.reshape(-1), grad.reshape(-1), operand, out.reshape(-1, row.Cout))
+    else:
         # Taps lie a whole batch apart when the batch takes the place of time.
         views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
-        pad, distance = 0, row.B
-    kernels.grad_weight(*views, pad, distance, operand, run.written("grad_weight"), *shares_of(run.case), run.order.code, run.order.seed)
-    kernels.grad_bias(grad, run.written("grad_bias"))
+        # The product leaves in the dtype of its operands; a cast brings it back (page ``workspace``).
+        product = np.empty(out.shape, np.float16) if converts_to_fp16(case) else None
+        kernels.grad_weight(*views, 0, row.B, operand, out if product is None else storage_view(product), *shares, *order)
+        if product is not None:
+            narrow_array(widen_array(product), run.outputs["grad_weight"].dtype, out=run.outputs["grad_weight"])

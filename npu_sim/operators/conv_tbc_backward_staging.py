@@ -91,7 +91,8 @@ class _Stages:
             if f"entry copy of {name}" in self.areas:
                 self.areas.put(f"entry copy of {name}", self.tensors[name])
         transposed = {name: self.transposed(name) for name in OPERANDS}
-        kernels.grad_bias(kernel_input(transposed["self"].transpose(TIME_FIRST)), self.run.written("grad_bias"))
+        order, bias = self.run.order, kernel_input(transposed["self"].transpose(TIME_FIRST))
+        kernels.grad_bias(bias, self.run.written("grad_bias"), self.run.case.tiling.bias_rows, order.code, order.seed)
         for name in OPERANDS:
             self.lay_out(name, transposed[name])
         grad_input = self.input_gradient()

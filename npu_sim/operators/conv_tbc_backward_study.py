@@ -1,4 +1,4 @@
-"""ConvTbcBackward in the laboratory: the partial sums of gradWeight. The cube's order inside one partial sum is not published."""
+"""ConvTbcBackward in the laboratory: what cores add to gradWeight and gradBias. The cube's order inside a block is not published."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward_folds import contributions_by_core
+from npu_sim.kernels.conv_tbc_backward_folds import visits_by_core
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.contract.results import Result
@@ -21,43 +21,63 @@ BATCH_ELEMENTS = 1 << 24
 
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
-    """Yield the partial sums of gradWeight, one part for every row (tap, input channel), some taps at a time."""
+    """Yield what the cores add to gradWeight or gradBias."""
+    return _bias_parts(call) if output == "grad_bias" else _weight_parts(call, first)
+
+
+def _bias_parts(call: StudyCall) -> Iterator[Parts]:
+    """Yield the sums of the cores that share gradBias, one part: all elements arrive alike."""
+    rows = call.case.tiling.bias_rows
+    sums = kernels.core_sums(kernel_input(call.tensors["grad_output"]), rows)
+    yield Parts(
+        output="grad_bias",
+        values=sums,
+        starts=np.array([0, len(sums)], np.int64),
+        cores=np.arange(len(sums), dtype=np.int64),
+        keys=np.zeros(1, np.int64),
+        factors=np.ones(1, np.float32),
+        columns_together=sums.shape[1],
+        locate=lambda part, column: (column,),
+        describe=lambda place: f"rows {place * rows} and following of self",
+    )
+
+
+def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
+    """Yield the sums of the cores that share gradWeight, one part for every row (tap, input channel), some taps at a time."""
     case = call.case
     row = case.row
     shares, _ = shares_of(case)
-    by_core = contributions_by_core(shares)
-    cores = np.repeat(np.arange(len(by_core), dtype=np.int64), [len(own) for own in by_core])
-    pieces = [piece for own in by_core for piece in own]
+    by_core = visits_by_core(shares)
     operand, _ = roundings(case)
     grad, x = kernel_input(call.tensors["grad_output"]), kernel_input(call.tensors["input"])
     channels, columns = row.Cin, row.Cout
-    dependent = first.order_dependent[output].mask
-    step = max(1, BATCH_ELEMENTS // (len(pieces) * channels * columns))
+    dependent = first.order_dependent["grad_weight"].mask
+    step = max(1, BATCH_ELEMENTS // (len(by_core) * channels * columns))
     for tap in range(0, row.K, step):
         taps = range(tap, min(row.K, tap + step))
         rows = [at * channels + channel for at in taps for channel in range(channels) if dependent[at, channel].any()]
         if not rows:
             continue
-        values = np.empty((len(pieces), len(taps) * channels, columns), np.float32)
-        alone = kernels.Shares(1, 1, row.To, row.To)
-        for place, (sample, start, stop) in enumerate(pieces):
-            own = np.zeros((row.To, 1, columns), grad.dtype)
-            own[start:stop] = grad[start:stop, sample : sample + 1]
-            whole = np.empty((row.K, channels, columns), np.float32)
-            one = np.ascontiguousarray(x[:, sample : sample + 1])
-            kernels.grad_weight(one, own, row.pad, 1, operand, whole, alone, kernels.NO_TAIL, 0, 0)
-            values[place] = whole[taps.start : taps.stop].reshape(-1, columns)
+        values = np.empty((len(by_core), len(taps) * channels, columns), np.float32)
+        for core, visits in enumerate(by_core):
+            (sample, start, stop), group = visits[0], len(visits)
+            own = np.ascontiguousarray(grad[start:stop, sample : sample + group])
+            samples = np.ascontiguousarray(x[:, sample : sample + group])
+            alone, whole = kernels.Shares(group, group, stop - start, stop - start), np.empty((row.K, channels, columns), np.float32)
+            # A share of the time axis that starts later reads input that much later.
+            kernels.grad_weight(samples, own, row.pad - start, 1, operand, whole, alone, kernels.NO_TAIL, 0, 0)
+            values[core] = whole[taps.start : taps.stop].reshape(-1, columns)
         chosen = [place - tap * channels for place in rows]
         yield Parts(
-            output=output,
+            output="grad_weight",
             values=np.ascontiguousarray(values[:, chosen].transpose(1, 0, 2)).reshape(-1, columns),
-            starts=np.arange(len(rows) + 1, dtype=np.int64) * len(pieces),
-            cores=np.tile(cores, len(rows)),
+            starts=np.arange(len(rows) + 1, dtype=np.int64) * len(by_core),
+            cores=np.tile(np.arange(len(by_core), dtype=np.int64), len(rows)),
             keys=np.array(rows, np.int64),
             factors=np.ones(len(rows), np.float32),
             columns_together=columns,
             locate=partial(_locate, channels, rows),
-            describe=partial(_describe, pieces),
+            describe=partial(_describe, by_core),
         )
 
 
@@ -65,9 +85,10 @@ def _locate(channels: int, rows: list[int], part: int, column: int) -> tuple[int
     return rows[part] // channels, rows[part] % channels, column
 
 
-def _describe(pieces: list[tuple[int, int, int]], place: int) -> str:
-    sample, start, stop = pieces[place % len(pieces)]
-    return f"sample {sample}, output time {start} to {stop}"
+def _describe(by_core: list[list[tuple[int, int, int]]], place: int) -> str:
+    visits = by_core[place % len(by_core)]
+    _, start, stop = visits[0]
+    return f"samples {visits[0][0]} to {visits[-1][0]}, output time {start} to {stop}"
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

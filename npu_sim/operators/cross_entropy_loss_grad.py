@@ -21,7 +21,7 @@ from npu_sim.operators.cross_entropy_loss_grad_limits import beyond_buffer, beyo
 from npu_sim.operators.cross_entropy_loss_grad_plan import describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, shown
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def check_options(call: Inspection) -> None:
     """Check the reduction, and that nothing is asked for that the product does not support yet; 161002."""
     arguments = call.arguments
     if arguments.reduction not in tiler.REDUCTIONS:
-        message = f"reduction = {arguments.reduction!r} is not a reduction"
+        message = f"reduction = {shown(arguments.reduction)} is not a reduction"
         raise AclnnError(INVALID, "reduction", message, f"reduction: {', '.join(tiler.REDUCTIONS)}")
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
@@ -166,7 +166,7 @@ OPERATOR = Operator(
     arguments=(
         Tensor("grad_loss", loss_axes, "gradient of the loss: a scalar for mean and sum, (N,) for none", "dtype", samples=0),
         Tensor("log_prob", "N C", "log-softmax of the forward pass, (N, C)", "dtype", samples=0),
-        Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0),
+        Tensor("target", "N", "label of every row, (N,), int64", "int64", samples=0, addresses=True),
         Tensor("weight", "C", "weight of every label, (C,), fp32", "float32", document="weightOptional", optional=True),
         Attribute("reduction", str, "what becomes of the losses of the rows: none, mean or sum", "mean"),
         Attribute("ignore_index", int, "label whose rows get no gradient, below C; negative means none", -100),

@@ -108,7 +108,12 @@ OPERATOR = Operator(
     arguments=(
         Tensor("grad", "rows+ dim", "gradient of the embedding's output, (..., dim)", "grad_dtype", samples=0),
         Tensor(
-            "indices", "rows~", "index of every gradient row, same element count as grad without its last axis", "indices_dtype", samples=0
+            "indices",
+            "rows~",
+            "index of every gradient row, same element count as grad without its last axis",
+            "indices_dtype",
+            samples=0,
+            addresses=True,
         ),
         Attribute("num_weights", int, "rows of the output", low=0, high=UINT64_MAX),
         Attribute("padding_idx", int, "row that gets no gradient; negative means none", -1, low=-(2**63), high=UINT64_MAX),

@@ -80,9 +80,8 @@ def _in_workspace(run: Run, indices: Array, areas: Areas) -> kernels.Grouped:
     case, row = run.case, run.case.row
     written = run.outputs["grad_weight"] = _last_array(run, areas)
     grad = _grad(run, areas)
-    indices = _indices(run.tensors["indices"], indices, areas)
+    _place_indices(run.tensors["indices"], indices, areas)
     result = _result(case, written, areas)
-    # The indices may share their memory with the result: they are read before the first sum is written.
     scratch = kernels.Scratch(_area(areas, "positions", row.rows, "int32"), _area(areas, "frequency counters", row.num_weights, "float32"))
     grouped = _grouped(run, grad, indices, storage_view(result), scratch)
     if "sorted indices" in areas:
@@ -116,12 +115,14 @@ def _grad(run: Run, areas: Areas) -> Array:
     return widen_array(rows) if "fp32 copy of out" in areas else kernel_input(rows)
 
 
-def _indices(given: Array, converted: Array, areas: Areas) -> Array:
-    """Return the indices from where the kernel finds them; the conversion has the same values as the device's cast."""
-    copy = contiguous("indices", given, areas).reshape(-1)
+def _place_indices(given: Array, converted: Array, areas: Areas) -> None:
+    """Put the indices where the device has them; the conversion has the same values as the device's cast.
+
+    The simulator reads its own: the workspace is the caller's memory, which may change after the check.
+    """
+    contiguous("indices", given, areas)
     if "indices as int32" in areas:
-        copy = areas.put("indices as int32", converted, "int32")
-    return copy if copy.dtype == converted.dtype and copy.flags.writeable else converted
+        areas.put("indices as int32", converted, "int32")
 
 
 def _result(case: Case, written: Array, areas: Areas) -> Array:

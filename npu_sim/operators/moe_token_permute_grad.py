@@ -109,6 +109,7 @@ OPERATOR = Operator(
             "row of every token and expert, (tokens * num_topk,), at or beyond the rows of the gradient where it was dropped",
             "int32",
             samples=0,
+            addresses=True,
         ),
         Attribute("num_topk", int, "experts chosen for a token", low=1),
         Attribute("padded_mode", bool, "not supported yet: False", False, document="paddedModeOptional"),

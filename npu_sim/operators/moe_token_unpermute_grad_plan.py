@@ -11,6 +11,7 @@ from npu_sim.operators.moe_token_unpermute_plan import probs_code
 from npu_sim.plans.model import Caveat, Decision, OutputOrder
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.integers import align
+from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES
 
 SAME_ROW = "of several entries that name a row the last one to write wins; distinct indices leave nothing open"
 
@@ -71,7 +72,7 @@ def describe(case: Case) -> dict[str, Any]:
 
 
 def _copied_decision(case: Case, size: int) -> Decision:
-    padded = align(case.row.hidden, tiler.BLOCK_BYTES // size)
+    padded = align(case.row.hidden, BLOCK_BYTES // size)
     longest = tiler.longest_copied(tiler.INDEX_GROUP, size, case.device)
     return decision(case, COPIED_WHOLE, padded=padded, longest=longest)
 

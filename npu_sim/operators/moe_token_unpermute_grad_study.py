@@ -76,9 +76,6 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
         return [(f"tokens[{row}, {column}] * g[{token}, {column}]", float(value)) for column, value in enumerate(products)]
     row, column = index
     entries = np.flatnonzero(indices == row)[-1:].tolist()
-    factor = 1.0 if probs is None else probs.reshape(-1).astype(np.float64)
+    factors = np.ones(indices.size) if probs is None else probs.reshape(-1).astype(np.float64)
     named = "" if probs is None else " * probs"
-    return [
-        (f"g[{entry // top_k}, {column}]{named}", float(g[entry // top_k, column]) * (1.0 if probs is None else float(factor[entry])))
-        for entry in entries
-    ]
+    return [(f"g[{entry // top_k}, {column}]{named}", float(g[entry // top_k, column] * factors[entry])) for entry in entries]

@@ -22,8 +22,9 @@ def live_entries(call: StudyCall, token: int) -> list[int]:
 
 def _live(call: StudyCall) -> np.ndarray:
     """Return which entries add a row: (tokens, experts)."""
-    live = call.tensors["sorted_indices"].reshape(-1, experts(call)) < call.tensors["permuted_tokens"].shape[0]
-    return np.asarray(live & (call.tensors["probs"] != 0)) if "probs" in call.tensors else live
+    indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
+    live: np.ndarray = indices < call.tensors["permuted_tokens"].shape[0]
+    return live & (call.tensors["probs"] != 0) if "probs" in call.tensors else live
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

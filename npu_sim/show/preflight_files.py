@@ -6,7 +6,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from npu_sim.files.schemas import schema
-from npu_sim.files.tensors import write_atomically
+from npu_sim.files.writing import write_atomically
 from npu_sim.questions.preflight import MALFORMED, Matrix, Row
 from npu_sim.show.preflight import cell_text, count_text, fault_text
 

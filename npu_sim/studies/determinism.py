@@ -203,9 +203,16 @@ def _study_output(
         done += parts.count
         if progress is not None and dependent:
             progress(name, min(1.0, done * shape[1] / dependent))
-    different = int(np.count_nonzero(ulp_distance(output, fixed.outputs[name], dtype)))
+    different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     return OutputStudy(name, tuple(orders), distinct, output.size, dependent, moved, spread, spread_ulp, different, worst)
+
+
+def _different(one: np.ndarray, other: np.ndarray) -> int:
+    """Count the elements that differ; whole numbers have no ulp."""
+    if one.dtype.kind in "iu":
+        return int(np.count_nonzero(one != other))
+    return int(np.count_nonzero(ulp_distance(one, other, canonical_dtype(one.dtype))))
 
 
 def _worst(

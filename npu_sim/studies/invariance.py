@@ -81,7 +81,7 @@ def _compare(name: str, reference: Bits, changed: StudyCall, restore: Restore) -
     for output, before in reference.items():
         after = restore(output, outputs[output])
         if after is None:
-            rows.append(InvarianceRow(name, output, None, note="sums over the samples, which changed"))
+            rows.append(InvarianceRow(name, output, None, note="depends on all samples, which changed"))
             continue
         different = np.argwhere(_bits(before) != _bits(after.astype(before.dtype)))
         if different.size == 0:

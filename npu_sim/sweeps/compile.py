@@ -2,8 +2,11 @@
 
 A planner is plain Python and knows nothing of Numba. Numba compiles a function only when every function it calls is compiled too,
 so each planner is built again from its own code with compiled functions in place of the plain ones it refers to.
+
+What fills the records is kept on disk, as kernels are: a planner takes seconds to compile.
 """
 
+import hashlib
 from collections.abc import Callable
 from functools import cache, lru_cache
 from types import FunctionType, ModuleType
@@ -12,6 +15,8 @@ from typing import Any
 import numba
 
 from npu_sim.cores import Device
+from npu_sim.kernels.engine.cache import KernelCache, own_digest
+from npu_sim.kernels.engine.device import device_function
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.random_draws import logarithmic, mix, scaled
@@ -24,15 +29,18 @@ LIBRARIES = ("numpy", "math")
 def compiled(function: Callable[..., Any], inline: bool = True) -> Any:
     """Return the compiled twin of a planner function.
 
-    With ``inline`` it becomes part of its caller: a tiling is a few dozen numbers, which would otherwise travel through memory. A
-    planner of many functions that call each other from several places compiles in reasonable time only without.
+    With ``inline`` it becomes part of its caller, and is optimised there only: a tiling is a few dozen numbers, which would otherwise
+    travel through memory. A planner of many functions that call each other from several places compiles in reasonable time, and to
+    fast code, only without.
     """
     assert isinstance(function, FunctionType)
     names = set(function.__code__.co_names)
     scope = {name: _compiled_global(value, names, inline) for name, value in function.__globals__.items() if name in names}
     twin = FunctionType(function.__code__, {**scope, "__builtins__": __builtins__}, function.__name__, function.__defaults__)
     twin.__module__ = function.__module__
-    return numba.njit(nogil=True, error_model="numpy", forceinline=inline, no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
+    if inline:
+        return device_function(twin, no_rewrites=False)  # without rewriting, slices of tuples have no type
+    return numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
 
 
 def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
@@ -49,8 +57,10 @@ def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
 
 @lru_cache(maxsize=32)
 def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled: bool) -> Any:
-    """Return the compiled function that fills records, ``fill(out, first, ...)``; see :func:`fill_source`."""
+    """Return the compiled function that fills records, ``fill(out, first, ...)``; see :func:`fill_source`. It is kept on disk."""
+    source = fill_source(operator, columns, sampled)
     scope: dict[str, Any] = {
+        "__name__": __name__,
         "plan_row": compiled(operator.planner.plan_row, operator.inline),
         "make_row": compiled(operator.planner.make_row),
         "Device": Device,
@@ -59,8 +69,13 @@ def fill_function(operator: Operator, columns: tuple[RecordColumn, ...], sampled
         "scaled": numba.njit(forceinline=True)(scaled),
         "logarithmic": compiled(logarithmic),
     }
-    exec(fill_source(operator, columns, sampled), scope)  # our own text: field names of NamedTuples
-    return numba.njit(nogil=True, error_model="numpy")(scope["fill"])
+    exec(source, scope)  # our own text: field names of NamedTuples
+    filling: Any = numba.njit(nogil=True, error_model="numpy")(scope["fill"])
+    if not numba.config.DISABLE_JIT:
+        planners = own_digest(operator.tile.__module__, operator.tile.__code__.co_filename)
+        texts = hashlib.sha256((source + operator.planner.source).encode()).hexdigest()
+        filling._cache = KernelCache(scope["fill"], own=planners and planners + texts)
+    return filling
 
 
 def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: bool) -> str:

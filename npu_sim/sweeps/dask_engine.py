@@ -2,12 +2,13 @@
 
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.engine import LocalEngine, record_dtype, usable_cores
 from npu_sim.sweeps.space import Space
@@ -19,6 +20,8 @@ CONNECT_SECONDS = 30
 
 class DaskEngine:
     """Hands ranges of rows to the workers of a cluster.
+
+    Every task carries the sweep, so that none depends on data in the memory of workers: whichever of them die, others do their tasks.
 
     Parameters
     ----------
@@ -32,19 +35,36 @@ class DaskEngine:
         self.rows = space.rows
         self.dtype = record_dtype(columns)
         self._client = client
-        self._sweep = client.scatter((space, columns), broadcast=True, hash=False)
+        self._sweep = space, columns
 
     def chunks(self, rows: int, first_chunk: int = 0) -> Iterator[np.ndarray]:
-        """Yield the records chunk by chunk, ``rows`` at a time, from a chunk on."""
+        """Yield the records chunk by chunk, ``rows`` at a time, from a chunk on.
+
+        Raises
+        ------
+        AclnnError
+            361001 when the cluster is gone, or several workers died at the same task.
+        """
         window = TASKS_AHEAD * max(sum(self._client.nthreads().values()), 1)
         waiting: deque[Any] = deque()
         for first in range(first_chunk * rows, self.rows, rows):
             count = min(rows, self.rows - first)
             waiting.append(self._client.submit(compute_range, self._sweep, first, count, pure=False))
             if len(waiting) >= window:
-                yield waiting.popleft().result()
+                yield _result(waiting.popleft())
         while waiting:
-            yield waiting.popleft().result()
+            yield _result(waiting.popleft())
+
+
+def _result(future: Any) -> np.ndarray:
+    from distributed import KilledWorker
+
+    try:
+        records: np.ndarray = future.result()
+    except (KilledWorker, CancelledError, OSError) as error:
+        message = f"the cluster cannot compute the sweep: {type(error).__name__}: {error}"
+        raise AclnnError(RUNTIME_FAILURE, "engine", message, "what is written stays: go on with --resume") from None
+    return records
 
 
 def compute_range(sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int) -> np.ndarray:

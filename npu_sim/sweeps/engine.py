@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.space import Space
@@ -40,8 +39,6 @@ class LocalEngine:
     """
 
     def __init__(self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None) -> None:
-        if threads is not None and threads < 1:
-            raise AclnnError(INVALID, "threads", f"threads = {threads} is out of range", "threads >= 1")
         from npu_sim.sweeps.compile import fill_function
 
         self.rows = space.rows

@@ -9,8 +9,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npu_sim.operators.contract.arguments import Attribute
+from npu_sim.operators.contract.checks import check_attribute
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, AclnnError, shown
 from npu_sim.sweeps.columns import RecordColumn, record_columns
 from npu_sim.sweeps.engine import record_dtype
 from npu_sim.sweeps.records import Records
@@ -24,6 +26,7 @@ CHUNK_ROWS = 1 << 19
 Progress = Callable[[int, int], None]
 """Called with the rows complete and the rows of the sweep."""
 Engine = Literal["local", "dask"]
+ENGINES: tuple[Engine, ...] = ("local", "dask")
 
 
 def sweep(
@@ -72,7 +75,7 @@ def sweep(
         161002 for an unknown operator, axis, value, column or engine.
     """
     space, chosen = prepare(operator, grid or {}, sample, seed, columns)
-    out = np.empty(space.rows, record_dtype(chosen))
+    out = _memory_for(space.rows, record_dtype(chosen))
     done = 0
     with open_engine(engine, space, chosen, scheduler, threads) as running:
         if engine == "local":
@@ -155,8 +158,8 @@ def run_sweep(
     tuple
         The summary, and the values that differ among the checked rows (of the chunks computed now).
     """
-    if chunk_rows < 1:
-        raise AclnnError(INVALID, "chunk_rows", f"chunk_rows = {chunk_rows} is out of range", "chunk_rows >= 1")
+    check_attribute(Attribute("chunk_rows", int, "rows computed and written at a time", low=1), chunk_rows)
+    check_attribute(Attribute("check", int, "rows to plan again", low=0), check)
     if resume and out is None:
         raise AclnnError(INVALID, "resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
     space, chosen = prepare(operator, grid, sample, seed, columns)
@@ -193,10 +196,20 @@ def run_sweep(
     return summary, different
 
 
+def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
+    try:
+        return np.empty(rows, dtype)
+    except (MemoryError, ValueError):
+        message = f"{rows} rows take {rows * dtype.itemsize} bytes, which this machine does not have"
+        raise AclnnError(INVALID, "grid", message, "sweep to a file with sweep_to, keep fewer columns, or draw a sample") from None
+
+
 def prepare(
     operator: str, grid: Mapping[str, Any], sample: int | None, seed: int, columns: Sequence[str] | None
 ) -> tuple[Space, tuple[RecordColumn, ...]]:
     """Return space and record fields of a sweep."""
+    if columns is not None and not (isinstance(columns, Sequence | np.ndarray) and all(isinstance(name, str) for name in columns)):
+        raise AclnnError(INVALID, "columns", f"columns = {shown(columns)} are no names", "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)
 
@@ -210,14 +223,16 @@ def open_engine(engine: str, space: Space, columns: tuple[RecordColumn, ...], sc
     AclnnError
         161002 when there is none, or it is not installed.
     """
+    if threads is not None:
+        check_attribute(Attribute("threads", int, "threads or worker processes", low=1), threads)
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise AclnnError(INVALID, "engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}")
     if engine == "local":
         from npu_sim.sweeps.engine import LocalEngine
 
         yield LocalEngine(space, columns, threads)
-    elif engine == "dask":
+    else:
         from npu_sim.sweeps.dask_engine import dask_engine
 
         with dask_engine(space, columns, scheduler, threads) as running:
             yield running
-    else:
-        raise AclnnError(INVALID, "engine", f"engine = {engine!r}: no such engine", "engines: local, dask")

@@ -6,21 +6,23 @@ in any order with the same result.
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
 from npu_sim import __version__
 from npu_sim.cores import Profile
+from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.axes import Axis, Number, Values
+from npu_sim.operators.contract.checks import check_attribute
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import INVALID, AclnnError, shown
 from npu_sim.sweeps.devices import chosen_devices, device_name, items_of
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
-LARGEST_TABLE = 1 << 24
+LARGEST_TABLE = 1 << 20
 """Most values that may be listed for one axis; longer ranges with a constant step are not listed but counted."""
 
 
@@ -185,8 +187,13 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
     Raises
     ------
     AclnnError
-        161002 for an unknown name or value.
+        161002 for an unknown name or value, and for a sample or a seed that is no whole number.
     """
+    if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
+        raise AclnnError(INVALID, "grid", f"grid = {shown(grid)} is no mapping", "values by name, such as {'rows': '1..4096:*2'}")
+    check_attribute(Attribute("seed", int, "seed of the sample"), seed)
+    if sample is not None:
+        check_attribute(Attribute("sample", int, "the number of random rows", low=0), sample)
     given = dict(grid)
     profiles = chosen_devices(given.pop("product", None), given.pop("soc", None), given.pop("release", None))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
@@ -197,8 +204,6 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
         if values.log and sample is None:
             name = values.axis.name
             raise AclnnError(INVALID, name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
-    if sample is not None and sample < 0:
-        raise AclnnError(INVALID, "sample", f"sample = {sample} is negative", "sample: the number of random rows")
     return Space(operator, profiles, tuple(axes), sample, seed)
 
 
@@ -218,8 +223,10 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         for end in (given[0], given[-1]):
             axis.code(end)
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
-    items = items_of(given)
-    if not items:
+    count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
+    if count > LARGEST_TABLE:
+        raise AclnnError(INVALID, name, f"{name}: {count} values cannot be listed", f"a range, or at most {LARGEST_TABLE} values")
+    if not (items := items_of(given)):
         raise AclnnError(INVALID, name, f"{name}: no values", f"for instance {name}={axis.default}")
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
@@ -229,7 +236,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         for one in ranges:
             if isinstance(one, AxisValues):
                 if one.log or len(codes) + one.count > LARGEST_TABLE:
-                    raise AclnnError(INVALID, name, f"{name}: {given!r} cannot be listed", "give one range alone, or fewer values")
+                    raise AclnnError(INVALID, name, f"{name}: {shown(given)} cannot be listed", "give one range alone, or fewer values")
                 codes.extend(one.at(position) for position in range(one.count))
             else:
                 codes.extend(one)

@@ -2,28 +2,40 @@
 
 While a sweep runs, ``OUT.partial`` holds what is written and ``OUT.progress.json`` says how much of it is complete. What lies beyond
 that was being written when the sweep died; it is cut off when the sweep goes on. At the end the partial file takes its final name.
+
+Only what a sweep wrote is ever removed: what else lies at one of the three names is refused, and so is a folder that holds anything else.
 """
 
 import json
-import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
+from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.writing import cannot_write, foreign_entry, remove_own, require_room, require_target, write_text
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
+from npu_sim.sweeps.store_columns import written_names
 
 
 class Writer(Protocol):
     """Writes chunks in order to a partial file or folder."""
 
+    least_bytes: int
+    """What the whole output takes at least."""
+
+    def is_own(self, name: str) -> bool:
+        """Whether a file of this name in a partial folder is the writer's."""
+
     def start(self) -> None:
         """Begin an empty partial file."""
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Cut a partial file back to what ``state`` says is complete."""
+        """Cut a partial file back to what ``state`` says is complete; ValueError when it has less."""
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk of records; return the state that includes it."""
@@ -56,6 +68,7 @@ class Store:
         names = [f"{column.name}:{column.dtype}" for column in columns]
         self.identity = {"sweep": space.fingerprint, "format": target.suffix or "columns", "columns": names, "chunk_rows": chunk_rows}
         self.total = space.rows
+        self.chunk_rows = chunk_rows
 
     def begin(self, resume: bool) -> tuple[int, dict[str, Any]]:
         """Open the output; return how many chunks it holds already, and the summary that was saved with them.
@@ -63,48 +76,91 @@ class Store:
         Raises
         ------
         AclnnError
-            161002 when the folder does not exist, something else has the name, or an interrupted sweep lies there: a different
-            one, or the same without ``resume``.
+            161002 when the folder cannot be written or has no room, something else has one of the names, or an interrupted sweep
+            lies there: a different one, or the same without ``resume``.
         """
-        if not self.target.parent.is_dir():
-            raise AclnnError(
-                INVALID, "out", f"{self.target}: the folder {self.target.parent} does not exist", "name a file in a folder you may write to"
-            )
-        if self.target.is_dir() and not (self.target / "sweep.json").exists():
-            raise AclnnError(
-                INVALID, "out", f"{self.target} is a folder, but no sweep", "name a new folder, or a file ending in .csv or .parquet"
-            )
-        if not self.progress_file.exists():
-            _remove(self.partial)
-            self.writer.start()
-            self._save(0, {}, {})
-            return 0, {}
-        progress = json.loads(self.progress_file.read_text(encoding="utf-8"))
+        require_target(self.progress_file)
+        with self._written(self.partial):
+            if not self.progress_file.exists():
+                self._require_replaceable()
+                if self.partial.exists() or self.partial.is_symlink():
+                    message = f"{self.partial} is in the way: no sweep that can go on left it"
+                    raise AclnnError(INVALID, "out", message, "remove it, or choose another name")
+                require_room(self.target, self.writer.least_bytes)
+                self._save(0, {}, {})  # first, so that what lies at the partial name is known to be a sweep's
+                self.writer.start()
+                return 0, {}
+            return self._go_on(self._progress(), resume)
+
+    def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
+        again = f"remove {self.partial.name} and {self.progress_file.name} to start again"
         if not resume:
-            hint = f"go on with --resume, or remove {self.progress_file.name} to start again"
+            hint = f"go on with --resume, or {again}"
             raise AclnnError(INVALID, "out", f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete", hint)
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             message = f"{self.target}: the interrupted sweep there is another one: its {', '.join(different)} differ"
-            raise AclnnError(
-                INVALID, "resume", message, f"repeat the sweep's own options, or remove {self.progress_file.name} to start again"
-            )
-        if self.partial.exists() and progress["state"]:
-            self.writer.go_on(progress["state"])
-        elif self.partial.exists() or progress["chunks"] == 0:
-            _remove(self.partial)
+            raise AclnnError(INVALID, "resume", message, f"repeat the sweep's own options, or {again}")
+        self._require_replaceable(resuming=True)
+        chunks = progress["chunks"]
+        if not progress["state"]:
+            remove_own(self.partial, self.writer.is_own)
             self.writer.start()
-        return int(progress["chunks"]), dict(progress["summary"])
+        elif self.partial.exists():
+            try:
+                self.writer.go_on(progress["state"])
+            except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
+                raise AclnnError(INVALID, "resume", f"{self.partial} is not what was written: {error}", again) from None
+        elif chunks * self.chunk_rows < self.total:
+            raise AclnnError(INVALID, "resume", f"{self.partial} is gone", again)
+        return chunks, progress["summary"]
+
+    def _progress(self) -> dict[str, Any]:
+        hint = "remove it to start again"
+        try:
+            progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
+            known = isinstance(progress["chunks"], int) and isinstance(progress["state"], dict) and isinstance(progress["summary"], dict)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            known = False
+        if not known:
+            raise AclnnError(INVALID, "out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint)
+        return dict(progress)
+
+    def _require_replaceable(self, resuming: bool = False) -> None:
+        """See that the target is free, a file that is written anew, or a folder in which a sweep and nothing else lies.
+
+        A sweep that died while it took the place of an older one leaves the older one's folder without its description, or empty.
+        """
+        columns = not self.target.suffix
+        if not columns:
+            require_target(self.target)
+            return
+        if not self.target.exists() and not self.target.is_symlink():
+            return
+        hint = "name a new folder, or a file ending in .csv or .parquet"
+        if not self.target.is_dir() or self.target.is_symlink():
+            raise AclnnError(INVALID, "out", f"{self.target} is a file, where a folder of columns is to be", hint)
+        names = written_names(self.target)
+        if not names and not (resuming and not any(self.target.iterdir())):
+            raise AclnnError(INVALID, "out", f"{self.target} is a folder, but no sweep", hint)
+        foreign = foreign_entry(self.target, names.__contains__)
+        if foreign is not None:
+            raise AclnnError(INVALID, "out", f"{self.target} holds {foreign!r}, which no sweep wrote", "move it elsewhere, or " + hint)
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
         """Append a chunk; afterwards it counts as complete."""
-        self._save(chunks_done, self.writer.write(chunk), summary)
+        with self._written(self.partial):
+            state = self.writer.write(chunk)
+        self._save(chunks_done, state, summary)
 
     def finish(self) -> None:
         """Give the output its final name and forget its progress."""
-        if self.partial.exists():
-            self.writer.finish(self.target)
-        self.progress_file.unlink()
+        with self._written(self.target):
+            if self.partial.exists():
+                self.writer.finish(self.target)
+            if not self.target.exists():
+                raise AclnnError(INVALID, "out", f"{self.partial} was emptied by something else", f"remove {self.progress_file.name}")
+            self.progress_file.unlink()
 
     def close(self) -> None:
         """Release open files; what is complete stays."""
@@ -112,9 +168,15 @@ class Store:
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
         text = json.dumps({**self.identity, "rows": self.total, "chunks": chunks, "state": state, "summary": summary}, indent=1)
-        fresh = self.progress_file.with_name(self.progress_file.name + ".new")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(self.progress_file)
+        write_text(self.progress_file, text)
+
+    @contextmanager
+    def _written(self, path: Path) -> Iterator[None]:
+        """Say what the system refuses as the refusal of a file; what is complete stays, and the sweep can go on."""
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write("out", path, error) from None
 
 
 def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColumn, ...]) -> Writer:
@@ -125,17 +187,10 @@ def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColum
     if ending == ".csv":
         from npu_sim.sweeps.store_csv import CsvWriter
 
-        return CsvWriter(partial, columns)
+        return CsvWriter(partial, space, columns)
     if ending == ".parquet":
         from npu_sim.sweeps.store_parquet import ParquetWriter
 
         return ParquetWriter(partial, space, columns)
     hint = "no ending for a folder of .npy columns, .csv, or .parquet"
     raise AclnnError(INVALID, "out", f"out: {ending} is not a format of sweeps", hint)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

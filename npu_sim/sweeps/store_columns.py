@@ -3,18 +3,20 @@
 import io
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.schemas import schema
+from npu_sim.files.writing import empty_own
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
 
 DESCRIPTION = "sweep.json"
+GIVE = "give a folder that npu-sim sweep --out wrote"
 
 
 class ColumnsWriter:
@@ -25,7 +27,12 @@ class ColumnsWriter:
         self.space = space
         self.columns = columns
         self.rows = 0
+        self.least_bytes = space.rows * sum(column.dtype.itemsize for column in columns)
         self._files: list[IO[bytes]] = []
+
+    def is_own(self, name: str) -> bool:
+        """The description and the columns."""
+        return name == DESCRIPTION or name in {f"{column.name}.npy" for column in self.columns}
 
     def start(self) -> None:
         """Write headers and description."""
@@ -41,8 +48,7 @@ class ColumnsWriter:
         for column in self.columns:
             file = (self.partial / f"{column.name}.npy").open("r+b")
             self._files.append(file)
-            file.truncate(len(self._header(column)) + self.rows * column.dtype.itemsize)
-            file.seek(0, os.SEEK_END)
+            cut_back(file, len(self._header(column)) + self.rows * column.dtype.itemsize)
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk."""
@@ -53,10 +59,10 @@ class ColumnsWriter:
         return {"rows": self.rows}
 
     def finish(self, target: Path) -> None:
-        """Give the folder its final name, in place of an older sweep."""
+        """Give the folder its final name, in place of an older sweep: a folder may take the name of an empty one."""
         self.close()
         if target.exists():
-            shutil.rmtree(target)
+            empty_own(target, written_names(target).__contains__, last=DESCRIPTION)
         self.partial.rename(target)
 
     def close(self) -> None:
@@ -70,6 +76,24 @@ class ColumnsWriter:
         header = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False, "shape": (self.space.rows,)}
         np.lib.format.write_array_header_1_0(buffer, header)
         return buffer.getvalue()
+
+
+def cut_back(file: IO[bytes], size: int) -> None:
+    """Cut an open file to a size and go to its end; ValueError when it is shorter."""
+    found = file.seek(0, os.SEEK_END)
+    if found < size:
+        raise ValueError(f"{file.name} has {found} bytes, {size} were written")
+    file.truncate(size)
+    file.seek(0, os.SEEK_END)
+
+
+def written_names(folder: Path) -> frozenset[str]:
+    """Return the names of the files that a sweep wrote into a folder, as its description says them; none without a description."""
+    try:
+        described = _read_description(folder)
+    except AclnnError:
+        return frozenset()
+    return frozenset({DESCRIPTION, *(f"{name}.npy" for name in described["columns"])})
 
 
 def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
@@ -95,8 +119,25 @@ def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
         161002 when it is no such folder.
     """
     path = Path(folder)
+    names = _read_description(path)["columns"]
     try:
-        described = json.loads((path / DESCRIPTION).read_text(encoding="utf-8"))
+        return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in names}
     except (OSError, ValueError) as error:
-        raise AclnnError(INVALID, "folder", f"{path} holds no sweep: {error}", "give a folder that npu-sim sweep --out wrote") from None
-    return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in described["columns"]}
+        raise _no_sweep(path, error) from None
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        described = json.loads(read_limited("folder", folder / DESCRIPTION, JSON_BYTES, GIVE))
+    except (ValueError, RecursionError) as error:
+        raise _no_sweep(folder, error) from None
+    except AclnnError as error:
+        raise _no_sweep(folder, error.message) from None
+    columns = described.get("columns") if isinstance(described, dict) else None
+    if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
+        raise _no_sweep(folder, f"{DESCRIPTION} describes no columns")
+    return dict(described)
+
+
+def _no_sweep(folder: Path, why: Any) -> AclnnError:
+    return AclnnError(INVALID, "folder", f"{folder} holds no sweep: {why}", GIVE)

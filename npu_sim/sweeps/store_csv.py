@@ -1,6 +1,5 @@
 """A sweep as a CSV file: one line a plan, codes written as words."""
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
@@ -10,6 +9,8 @@ import numpy as np
 
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.engine import usable_cores
+from npu_sim.sweeps.space import Space
+from npu_sim.sweeps.store_columns import cut_back
 
 PIECE_ROWS = 1 << 13
 """Lines written as text at a time by one thread."""
@@ -21,10 +22,15 @@ COMMA, NEWLINE, MINUS, ZERO = ord(","), ord("\n"), ord("-"), ord("0")
 class CsvWriter:
     """Appends every chunk as text."""
 
-    def __init__(self, partial: Path, columns: tuple[RecordColumn, ...]) -> None:
+    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
         self.partial = partial
+        self.least_bytes = 2 * len(columns) * space.rows  # a digit and a comma each
         self.columns = columns
         self._file: IO[bytes] | None = None
+
+    def is_own(self, name: str) -> bool:
+        """There is no folder."""
+        return False
 
     def start(self) -> None:
         """Write the line of names."""
@@ -35,8 +41,7 @@ class CsvWriter:
     def go_on(self, state: dict[str, Any]) -> None:
         """Cut the file back to the complete lines."""
         self._file = self.partial.open("r+b")
-        self._file.truncate(state["bytes"])
-        self._file.seek(0, os.SEEK_END)
+        cut_back(self._file, int(state["bytes"]))
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk."""

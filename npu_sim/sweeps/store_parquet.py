@@ -4,15 +4,19 @@ A Parquet file cannot be continued, so every chunk is a file of its own until al
 """
 
 import json
-import shutil
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from npu_sim.files.writing import remove_own
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
+
+JOINING, WHOLE = "joining.parquet", "whole.parquet"
+"""The file that the chunks are joined in, and its name when all of them are."""
 
 
 class ParquetWriter:
@@ -29,8 +33,13 @@ class ParquetWriter:
         self.partial = partial
         self.columns = columns
         self.chunks = 0
+        self.least_bytes = 0  # dictionaries and compression may make nearly nothing of it
         fields = [pyarrow.field(column.name, self._type(column), nullable=False) for column in columns]
         self.schema = pyarrow.schema(fields, metadata={"npu_sim.sweep": json.dumps(space.as_dict())})
+
+    def is_own(self, name: str) -> bool:
+        """The files of the chunks, and those they are joined in."""
+        return name in (JOINING, WHOLE) or re.fullmatch(r"[0-9]{6,}\.parquet", name) is not None
 
     def start(self) -> None:
         """Make the folder of the chunks."""
@@ -40,6 +49,10 @@ class ParquetWriter:
     def go_on(self, state: dict[str, Any]) -> None:
         """Go on after the complete chunks; a file beyond them is written again."""
         self.chunks = int(state["chunks"])
+        missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
+        joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
+        if missing and not joined:
+            raise ValueError(f"{self._file(missing[0]).name} is missing")
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""
@@ -50,14 +63,22 @@ class ParquetWriter:
         return {"chunks": self.chunks}
 
     def finish(self, target: Path) -> None:
-        """Join the chunks, one row group each."""
-        whole = self.partial / "whole.parquet"
-        with self._pyarrow.parquet.ParquetWriter(whole, self.schema) as writer:
+        """Join the chunks, one row group each; one that died on the way goes on where it was."""
+        whole = self.partial / WHOLE
+        if any(self.partial.iterdir()):
+            if not whole.exists():
+                self._join(self.partial / JOINING).replace(whole)
+            for chunk in range(self.chunks):
+                self._file(chunk).unlink(missing_ok=True)
+            whole.replace(target)
+        remove_own(self.partial, self.is_own)
+
+    def _join(self, joined: Path) -> Path:
+        with self._pyarrow.parquet.ParquetWriter(joined, self.schema) as writer:
             for chunk in range(self.chunks):
                 table = self._pyarrow.parquet.read_table(self._file(chunk), schema=self.schema)
                 writer.write_table(table, row_group_size=max(len(table), 1))
-        whole.replace(target)
-        shutil.rmtree(self.partial)
+        return joined
 
     def close(self) -> None:
         """Nothing stays open between chunks."""

@@ -8,20 +8,32 @@ speaks the words of the golden lines.
 
 from typing import Annotated, Any, NamedTuple
 
-from npu_sim.cores import NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import itemsize
 from npu_sim.tiling import conv_tbc_cube_tiling as model
 from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
 from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling, plan_grad_input, plan_grad_weight
 from npu_sim.tiling.conv_tbc_grad_weight_deterministic import DeterministicTiling, plan_grad_weight_deterministic
-from npu_sim.tiling.conv_tbc_problem import ROUTE_MATMUL, ROUTE_MODEL, ROUTE_NAMES, ROUTE_PLANNER, ConvTbcProblem, grad_weight_route
+from npu_sim.tiling.conv_tbc_problem import (
+    ROUTE_MATMUL,
+    ROUTE_MODEL,
+    ROUTE_NAMES,
+    ROUTE_PLANNER,
+    ConvTbcProblem,
+    bias_rows,
+    grad_weight_route,
+    output_time,
+)
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
+from npu_sim.tiling.integers import ceil_div
 
 COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
 """Dtypes of the cube unit, whose codes are positions here; ``none`` where the product refuses the combination."""
 LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
 COMPUTE_BITS = 3
 """Bits of such a code in ``rules.compute``, which has one for every dtype and cubeMathType."""
+FP32 = 0
+"""Code of the tensors' dtype."""
 MATH_TYPES = 4
 """Values of cubeMathType."""
 TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
@@ -68,6 +80,8 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[int, Field("tiling key of the published planner", "4")]
     workspace_bytes: Annotated[int, Field("workspace of the published planner's kernel; those of the others are not published", EXTENT)]
     exceeds: Annotated[int, Field("where the published planner exceeds the chip: 1 L0A, 2 L0B, 4 L0C, 8 L1", "15")]
+    bias_cores: Annotated[int, Field("cores that add to every element of gradBias atomically, 1 where none share it", "vector_cores")]
+    bias_rows: Annotated[int, Field("rows of self, time and batch, that such a core takes", "B * (T + 2 * pad + 512)")]
     grad_input: Annotated[Cube, Part(help=" of gradInput")]
     grad_weight: Annotated[Cube, Part(help=" of gradWeight")]
     input_model: CubeTiling
@@ -116,6 +130,8 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
             grad_weight = cube_of(weight, weight.blocks, weight.sample_blocks * weight.time_blocks)
             status = max(status, weight.status)
         cores = max(grad_input.block_dim, grad_weight.block_dim)
+    rows = problem.batch * output_time(problem)
+    core_rows = max(bias_rows(rows, device.vector_cores) if shares_bias(row, device) else rows, 1)
     return Tiling(
         status=status,
         route=route,
@@ -124,6 +140,8 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
         tiling_key=planner.tiling_key,
         workspace_bytes=planner.workspace_bytes,
         exceeds=planner.exceeds_l0a + 2 * planner.exceeds_l0b + 4 * planner.exceeds_l0c + 8 * planner.exceeds_l1,
+        bias_cores=ceil_div(rows, core_rows),
+        bias_rows=core_rows,
         grad_input=grad_input,
         grad_weight=grad_weight,
         input_model=own,
@@ -150,6 +168,11 @@ def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) 
         l0c_bytes=tiling.l0c_bytes,
         l1_bytes=tiling.l1_bytes,
     )
+
+
+def shares_bias(row: Any, device: Device) -> bool:
+    """Whether cores may share gradBias: fp32 on the Atlas training series, in default mode (page, "Arithmetic")."""
+    return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
 
 
 def is_split(tiling: Tiling) -> bool:

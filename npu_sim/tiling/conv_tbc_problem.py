@@ -18,13 +18,17 @@ CHANNEL_BLOCK_BYTES = 32
 ROUTE_MATMUL = 1
 """Output length 1, both gradients are plain batched matrix products."""
 ROUTE_PLANNER = 2
-"""The published planner of deterministic gradWeight."""
+"""The published planner of deterministic gradWeight; the white-listed shape takes it in default mode too."""
 ROUTE_GATE_FAILED = 3
 """Deterministic on A2/A3, but the published planner does not take it: the model, without a split over cores."""
 ROUTE_MODEL = 4
-"""The model: default mode, and deterministic mode on other products or at a release without the published planner."""
+"""The model: default mode but for the white-listed shape, deterministic mode on other products, and all of it at a release without the
+published planner."""
 ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
 """Names of the ``ROUTE_*`` codes, as the golden data has them; ``none`` where no kernel runs."""
+
+BIAS_UNIT_ROWS = 256
+"""Rows of self that a core of a shared gradBias takes at least (model)."""
 
 PUBLISHED_L0_BYTES = 65536
 """L0A and L0B the published planner counts on: every A2 and A3 SoC has them."""
@@ -63,6 +67,28 @@ def output_time(problem: ConvTbcProblem) -> int:
     return problem.time + 2 * problem.pad - problem.taps + 1
 
 
+def on_white_list(problem: ConvTbcProblem) -> bool:
+    """Whether the shape is the one that takes the deterministic route in default mode too (page, "What runs"): fp32 and hf32."""
+    sizes = problem.time == 8 and problem.batch == 1 and problem.in_channels == 4 and problem.out_channels == 2
+    return problem.element_bytes == 4 and sizes and problem.taps == 4 and problem.pad == 0
+
+
+def multiplies_elements(route: int, contraction: int) -> bool:
+    """Whether a gradient is a product of elements, the product's plain Mul (page, "What runs").
+
+    ``contraction`` is Cout for gradInput and the batch for gradWeight.
+    """
+    return route == ROUTE_MATMUL and contraction == 1
+
+
+def bias_rows(rows: int, cores: int) -> int:
+    """Return how many rows (time and batch) of self each core of a gradBias takes that ``cores`` may share.
+
+    Evidence: model (the page says only that it may be split): as many cores as have BIAS_UNIT_ROWS rows, the same number of units each.
+    """
+    return ceil_div(ceil_div(rows, BIAS_UNIT_ROWS), cores) * BIAS_UNIT_ROWS
+
+
 def is_plannable(problem: ConvTbcProblem) -> bool:
     """Whether every axis has at least one element; the contract answers everything else before a planner."""
     if problem.element_bytes != 2 and problem.element_bytes != 4:
@@ -88,9 +114,11 @@ def grad_weight_route(problem: ConvTbcProblem, device: Device, deterministic: bo
         return ROUTE_MODEL
     if problem.pad == 0 and problem.taps == problem.time:
         return ROUTE_MATMUL
-    if not deterministic or rules.deterministic_planner == 0:
+    if rules.deterministic_planner == 0:
         return ROUTE_MODEL
-    return ROUTE_PLANNER if published_planner_takes(problem, device) else ROUTE_GATE_FAILED
+    if published_planner_takes(problem, device) and (deterministic or on_white_list(problem)):
+        return ROUTE_PLANNER
+    return ROUTE_GATE_FAILED if deterministic else ROUTE_MODEL
 
 
 def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:

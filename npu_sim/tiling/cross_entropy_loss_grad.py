@@ -158,10 +158,10 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no columns, or no core.
+        With ``status`` 1 (the product's 561002) for no core. Without columns the product plans too; the contract refuses such calls.
     """
     cores = device.vector_cores
-    if problem.columns <= 0 or cores <= 0:
+    if cores <= 0:
         return NO_TILING
     rest = problem.rows % cores
     front_cores = rest if rest != 0 else cores
@@ -255,13 +255,13 @@ def vendor_structure(tiling: Tiling, ignore_index: int, label_smoothing: float) 
 
 
 def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`).
+
+    As the product's planner, it does not look at ``grad_loss_shape``: the contract does.
+    """
     shape, weight = tuple(inputs["log_prob_shape"]), inputs["weight_shape"]
-    reduction = inputs["reduction"]
     if len(shape) != 2 or tuple(inputs["target_shape"]) != shape[:1] or (weight is not None and tuple(weight) != shape[1:]):
         return REFUSED
-    if tuple(inputs["grad_loss_shape"]) != (shape[:1] if reduction == "none" else ()):
-        return REFUSED
     code = DTYPE_CODES[inputs["log_prob_dtype"]]
-    tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(reduction)), device, rules)
+    tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(inputs["reduction"])), device, rules)
     return raw_result(tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"]))

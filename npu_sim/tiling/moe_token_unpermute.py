@@ -98,6 +98,7 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     count, top_k = (indices[0], 1) if probs is None else probs
     if rules.checks_shapes and (count * top_k != indices[0] or top_k > MOST_TOPK):
         return REFUSED
+    rows, hidden = tokens
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
-    tiling = tile_call(count, tokens[0], tokens[1], top_k, DTYPE_CODES[inputs["permuted_tokens_dtype"]], factors, device, rules)
+    tiling = tile_call(count, rows, hidden, top_k, DTYPE_CODES[inputs["permuted_tokens_dtype"]], factors, device, rules)
     return raw_result(tiling, vendor_fields(tiling))

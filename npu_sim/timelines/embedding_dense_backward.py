@@ -9,13 +9,10 @@ from math import prod
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
+from npu_sim.releases import release_switches
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import VECTOR_PIPES, Copy, Hold, Instruction, Loop, Node, Phase, Program, ranged, vector_phase, vector_tile
 
-ATOMIC_CHUNK_ROWS = 11
-"""Rows summed before a flush on keys 0 and 1 (page, "key 0/1")."""
-DETERMINISTIC_CHUNK_ROWS = 10
-"""Rows summed before a flush on keys 10 and 11 (page, "key 10/11")."""
 FP32 = 4
 INDEX_BYTES = 4
 COUNTER_BYTES = 4
@@ -84,7 +81,8 @@ def _counter(counted: int) -> tuple[Copy, ...]:
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
     """Rows of the sorted list one by one; the accumulator goes out once a chunk at least."""
     params = plan.tiling["params"]
-    chunk_rows = DETERMINISTIC_CHUNK_ROWS if (plan.tiling_key or 0) >= 10 else ATOMIC_CHUNK_ROWS
+    flush = "rows_per_deterministic_flush" if (plan.tiling_key or 0) >= 10 else "rows_per_flush"
+    chunk_rows = release_switches(plan.release, plan.operator)[flush]
     grad, out = _sizes(plan)
     staged = element_bytes == 2  # native 16-bit: chunks go to a second accumulator, two staged rows a core to memory
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.files.tensors import write_text
+from npu_sim.files.writing import write_text
 from npu_sim.plans.model import Plan
 from npu_sim.timelines import program_of, timeline
 from npu_sim.timelines.model import LaunchTime, Timeline

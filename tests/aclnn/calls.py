@@ -140,12 +140,24 @@ def unpermute_grad(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: in
     }
 
 
+def moe_permute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, kept: int = 0, index: int = INT64) -> dict[str, Any]:
+    return {
+        "tokens": tensor(tokens, hidden, kind=kind),
+        "indices": tensor(tokens, topk, kind=index, high=9),
+        "numOutTokens": kept,
+        "paddedMode": False,
+        "permuteTokensOut": tensor(kept + tokens * topk if kept <= 0 else kept, hidden, kind=kind),
+        "sortedIndicesOut": tensor(tokens * topk, kind=INT32, high=1),
+    }
+
+
 CALLS = {
     "embedding_dense_backward": embedding,
     "conv_tbc_backward": conv,
     "rms_norm": rms_norm,
     "rms_norm_grad": rms_norm_grad,
     "cross_entropy_loss_grad": cross_entropy,
+    "moe_token_permute": moe_permute,
     "moe_token_permute_grad": moe,
     "moe_token_unpermute": unpermute,
     "moe_token_unpermute_grad": unpermute_grad,

@@ -19,6 +19,7 @@ from tests.aclnn.calls import (
     FP16,
     FP32,
     INT32,
+    INT64,
     OUTPUTS,
     TITLES,
     bits,
@@ -27,6 +28,7 @@ from tests.aclnn.calls import (
     embedding,
     first_stage,
     moe,
+    moe_permute,
     rms_norm,
     rms_norm_grad,
     run,
@@ -49,6 +51,7 @@ PROTOTYPES = {
         "gradLoss logProb target weightOptional gradZlossOptional lseForZlossOptional reduction ignoreIndex labelSmoothing "
         "lseSquareScaleForZloss xGradOut"
     ),
+    "moe_token_permute": "tokens indices numOutTokens paddedMode permuteTokensOut sortedIndicesOut",
     "moe_token_permute_grad": "permutedOutputGrad sortedIndices numTopk paddedModeOptional out",
     "moe_token_unpermute": "permutedTokens sortedIndices probsOptional paddedMode restoreShapeOptional out",
     "moe_token_unpermute_grad": (
@@ -103,6 +106,8 @@ VARIANTS = [
         ("cross_entropy_loss_grad", cross_entropy, {"kind": kind, "reduction": reduction, "weight": weight})
         for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
     ),
+    *(("moe_token_permute", moe_permute, {"kind": kind, "index": index}) for kind in (FP32, BF16) for index in (INT32, INT64)),
+    ("moe_token_permute", moe_permute, {"tokens": 4000, "kept": -20}),
     *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
     *(("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (None, FP32, BF16)),
     *(("moe_token_unpermute_grad", unpermute_grad, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (FP32, BF16)),

@@ -16,6 +16,7 @@ from tests.aclnn.calls import (
     embedding,
     first_stage,
     moe,
+    moe_permute,
     rms_norm_grad,
     second_stage,
     strided,
@@ -122,6 +123,17 @@ def test_strided_moe_inputs_are_copied_at_the_end(name):
     (copy,) = [area for area in executor.workspace.areas if area.name.startswith("contiguous")]
     assert copy.offset == 16 * 2**20
     np.testing.assert_array_equal(areas.array(copy.name, like.shape, like.array.dtype), like.array)
+
+
+@pytest.mark.parametrize("name", ["tokens", "indices"])
+def test_strided_tokens_and_indices_are_copied_at_the_end(name):
+    call = moe_permute()
+    like = call[name]
+    call[name] = strided(*like.shape, kind=like.dtype, high=9 if name == "indices" else None)
+    areas, executor = run_and_look("moe_token_permute", call)
+    (copy,) = [area for area in executor.workspace.areas if area.name.startswith("contiguous")]
+    np.testing.assert_array_equal(areas.array(copy.name, like.shape, like.array.dtype), like.array)
+    assert executor.workspace.kernel_bytes == 24 * 60 + 64 * 48 + 16 * 2**20
 
 
 @pytest.mark.parametrize("kind", [FP32, BF16])

@@ -19,7 +19,7 @@ def started(tmp_path):
     own.write_text(
         (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: my_chip"), encoding="utf-8"
     )
-    words = [sys.executable, "-c", "from npu_sim.cli import main; main()", "explore", str(own), "--port", "0", "--no-browser"]
+    words = [sys.executable, "-m", "npu_sim", "explore", str(own), "--port", "0", "--no-browser"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     yield process, own
     process.kill()
@@ -34,6 +34,13 @@ def test_it_says_where_it_is_serves_profiles_of_ones_own_and_stops(started):
     assert str(own) in content
     process.send_signal(signal.SIGINT)
     assert process.wait(20) == 130
+    assert process.stderr.read() == "interrupted\n"
+
+
+def test_other_machines_reach_it_only_when_that_is_wanted(capsys, monkeypatch):
+    refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser", "--host", "0.0.0.0")
+    assert refused.code == 2
+    assert "--i-know" in refused.err
 
 
 def test_a_port_in_use_is_refused_with_what_to_do(capsys, monkeypatch):

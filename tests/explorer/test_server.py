@@ -1,16 +1,19 @@
 import http.client
 import json
+import re
 import shlex
+import socket
 import threading
 import time
+from contextlib import ExitStack
 from urllib.parse import urlencode
 
 import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer
-from npu_sim.explorer.jobs import require_runnable
+from npu_sim.explorer import Explorer, server
+from npu_sim.explorer.jobs import MOST_WAITING, require_runnable
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
@@ -38,6 +41,13 @@ def ask(explorer):
         return reply, content
 
     return ask
+
+
+@pytest.fixture
+def own(ask):
+    """Headers of the page itself, with the token that stands in it."""
+    token = re.search(rb'name="token" content="([^"]+)"', ask("/")[1]).group(1).decode()
+    return {"Content-Type": "application/json", "X-Npu-Sim-Token": token}
 
 
 @pytest.fixture
@@ -124,16 +134,98 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
         ("/../status.py", "GET", {}, 404),
         ("/page/explore.js", "GET", {}, 404),
         ("/api/run", "POST", {"Content-Type": "text/plain"}, 404),
-        ("/api/plan", "POST", {"Content-Type": "application/json"}, 404),
+        ("/api/plan", "POST", {}, 404),
     ],
 )
-def test_nothing_else_is_served(ask, path, method, headers, status):
-    assert ask(path, method, "{}" if method == "POST" else None, **headers)[0].status == status
+def test_nothing_else_is_served(ask, own, path, method, headers, status):
+    assert ask(path, method, "{}" if method == "POST" else None, **{**own, **headers})[0].status == status
 
 
 @pytest.mark.parametrize("body", ["", "[1]", "{"])
-def test_a_malformed_run_is_refused(ask, body):
-    assert ask("/api/run", "POST", body, **{"Content-Type": "application/json"})[0].status == 400
+def test_a_malformed_run_is_refused(ask, own, body):
+    assert ask("/api/run", "POST", body, **own)[0].status == 400
+
+
+@pytest.mark.parametrize(
+    ("length", "status"), [("-1", 400), ("abc", 400), ("1_0", 400), ("9" * 30, 400), ("65537", 413), (None, 400)], ids=str
+)
+def test_a_length_that_is_none_is_refused_and_nothing_read(explorer, own, length, status):
+    lines = [f"{name}: {value}" for name, value in {**own, "Content-Length": length}.items() if value is not None]
+    with socket.create_connection(("127.0.0.1", explorer.server.server_address[1]), timeout=20) as client:
+        host = f"Host: 127.0.0.1:{explorer.server.server_address[1]}"
+        client.sendall("\r\n".join(["POST /api/run HTTP/1.1", host, *lines, "", ""]).encode())
+        reply = client.makefile("rb").read()
+    assert int(reply.split()[1]) == status
+    assert b"Connection: close" in reply
+
+
+def test_a_body_nested_too_deeply_is_refused(ask, own):
+    assert ask("/api/run", "POST", "[" * 60000, **own)[0].status == 400
+
+
+@pytest.mark.parametrize("token", [None, "", "x", "\xe9"])
+def test_a_run_without_the_token_of_the_page_is_refused(ask, own, token):
+    headers = {name: value for name, value in {**own, "X-Npu-Sim-Token": token}.items() if value is not None}
+    assert ask("/api/run", "POST", "{}", **headers)[0].status == 403
+
+
+def test_another_server_on_this_machine_is_another_origin(ask, own):
+    assert ask("/api/run", "POST", "{}", **own, Origin="http://127.0.0.1:1")[0].status == 403
+    assert ask("/api/catalog", Host="127.0.0.1:1")[0].status == 403
+
+
+def test_many_fields_are_refused(ask):
+    assert ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status == 400
+
+
+def test_runs_that_wait_are_few_and_so_are_threads(explorer, ask, own):
+    before = threading.active_count()
+    replies = []
+    with explorer.jobs._one_at_a_time:
+        for _ in range(40):
+            replies.append(ask("/api/run", "POST", json.dumps(STATE | {"rows": "20", "dim": "4", "num_weights": "3"}), **own)[0].status)
+            assert threading.active_count() - before < 2 * MOST_WAITING
+    assert replies == [200] * MOST_WAITING + [429] * (40 - MOST_WAITING)
+
+
+def test_connections_that_say_nothing_are_few_and_end(monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
+    monkeypatch.setattr(server._Handler, "timeout", 0.2)
+    explorer = Explorer({"atlas_a2": load_profile("atlas_a2")})
+    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
+    address = explorer.server.server_address
+    try:
+        with ExitStack() as open_ones:
+            silent = [open_ones.enter_context(socket.create_connection(address, timeout=20)) for _ in range(5)]
+            assert [client.recv(1) for client in silent] == [b""] * 5
+    finally:
+        explorer.server.shutdown()
+        explorer.server.server_close()
+
+
+def test_a_server_that_others_reach_answers_only_who_has_its_token():
+    explorer = Explorer({"atlas_a2": load_profile("atlas_a2")}, host="0.0.0.0")
+    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
+    name = f"127.0.0.1:{explorer.server.server_address[1]}"
+    try:
+        assert f"?token={explorer.token}" in explorer.address
+        statuses = []
+        for path, headers in (
+            ("/", {}),
+            ("/?token=x", {}),
+            (f"/?token={explorer.token}", {}),
+            ("/api/catalog", {"Cookie": f"a=b; npu_sim_token={explorer.token}"}),
+            ("/api/catalog", {"Cookie": f"xnpu_sim_token={explorer.token}"}),
+            ("/api/catalog", {"Cookie": f"npu_sim_token={explorer.token}", "Origin": "http://example.org"}),
+        ):
+            connection = http.client.HTTPConnection(name, timeout=20)
+            connection.request("GET", path, headers=headers)
+            statuses.append(connection.getresponse().status)
+            connection.close()
+        assert statuses == [403, 403, 200, 200, 403, 403]
+    finally:
+        explorer.server.shutdown()
+        explorer.server.server_close()
 
 
 def test_the_page_may_load_only_from_its_server(ask):
@@ -142,8 +234,8 @@ def test_the_page_may_load_only_from_its_server(ask):
     assert b"http" not in content
 
 
-def finished(ask, state):
-    _, content = ask("/api/run", "POST", json.dumps(STATE | state), **{"Content-Type": "application/json"})
+def finished(ask, own, state):
+    _, content = ask("/api/run", "POST", json.dumps(STATE | state), **own)
     number = json.loads(content)["number"]
     for _ in range(600):
         job = json.loads(ask(f"/api/run?number={number}")[1])
@@ -153,16 +245,16 @@ def finished(ask, state):
     raise AssertionError(f"run {number} does not end: {job}")
 
 
-def test_a_run_on_generated_data_ends_with_its_order_strip(ask):
-    answer = finished(ask, {"rows": "2000", "dim": "16", "num_weights": "300"})
+def test_a_run_on_generated_data_ends_with_its_order_strip(ask, own):
+    answer = finished(ask, own, {"rows": "2000", "dim": "16", "num_weights": "300"})
     assert answer["outcome"] == "ran", answer
     assert answer["outputs"] == {"grad_weight": {"shape": [300, 16], "dtype": "float32"}}
     strip = answer["order_strips"][0]
     assert sum(one["order_dependent"] for one in strip["bins"]) == answer["order_dependent"]["grad_weight"]["order_dependent"] > 0
 
 
-def test_a_refused_run_says_why(ask):
-    assert "161002" in finished(ask, {"product": "atlas_inference"})["text"]
+def test_a_refused_run_says_why(ask, own):
+    assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
 
 
 def test_an_unknown_run_is_no_error(ask):

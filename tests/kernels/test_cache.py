@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_sim.kernels.engine import cache_files
+
 PROGRAM = """
 import hashlib, numpy as np
 from npu_sim.kernels.elementwise import narrow_array
@@ -65,6 +67,7 @@ def copy(warm, tmp_path):
         target = tmp_path / path.relative_to(cache)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(path.read_bytes())
+        target.chmod(0o600)
     return tmp_path, digest
 
 
@@ -88,12 +91,68 @@ def test_a_damaged_file_is_compiled_again(copy, damage):
     assert all(path.stat().st_size > 500 for path in files_of(cache))
 
 
-def test_a_sound_file_of_something_else_is_reported_and_compiled_again(copy):
+def test_files_that_change_their_names_are_compiled_again(copy):
+    """The checksum says which kernel a file holds: another, is a miss."""
     cache, digest = copy
-    payload = b"\x80\x04]\x94."  # the pickle of an empty list
+    paths = files_of(cache)
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, contents[1:] + contents[:1], strict=True):
+        path.write_bytes(content)
+    assert digest_of_a_run(cache) == digest
+    assert [path.read_bytes() for path in paths] != contents[1:] + contents[:1]
+
+
+def test_what_a_stranger_sealed_for_another_kernel_is_not_unpickled(copy, tmp_path):
+    cache, digest = copy
+    payload = f"cbuiltins\nexec\n(S'open({str(tmp_path / 'ran')!r}, \"w\")'\ntR.".encode()
     for path in files_of(cache):
         path.write_bytes(hashlib.sha256(payload).digest() + payload)
+    assert digest_of_a_run(cache) == digest
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("make", ["pipe", "link", "folder", "writable by others"])
+def test_what_is_no_file_of_ones_own_is_no_kernel(copy, make):
+    cache, digest = copy
+    for path in files_of(cache):
+        if make == "writable by others":
+            path.chmod(0o666)
+            continue
+        away = path.rename(path.with_name(path.name + ".moved"))
+        {"pipe": lambda at: os.mkfifo(at), "link": lambda at, to=away: at.symlink_to(to), "folder": lambda at: at.mkdir()}[make](path)
+    assert digest_of_a_run(cache, expect_warning=make == "folder") == digest
+
+
+@pytest.mark.parametrize("depth", [0, 1], ids=["the folder that is named", "the folder of this version"])
+def test_a_folder_that_others_may_write_is_not_used(copy, depth):
+    cache, digest = copy
+    folder = [cache, files_of(cache)[0].parent][depth]
+    folder.chmod(0o777)
+    before = {path: path.stat().st_mtime_ns for path in files_of(cache)}
     assert digest_of_a_run(cache, expect_warning=True) == digest
+    assert {path: path.stat().st_mtime_ns for path in files_of(cache)} == before
+
+
+def test_folders_and_files_are_for_this_user_alone(tmp_path):
+    cache = tmp_path / "made" / "on the way"
+    before = os.umask(0)
+    try:
+        digest_of_a_run(cache)
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "made").rglob("*") if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in files_of(cache)} == {0o600}
+
+
+def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch, tmp_path):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in (cache_files.CACHE_VARIABLE, "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cache_files.Path, "home", no_home)
+    monkeypatch.setattr(cache_files.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert cache_files.cache_directory().is_relative_to(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
@@ -121,17 +180,15 @@ def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
 
 
 def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
-    from npu_sim.kernels.engine import cache
-
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        before = cache.source_digest.__wrapped__()
+        before = cache_files.source_digest.__wrapped__()
     package = tmp_path / "npu_sim"
     engine = package / "kernels" / "engine"
     engine.mkdir(parents=True)
-    (engine / "cache.py").write_text("changed")
-    monkeypatch.setattr(cache, "__file__", str(engine / "cache.py"))
-    assert cache.source_digest.__wrapped__() != before
+    (engine / "cache_files.py").write_text("changed")
+    monkeypatch.setattr(cache_files, "__file__", str(engine / "cache_files.py"))
+    assert cache_files.source_digest.__wrapped__() != before
 
 
 OWN_KERNEL = """

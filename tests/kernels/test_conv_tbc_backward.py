@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward_blocks import blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward_folds import arrival, contributions_by_core, tail_mask
+from npu_sim.kernels.conv_tbc_backward_folds import arrival, tail_mask, visits_by_core
 from npu_sim.kernels.conv_tbc_backward_operands import round_row
 from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
@@ -49,12 +49,12 @@ def input_gradient(grad, weight, time, pad, rounding=kernels.EXACT, result=kerne
 
 SMALL = (6, 3, 5, 4, 3, 1)
 SHARES = kernels.Shares(3, 1, 6, 3)
+ANEW = kernels.Shares(4, 4, 5, 5, anew=1)
 
 
 def parts_of(grad, x, shares, taps, pad):
-    return [
-        [reference.partial_weight(grad, x, taps, pad, *contribution) for contribution in core] for core in contributions_by_core(shares)
-    ]
+    cores = [([sample for sample, _, _ in visits], *visits[0][1:]) for visits in visits_by_core(shares)]
+    return [reference.core_weight(grad, x, taps, pad, *core) for core in cores]
 
 
 def folded(parts):
@@ -75,74 +75,84 @@ def test_fused_multiply_add_rounds_once():
     assert (twice != expected).any()
 
 
-def test_grad_input_adds_taps_then_channels_in_one_chain():
-    grad, _, weight = data(*SMALL)
-    np.testing.assert_array_equal(input_gradient(grad, weight, SMALL[0], 1), reference.input_in_order(grad, weight, SMALL[0], 1))
-
-
-def test_grad_weight_adds_sample_after_sample():
-    grad, x, _ = data(*SMALL)
-    whole = parts_of(grad, x, kernels.Shares(3, 3, 6, 6), 3, 1)[0]
-    np.testing.assert_array_equal(weight_gradient(grad, x, 3, 1), folded(whole))
-
-
 @pytest.mark.parametrize(
-    ("order", "sequence"),
-    [
-        (SEQUENTIAL, [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0)]),
-        (REVERSE, [(3, 0), (2, 0), (1, 0), (1, 1), (0, 0), (0, 1)]),
-        (ROUND_ROBIN, [(0, 0), (1, 0), (2, 0), (3, 0), (0, 1), (1, 1)]),
-    ],
+    "shape",
+    [SMALL, (5, 2, 3, 37, 2, 1), (1, 3, 2, 20, 1, 0), (9, 1, 2, 9, 40, 20), (2, TILE_ROWS * 17, 1, 3, 3, 1), (4, 2, 2, 17, 20, 18)],
 )
-def test_contributions_of_cores_are_added_in_the_order_of_arrival(order, sequence):
+def test_grad_input_adds_blocks_of_channels_then_taps_downwards(shape):
+    grad, _, weight = data(*shape)
+    time, pad = shape[0], shape[-1]
+    np.testing.assert_array_equal(input_gradient(grad, weight, time, pad), reference.input_in_order(grad, weight, time, pad, 8))
+    halves = [one.astype(np.float16).astype(np.float32) for one in (grad, weight)]
+    expected = reference.input_in_order(*halves, time, pad, 16)
+    np.testing.assert_array_equal(input_gradient(grad, weight, time, pad, kernels.TO_FP16), expected)
+    narrow = input_gradient(*(one.astype(np.float16) for one in halves), time, pad)
+    np.testing.assert_array_equal(narrow, expected.astype(np.float16))
+
+
+def test_the_accumulator_of_grad_weight_goes_on_from_sample_to_sample():
+    grad, x, _ = data(36, 3, 2, 3, 2, 1)
+    steps = len(grad)
+    (whole,) = parts_of(grad, x, kernels.Shares(3, 3, steps, steps), 2, 1)
+    np.testing.assert_array_equal(weight_gradient(grad, x, 2, 1), whole)
+    sample_by_sample = folded([reference.core_weight(grad, x, 2, 1, [sample], 0, steps) for sample in range(3)])
+    assert (whole != sample_by_sample).any()
+    anew = weight_gradient(grad, x, 2, 1, kernels.Shares(3, 3, steps, steps, anew=1))
+    np.testing.assert_array_equal(anew, sample_by_sample)
+
+
+@pytest.mark.parametrize(("order", "sequence"), [(SEQUENTIAL, [0, 1, 2, 3]), (REVERSE, [3, 2, 1, 0]), (ROUND_ROBIN, [0, 1, 2, 3])])
+def test_sums_of_cores_are_added_in_the_order_of_arrival(order, sequence):
     shares = kernels.Shares(3, 2, 6, 3)
     grad, x, _ = data(*SMALL)
     parts = parts_of(grad, x, shares, 3, 1)
-    assert [len(core) for core in parts] == [2, 2, 1, 1]
-    expected = folded([parts[core][turn] for core, turn in sequence])
+    assert [len(core) for core in visits_by_core(shares)] == [2, 2, 1, 1]
+    expected = folded([parts[core] for core in sequence])
     np.testing.assert_array_equal(weight_gradient(grad, x, 3, 1, shares, order=order), expected)
 
 
-def test_a_random_order_is_a_merge_drawn_for_every_row():
+def test_a_random_order_of_cores_is_drawn_for_every_row():
     grad, x, _ = data(*SMALL)
-    parts = [part for core in parts_of(grad, x, SHARES, 3, 1) for part in core]
-    merges = {tuple(order): folded([parts[one] for one in order]) for order in itertools.permutations(range(len(parts)))}
+    shares = kernels.Shares(3, 2, 6, 3)
+    parts = parts_of(grad, x, shares, 3, 1)
+    orders = [folded([parts[one] for one in order]) for order in itertools.permutations(range(len(parts)))]
     seen = set()
     for seed in range(6):
-        result = weight_gradient(grad, x, 3, 1, SHARES, order=RANDOM, seed=seed)
-        np.testing.assert_array_equal(result, weight_gradient(grad, x, 3, 1, SHARES, order=RANDOM, seed=seed))
+        result = weight_gradient(grad, x, 3, 1, shares, order=RANDOM, seed=seed)
+        np.testing.assert_array_equal(result, weight_gradient(grad, x, 3, 1, shares, order=RANDOM, seed=seed))
         seen.add(result.tobytes())
         for tap, channel in np.ndindex(result.shape[:2]):
-            assert any((merged[tap, channel] == result[tap, channel]).all() for merged in merges.values())
+            assert any((one[tap, channel] == result[tap, channel]).all() for one in orders)
     assert len(seen) > 1
 
 
-def test_each_core_keeps_its_own_order():
-    shares = kernels.Shares(2, 2, 4, 4)
-    contributions, counts = arrival(shares, RANDOM)
-    assert counts.tolist() == [2]
-    assert contributions.tolist() == [[0, 0, 4], [1, 0, 4]]
+def test_a_core_visits_its_samples_in_order():
+    visits, last = arrival(kernels.Shares(3, 2, 4, 4), REVERSE)
+    assert visits.tolist() == [[2, 0, 4], [0, 0, 4], [1, 0, 4]]
+    assert last.tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("m_fastest", [0, 1])
 def test_tail_tiles_are_summed_in_slots(m_fastest):
     grad, x, _ = data(6, 4, 40, 40, 2, 0)
     tail = kernels.TailTiles(2, 3, 16, 24, 3, 2, m_fastest)
-    parts = [weight_gradient(grad, x, 2, 0, kernels.Shares(4, 4, 5, 5)) for _ in range(1)]
     samples = [weight_gradient(grad[:, [b]].copy(), x[:, [b]].copy(), 2, 0) for b in range(4)]
     plain, slotted = folded(samples), folded(samples[:2]) + folded(samples[2:])
-    np.testing.assert_array_equal(parts[0], plain)
+    np.testing.assert_array_equal(weight_gradient(grad, x, 2, 0, ANEW), plain)
     mask = tail_mask(tail, 40, 40)
     number = [[(i // 24) * 3 + o // 16 if m_fastest else (o // 16) * 2 + i // 24 for o in range(40)] for i in range(40)]
     np.testing.assert_array_equal(mask, np.array(number) >= 3)
-    result = weight_gradient(grad, x, 2, 0, tail=tail)
+    result = weight_gradient(grad, x, 2, 0, ANEW, tail=tail)
     np.testing.assert_array_equal(result, np.where(mask, slotted, plain))
     assert (plain != slotted).any()
 
 
-def test_a_sample_longer_than_a_chunk_is_one_chain():
-    grad, x, _ = data(CHUNK + 40, 1, 1, 1, 1, 0)
-    np.testing.assert_array_equal(weight_gradient(grad, x, 1, 0), reference.partial_weight(grad, x, 1, 0, 0, 0, CHUNK + 40))
+@pytest.mark.parametrize("shares", [kernels.Shares(2, 2, CHUNK + 40, CHUNK + 40, one) for one in (0, 1)])
+def test_blocks_of_time_are_counted_from_the_start_of_a_sample(shares):
+    grad, x, _ = data(CHUNK + 41, 2, 1, 1, 4, 1)
+    samples = [[0, 1]] if not shares.anew else [[0], [1]]
+    expected = folded([reference.core_weight(grad, x, 4, 1, one, 0, CHUNK + 40) for one in samples])
+    np.testing.assert_array_equal(weight_gradient(grad, x, 4, 1, shares), expected)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BF16])
@@ -206,18 +216,48 @@ def test_grad_input_is_rounded_to_the_compute_dtype_before_it_is_widened():
 
 
 def test_grad_bias_adds_groups_of_256_rows():
-    rng = np.random.default_rng(7)
-    grad = rng.standard_normal((300, 2, 3)).astype(np.float32)
-    rows = grad.reshape(-1, 3)
-    total = np.zeros(3, np.float32)
-    for first in range(0, len(rows), 256):
-        group = np.zeros(3, np.float32)
-        for row in rows[first : first + 256]:
-            group += row
-        total += group
+    grad = np.random.default_rng(7).standard_normal((300, 2, 3)).astype(np.float32)
     bias = np.empty(3, np.float32)
     kernels.grad_bias(grad, bias)
-    np.testing.assert_array_equal(bias, total)
+    np.testing.assert_array_equal(bias, reference.bias_of_cores(grad, 600)[0])
+
+
+def test_cores_that_share_grad_bias_add_in_any_order():
+    grad = np.random.default_rng(7).standard_normal((400, 3, 5)).astype(np.float32)
+    sums = reference.bias_of_cores(grad, 300)
+    np.testing.assert_array_equal(kernels.core_sums(grad, 300), sums)
+    found = set()
+    for order, seed in ((SEQUENTIAL, 0), (REVERSE, 0), (ROUND_ROBIN, 0), *((RANDOM, seed) for seed in range(8))):
+        bias = np.empty(5, np.float32)
+        kernels.grad_bias(grad, bias, 300, order, seed)
+        if order != RANDOM:
+            np.testing.assert_array_equal(bias, folded(sums[::-1] if order == REVERSE else sums))
+        assert any((bias == folded([sums[one] for one in drawn])).all() for drawn in itertools.permutations(range(4)))
+        found.add(bias.tobytes())
+    assert len(found) > 2
+
+
+@pytest.mark.parametrize(
+    ("rounding", "dtype"),
+    [
+        (kernels.EXACT, np.float32),
+        (kernels.TO_HF32, np.float32),
+        (kernels.TO_FP16, np.float32),
+        (kernels.EXACT, np.float16),
+        (kernels.EXACT, BF16),
+    ],
+)
+def test_elements_are_multiplied_with_one_rounding_and_keep_the_sign_of_zero(rounding, dtype):
+    rng = np.random.default_rng(3)
+    rows, columns = (np.concatenate([rng.standard_normal(30), [0.0, -0.0, 3e-5]]).astype(dtype) for _ in range(2))
+    out = np.empty((33, 33), dtype)
+    kernels.multiply_elements(storage_view(rows), storage_view(columns), rounding, storage_view(out))
+    if rounding == kernels.TO_FP16:
+        rows, columns = rows.astype(np.float16), columns.astype(np.float16)
+    exact = np.multiply.outer(rows.astype(np.float64), columns.astype(np.float64))
+    expected = exact.astype(rows.dtype).astype(dtype)
+    assert out.tobytes() == expected.tobytes()
+    assert np.signbit(out[out == 0]).any()
 
 
 @settings(max_examples=60, deadline=None)
@@ -275,8 +315,12 @@ grad, x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((
 out_x, out_w, out_b = np.empty_like(x), np.empty_like(weight), np.empty(3, np.float32)
 kernels.grad_input(grad, weight, out_x, 1, kernels.TO_HF32, kernels.EXACT)
 kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, kernels.Shares(2, 1, 4, 2), kernels.NO_TAIL, 3, 9)
-kernels.grad_bias(grad, out_b)
-print(out_x.tobytes().hex(), out_w.tobytes().hex(), out_b.tobytes().hex())
+kernels.grad_bias(grad, out_b, 3, 3, 5)
+anew, slotted = np.empty_like(weight), kernels.TailTiles(1, 0, 16, 16, 1, 1, 0)
+kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, anew, kernels.Shares(2, 2, 4, 4, anew=1), slotted, 0, 0)
+product = np.empty((5, 3), np.float32)
+kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
+print(*(one.tobytes().hex() for one in (out_x, out_w, out_b, anew, product)))
 """
     outputs = set()
     for disabled in ("0", "1"):

@@ -63,9 +63,10 @@ def test_every_pattern_widens_like_the_library(name):
 def test_every_pattern_survives_the_round_trip(name):
     back = elementwise.narrow_array(elementwise.widen_array(every(name)), name)
     assert_same(back, every(name))
-    nan = np.isnan(every(name).astype(np.float32))
+    with np.errstate(invalid="ignore"):  # some processors report nan that are widened
+        nan, still = np.isnan(every(name).astype(np.float32)), np.isnan(back.astype(np.float32))
     assert nan.sum() == 2 * ((1 << FORMATS[name].mantissa_bits) - 1)
-    assert np.isnan(back[nan].astype(np.float32)).all()
+    assert still[nan].all()
 
 
 def test_float32_is_widened_and_narrowed_to_itself(sample):
@@ -347,6 +348,10 @@ def test_compiled_code_refuses_fp64():
         njit(lambda value, out: scalars.narrow(value, out))(1.5, np.empty(1, np.int16))
 
 
+HALF_TO_FLOAT = r"vcvtph2psx?\s.*[yz]mm"
+"""Processors with AVX512-FP16 have a second instruction for it, which LLVM takes there."""
+
+
 def assembly(compiled, argument):
     """Assembly of the version that was compiled for a first argument of this dtype."""
     signature = next(one for one in compiled.signatures if one[0].dtype == numba.from_dtype(np.dtype(argument)))
@@ -364,12 +369,12 @@ def test_loops_become_vector_instructions(monkeypatch):
     widen_all.over(1, np.ones(512, np.int16), np.empty(512, np.float32))
     (entry,) = widen_all.entries.values()
     half, bfloat = assembly(scaled, np.int16), assembly(scaled, np.uint16)
-    assert re.search(r"vcvtph2ps\s.*[yz]mm", half)
+    assert re.search(HALF_TO_FLOAT, half)
     assert re.search(r"vcvtps2ph\s.*[yz]mm", half)
     assert re.search(r"vmulps\s.*[yz]mm", half)
     for instruction in ("vpmovzxwd", "vmulps", "vpaddd", "vpsrld"):
         assert re.search(rf"{instruction}\s.*[yz]mm", bfloat), instruction
-    assert re.search(r"vcvtph2ps\s.*[yz]mm", entry._library.get_asm_str())
+    assert re.search(HALF_TO_FLOAT, entry._library.get_asm_str())
 
 
 # --- without the compiler, without conversion instructions ---

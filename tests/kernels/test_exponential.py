@@ -1,5 +1,8 @@
+import platform
+
 import numpy as np
 import pytest
+from llvmlite import binding
 from numba import config, njit
 
 from npu_sim.kernels.ulp import ulp_error
@@ -7,6 +10,8 @@ from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_roun
 from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
 
 F = np.float32
+HAS_FUSED = "+fma" in (config.CPU_FEATURES or binding.get_host_cpu_features().flatten()).split(",") or platform.machine() == "aarch64"
+"""Whether the processor that is compiled for fuses: elsewhere a library function does, one number at a time."""
 STRIDE = 431 if not config.DISABLE_JIT else 4_000_037
 """Every how many fp32 patterns are tried: ten million of them, some of every exponent."""
 
@@ -101,6 +106,7 @@ def test_a_loop_over_it_becomes_vector_instructions():
 
     loop(np.zeros(8, F), np.zeros(8, F))
     module = next(iter(loop.inspect_llvm().values()))
-    assert "x float>" in module
+    if HAS_FUSED:
+        assert "x float>" in module
     assert "@llvm.exp" not in module
     assert "@expf" not in module

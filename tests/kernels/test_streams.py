@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, rms_norm_grad, token_sums
+from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, moe_token_permute, rms_norm_grad, token_sums
 from npu_sim.kernels.embedding_dense_backward import embedding_dense_backward
 from npu_sim.kernels.embedding_dense_backward_chunks import ROW_ATOMIC, share_cut
 
@@ -95,6 +95,20 @@ def test_moe(monkeypatch, dtype, columns, offset):
         token_sums.sum_tokens(grad, indices, out.reshape(-1), 3, columns)
 
     through, past = both_ways(monkeypatch, token_sums, 6, columns, dtype, offset, compute)
+    assert np.array_equal(through, past)
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+@pytest.mark.parametrize("columns", COLUMNS)
+@pytest.mark.parametrize("dtype", STORAGES)
+def test_moe_copies(monkeypatch, dtype, columns, offset):
+    rng = np.random.default_rng(columns)
+    tokens, places = stored(rng, 6, columns, dtype=dtype), rng.permutation(18).astype(np.int32)
+
+    def compute(out):
+        moe_token_permute.copy_rows(tokens, places, out, 3)
+
+    through, past = both_ways(monkeypatch, moe_token_permute, 14, columns, dtype, offset, compute)
     assert np.array_equal(through, past)
 
 

@@ -31,6 +31,7 @@ SIZES = {
     "embedding_dense_backward": [(98304, 128, 40000), (12288, 1024, 6000)],
     "rms_norm_grad": [(5632, 1024), (352, 16384)],
     "cross_entropy_loss_grad": [(256, 32000), (8192, 1000)],
+    "moe_token_permute": [(3072, 8, 768)],
     "moe_token_permute_grad": [(7168, 8, 256), (1408, 2, 4096)],
 }
 CALLS = [
@@ -68,6 +69,10 @@ def arrays(operator, shape, dtype):
     elif operator == "cross_entropy_loss_grad":
         inputs = {"grad_loss": np.ones((), dtype), "log_prob": values(shape, dtype), "target": rng.integers(0, shape[1], rows)}
         outs = (np.zeros(shape, dtype),)
+    elif operator == "moe_token_permute":
+        _, experts, hidden = shape
+        inputs = {"tokens": values((rows, hidden), dtype), "indices": rng.integers(0, 64, (rows, experts), np.int32)}
+        outs = (np.zeros((rows * experts, hidden), dtype), np.zeros(rows * experts, np.int32))
     else:
         _, experts, hidden = shape
         indices = rng.permutation(rows * experts).astype(np.int32)

@@ -30,6 +30,14 @@ def conv(dtype, **more):
 
 
 WORKED = [
+    ("moe_token_permute", {"tokens": "3x4:fp32", "indices": "3x2:int32"}, {}, 16777424, {"system": SYSTEM, "sort": 144, "sync": 64}),
+    (
+        "moe_token_permute",
+        {"tokens": "4096x64:bf16", "indices": "4096x8:int64"},
+        {},
+        17566720,
+        {"system": SYSTEM, "sort": 786432, "sync": 3072},
+    ),
     ("moe_token_permute_grad", MOE, {}, 16777216, {"system": SYSTEM}),
     ("cross_entropy_loss_grad", CROSS_ENTROPY, {}, 16777408, {"system": SYSTEM, "*": 192}),
     ("cross_entropy_loss_grad", CROSS_ENTROPY, {"soc": "Ascend910B4"}, 16777376, {"system": SYSTEM, "*": 160}),

@@ -36,26 +36,53 @@ def nearest_float32(exact):
     return next((one for one in nearest if one.view(np.uint32) % 2 == 0), nearest[0]) if len(nearest) > 1 else nearest[0]
 
 
-def partial_weight(grad, x, taps, pad, sample, start, stop):
-    """The partial sum of one sample over output time start..stop: one fused chain an element, time ascending."""
+TIME_BLOCK = 16
+
+
+def add_block(accumulator, products):
+    """Add a block to an accumulator: its products are summed from 0 in one fused chain, then added once."""
+    total = np.float32(0)
+    for a, b in products:
+        total = fused(a, b, total)
+    return accumulator + total
+
+
+def core_weight(grad, x, taps, pad, samples, start, stop):
+    """What a core sums for gradWeight: one accumulator over its samples, inside a sample over time, in blocks counted from ``start``."""
     part = np.zeros((taps, x.shape[2], grad.shape[2]), np.float32)
-    for tap in range(taps):
-        for time in range(start, stop):
-            source = time + tap - pad
-            if 0 <= source < x.shape[0]:
-                for i in range(x.shape[2]):
-                    for o in range(grad.shape[2]):
-                        part[tap, i, o] = fused(x[source, sample, i], grad[time, sample, o], part[tap, i, o])
+    for tap, i, o in np.ndindex(part.shape):
+        for sample in samples:
+            for first in range(start, stop, TIME_BLOCK):
+                times = range(first, min(first + TIME_BLOCK, stop))
+                inside = [time for time in times if 0 <= time + tap - pad < x.shape[0]]
+                products = [(x[time + tap - pad, sample, i], grad[time, sample, o]) for time in inside]
+                part[tap, i, o] = add_block(part[tap, i, o], products)
     return part
 
 
-def input_in_order(grad, weight, time, pad):
-    """gradInput in the order of the kernel for at most one chunk of output channels: taps, then channels."""
+def input_in_order(grad, weight, time, pad, channel_block):
+    """gradInput in the order of the page: blocks of C0 output channels, taps from K - 1 down to 0, the channels of a block."""
     out = np.zeros((time, grad.shape[1], weight.shape[1]), np.float32)
     for t, b, i in np.ndindex(out.shape):
-        for tap in range(weight.shape[0]):
-            source = t + pad - tap
-            if 0 <= source < grad.shape[0]:
-                for o in range(grad.shape[2]):
-                    out[t, b, i] = fused(grad[source, b, o], weight[tap, i, o], out[t, b, i])
+        for first in range(0, grad.shape[2], channel_block):
+            channels = range(first, min(first + channel_block, grad.shape[2]))
+            for tap in reversed(range(weight.shape[0])):
+                source = t + pad - tap
+                if 0 <= source < grad.shape[0]:
+                    out[t, b, i] = add_block(out[t, b, i], [(grad[source, b, o], weight[tap, i, o]) for o in channels])
     return out
+
+
+def bias_of_cores(grad, core_rows, group=256):
+    """What every core sums for gradBias: its rows in groups, one row after the other, the sums of groups one after the other."""
+    rows = grad.reshape(-1, grad.shape[2])
+    sums = []
+    for first in range(0, len(rows), core_rows):
+        own, total = rows[first : first + core_rows], np.zeros(rows.shape[1], np.float32)
+        for start in range(0, len(own), group):
+            part = np.zeros(rows.shape[1], np.float32)
+            for row in own[start : start + group]:
+                part += row
+            total += part
+        sums.append(total)
+    return sums

@@ -63,6 +63,13 @@ def unpermute_grad(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", pr
     return {**rows, "unpermuted_tokens_grad": np.random.default_rng(1).standard_normal((tokens, hidden)).astype(DTYPES[dtype]), **more}
 
 
+def permutation(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+    """A permutation of tokens to seven experts."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((tokens, hidden)).astype(DTYPES[dtype])
+    return {"tokens": values, "indices": rng.integers(0, 7, (tokens, top_k), dtype=np.int32), **more}
+
+
 def conv(time: int, batch: int, in_channels: int, out_channels: int, taps: int, pad: int, seed: int = 0, **more: Any) -> dict[str, Any]:
     """A convolution gradient in fp32."""
     rng = np.random.default_rng(seed)

@@ -38,6 +38,8 @@ PATHS = {
         for hidden, dtype, probs in ((33, "fp32", "fp32"), (500, "bf16", "fp32"), (1100, "fp16", "bf16"), (9000, "bf16", "fp32"))
     },
     "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
+    "copies": ("moe_token_permute", calls.permutation(20, 8, 64, "bf16")),
+    "copies, some dropped": ("moe_token_permute", calls.permutation(20, 8, 64, num_out_tokens=-30)),
     "dropped tokens, fp16": ("moe_token_permute_grad", calls.moe(20, 8, 64, "fp16", dropped=20)),
 }
 

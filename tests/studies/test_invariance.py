@@ -30,6 +30,8 @@ def test_tokens_and_losses_see_nothing():
         ("moe_token_permute_grad", "input_grad", calls.moe(20, 4, 16)),
         ("moe_token_unpermute", "unpermuted_tokens", calls.unpermute(20, 4, 16)),
         ("moe_token_unpermute_grad", "probs_grad", calls.unpermute_grad(20, 4, 16)),
+        ("moe_token_permute", "permuted_tokens", calls.permutation(20, 4, 16)),
+        ("moe_token_permute", "sorted_indices", calls.permutation(20, 4, 16)),
         ("cross_entropy_loss_grad", "x_grad", calls.cross_entropy(20, 16, reduction="sum")),
     ):
         found = answers(operator, call)

@@ -12,6 +12,7 @@ CALLS = {
     "rms_norm": calls.rms_norm_forward(30, 60),
     "rms_norm_grad": calls.rms_norm(30, 60),
     "cross_entropy_loss_grad": calls.cross_entropy(20, 15),
+    "moe_token_permute": calls.permutation(20, 4, 16),
     "moe_token_permute_grad": calls.moe(20, 4, 16),
     "moe_token_unpermute": calls.unpermute(20, 4, 16, dropped=3),
     "moe_token_unpermute_grad": calls.unpermute_grad(20, 4, 16),
@@ -37,6 +38,11 @@ def test_the_terms_of_an_element_add_up_to_the_formula(operator):
             index = tuple(int(at) for at in np.unravel_index(place, values.shape))
             total = sum(term.value for term in terms_of(call, output, index))
             assert total == pytest.approx(float(values[index]), rel=1e-6, abs=1e-9), (output, index)
+
+
+def test_copies_cost_nothing_and_places_have_no_ulp():
+    outputs = study_precision("moe_token_permute", **CALLS["moe_token_permute"]).outputs
+    assert {(one.output, one.max_ulp) for one in outputs} == {("permuted_tokens", 0.0)}
 
 
 def test_the_histogram_counts_every_element_once():

@@ -1,3 +1,5 @@
+import os
+import signal
 import warnings
 
 import numpy as np
@@ -5,7 +7,7 @@ import pytest
 
 import npu_sim
 from npu_sim import AclnnError
-from npu_sim.sweeps.runner import sweep_to
+from npu_sim.sweeps.runner import run_sweep, sweep_to
 from tests.sweeps.test_store import content
 
 distributed = pytest.importorskip("distributed", reason="the extra 'dask' is not installed")
@@ -34,6 +36,25 @@ def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
     local = sweep_to(tmp_path / "local.csv", operator, grid, chunk_rows=1000, **options)
     spread = sweep_to(tmp_path / "spread.csv", operator, grid, chunk_rows=1000, engine="dask", scheduler=address, **options)
     assert content(local) == content(spread)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_workers_that_die_one_after_the_other_lose_nothing(address):
+    """Both workers that there were in the beginning; others take their places."""
+    operator, grid, options = "rms_norm", {"rows": "1..4000"}, {"columns": ("row", "status", "block_dim")}
+    with distributed.Client(address) as client:
+        victims = list(client.run(os.getpid).values())
+
+        def kill_at_times(done, total):
+            if victims and done >= total // (len(victims) + 1):
+                os.kill(victims.pop(), signal.SIGKILL)
+
+        how = {"engine": "dask", "scheduler": address, "chunk_rows": 200, "progress": kill_at_times, "check": 20}
+        summary, different = run_sweep(operator, grid, **options, **how)
+    assert not victims
+    assert not different
+    alone, _ = run_sweep(operator, grid, **options, chunk_rows=200)
+    assert summary.as_dict() == alone.as_dict()
 
 
 def test_a_scheduler_that_does_not_answer_is_named(small, monkeypatch):

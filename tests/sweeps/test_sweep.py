@@ -1,12 +1,16 @@
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from numba.core.event import install_recorder
 
 import npu_sim
+from npu_sim.operators.contract.checks import Holds
 from npu_sim.registry import OPERATOR_NAMES, load_operator
+from npu_sim.sweeps import compile
 from npu_sim.sweeps.columns import record_columns
-from npu_sim.sweeps.engine import LocalEngine
+from npu_sim.sweeps.engine import LocalEngine, record_dtype
 from npu_sim.sweeps.space import make_space
 from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
 from npu_sim.tiling.fields import table
@@ -16,6 +20,7 @@ SAID_ELSEWHERE = {
     "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
     "rms_norm_grad": {"rows", "columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
+    "moe_token_permute": {"tokens", "columns", "top_k", "copies.row_bytes"},
     "moe_token_permute_grad": {"hidden", "top_k"},
     "moe_token_unpermute": {"hidden", "top_k"},
     "moe_token_unpermute_grad": {"tokens", "top_k", "hidden", "rows", "ub_bytes"},
@@ -170,3 +175,30 @@ def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
     shipped, own = np.split(records, 2)
     assert set(own.words("product")) == {"mine"}
     assert not np.array_equal(shipped["workspace_bytes"], own["workspace_bytes"])
+
+
+@pytest.fixture
+def sweep_anew(tmp_path, monkeypatch):
+    """Sweeps as a process does that compiled nothing yet; its cache is empty at first."""
+    monkeypatch.setenv("NPU_SIM_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(compile, "fill_function", compile.fill_function.__wrapped__)
+
+    def sweep(declaration):
+        space = make_space(declaration, WIDE_GRIDS[declaration.name], sample=500, seed=3)
+        out = np.empty(space.rows, record_dtype(record_columns(space)))
+        with install_recorder("numba:run_pass") as passes:
+            LocalEngine(space, record_columns(space), threads=1).fill(out, 0)
+        return out, len(passes.buffer)
+
+    return sweep
+
+
+def test_planners_on_disk_are_those_of_the_same_contract(sweep_anew):
+    declaration = load_operator("moe_token_permute_grad")
+    stricter = replace(declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad")))
+    (first, compiled_first), (again, compiled_again) = sweep_anew(declaration), sweep_anew(declaration)
+    assert compiled_first > 0
+    assert compiled_again == 0
+    assert again.tobytes() == first.tobytes()
+    refused, _ = sweep_anew(stricter)
+    assert np.count_nonzero(refused["status"]) > np.count_nonzero(first["status"])

@@ -13,6 +13,15 @@ WIDE_GRIDS = {
         "scale_grad_by_freq": "true,false",
         **MODES,
     },
+    "moe_token_permute": {
+        "num_tokens": "0..3000000:log",
+        "num_topk": "0..600:log",
+        "hidden": "0..100000:log",
+        "num_out_tokens": "-100000,-5,0,7,100000",
+        "dtype": DTYPES,
+        "indices_dtype": "int32,int64",
+        **MODES,
+    },
     "moe_token_permute_grad": {
         "tokens": "0..1000000:log",
         "num_topk": "0..60000:log",

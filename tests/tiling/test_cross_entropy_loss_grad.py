@@ -140,26 +140,40 @@ def test_compiled_functions_agree_with_python():
     assert largest(ce.Problem(1, 32000, ce.FP32, False, ce.MEAN), device, RULES) == 445056
 
 
-def test_no_columns_and_no_cores_fail():
+def test_no_cores_fail():
     device = load_profile("atlas_a2").device
-    assert ce.tile(ce.Problem(5, 0, ce.FP32, False, ce.SUM), device, RULES).status == FAILED
     assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0), RULES).status == FAILED
+
+
+RAW = {
+    "grad_loss_shape": [],
+    "log_prob_shape": [8, 10],
+    "target_shape": [8],
+    "weight_shape": [10],
+    "log_prob_dtype": "float32",
+    "reduction": "sum",
+    "ignore_index": -100,
+    "label_smoothing": 0.0,
+}
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"target_shape": [7]}, {"weight_shape": [9]}, {"grad_loss_shape": [8]}, {"log_prob_shape": [8, 0]}, {"log_prob_shape": [8]}],
+    [{"target_shape": [7]}, {"weight_shape": [9]}, {"log_prob_shape": [8, 0]}, {"log_prob_shape": [8]}],
 )
 def test_shapes_that_disagree_fail(changes):
-    inputs = {
-        "grad_loss_shape": [],
-        "log_prob_shape": [8, 10],
-        "target_shape": [8],
-        "weight_shape": [10],
-        "log_prob_dtype": "float32",
-        "reduction": "sum",
-        "ignore_index": -100,
-        "label_smoothing": 0.0,
-    }
-    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", inputs)["status"] == "success"
-    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", inputs | changes) == {"status": "failed"}
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW)["status"] == "success"
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | changes) == {"status": "failed"}
+
+
+@pytest.mark.parametrize("shape", [[8], [30], [2, 3]])
+def test_the_raw_planner_does_not_look_at_the_shape_of_grad_loss(shape):
+    expected = plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW)
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | {"grad_loss_shape": shape}) == expected
+
+
+def test_the_raw_planner_takes_no_columns():
+    without = RAW | {"log_prob_shape": [8, 0], "weight_shape": None}
+    planned = plan_kernel("cross_entropy_loss_grad", "Ascend910B1", without)
+    assert planned["status"] == "success"
+    assert {planned["tiling"][name] for name in ("colVal", "alignColLoopNum", "colLoop", "colLoopNumTail")} == {0}

@@ -9,10 +9,10 @@ from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from npu_sim.tiling.moe_token_unpermute import DTYPE_CODES, NO_PROBS
-from tests.golden import tiling_lines
+from tests.golden import release_lines, tiling_lines
 from tests.numba_twin import compiled
 
-LINES = tiling_lines("moe_token_unpermute_grad") + tiling_lines("moe_token_unpermute_grad", "releases")
+LINES = tiling_lines("moe_token_unpermute_grad") + release_lines("moe_token_unpermute_grad")
 A2 = profile_of_soc("Ascend910B1").device
 FP32, FP16, BF16 = (DTYPE_CODES[name] for name in ("float32", "float16", "bfloat16"))
 

@@ -9,6 +9,7 @@ def embedding(grad, indices="int32", **more):
 
 
 CONV = "conv_tbc_backward"
+PERMUTE = "moe_token_permute"
 MOE = "moe_token_permute_grad"
 UNPERMUTE = "moe_token_unpermute"
 UNPERMUTE_GRAD = "moe_token_unpermute_grad"
@@ -57,6 +58,10 @@ def unpermute_grad(tokens, topk, hidden, dtype, probs, rows=None, **more):
     return {**unpermute(tokens, topk, hidden, dtype, probs, rows), "unpermuted_tokens_grad": f"{tokens}x{hidden}:{dtype}", **more}
 
 
+def permute(tokens, topk, hidden, dtype, indices="int32", **more):
+    return {"tokens": f"{tokens}x{hidden}:{dtype}", "indices": f"{tokens}x{topk}:{indices}", **more}
+
+
 CALLS = {
     "small dim": (EMBEDDING, "atlas_a2", embedding("20000x512:fp32")),
     "small dim, scaled": (EMBEDDING, "atlas_a2", embedding("20000x100:fp16", scale_grad_by_freq=True)),
@@ -89,6 +94,10 @@ CALLS = {
     "unpermute gradient, dropped": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(100, 8, 512, "fp16", "bf16", rows=500, release="9.0")),
     "unpermute gradient, copies": (UNPERMUTE_GRAD, "atlas_a2", unpermute_grad(100, 1, 20000, "fp16", None)),
     "unpermute, all dropped": (UNPERMUTE, "atlas_a2", unpermute(1000, 1, 512, "fp32", None, rows=0)),
+    "permute": (PERMUTE, "atlas_a2", permute(4096, 8, 7168, "bf16")),
+    "permute, one core sorts": (PERMUTE, "atlas_a3", permute(500, 8, 1024, "fp16", "int64")),
+    "permute, split rows, dropped": (PERMUTE, "atlas_a2", permute(3000, 3, 50000, "fp16", num_out_tokens=-1000)),
+    "permute, long pieces": (PERMUTE, "atlas_a2", permute(1000000, 16, 8, "fp32", "int64")),
     "rms forward, merged": ("rms_norm", "atlas_a2", {"x": "4096x1024:bf16", "gamma": "1024:bf16"}),
     "rms forward, merged, few": ("rms_norm", "atlas_a2", {"x": "100x1024:fp16", "gamma": "1024:fp16"}),
     "rms forward, normal": ("rms_norm", "atlas_a3", {"x": "4096x4096:fp32", "gamma": "4096:fp32"}),

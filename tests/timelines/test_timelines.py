@@ -63,6 +63,8 @@ def test_the_bound_is_below_the_highest_published_rate(name):
         ("small dim", 20000 * 512 * 4 + 20000 * 4, 0),
         ("sorted, in pieces", 777 * 40000 * 4, 0),
         ("atomic rows", 20000 * 128 * 4, 20000 * 128 * 4),
+        ("permute", 4096 * 7168 * 2 + 4096 * 8 * 4, 4096 * 8 * 7168 * 2 + 4096 * 8 * 4),
+        ("permute, one core sorts", 500 * 1024 * 2 + 500 * 8 * 8, 500 * 8 * 1024 * 2 + 500 * 8 * 4),
         ("moe", 4096 * 8 * 7168 * 2 + 4096 * 8 * 4, 4096 * 7168 * 2),
         ("moe, fp32, wide", 300 * 70000 * 4, 100 * 70000 * 4),
         ("rms, long", 2 * 2 * 4096 * 8192 * 2, 4096 * 8192 * 2 + 48 * 8192 * 4),
@@ -112,6 +114,48 @@ def test_a_small_call_by_hand():
     assert table.bound_us == pytest.approx((clearing + copy_in + vector + copy_out) / 1850)
     assert table.unknown_rates == ("sort_and_merge float32",)
     assert (table.read_bytes, table.written_bytes) == (64, 32)
+
+
+def test_a_permutation_by_hand():
+    """Two tokens of 16 fp32 columns, two experts each, int64 ids: core 0 sorts, then two cores move a row each, 1850 MHz."""
+    profile = npu_sim.load_profile("atlas_a2")
+    plan = npu_sim.plan("moe_token_permute", profile=profile, tokens="2x16:fp32", indices="2x2:int64")
+    table = timeline(plan, profile)
+    block_in, block_out = 32 / 110, 32 / 86  # every tensor fits the L2
+    ids = block_in + (1 + 1 + 1) + block_out  # cast, times -1 and unused lanes, a repeat each; the sort counts 0
+    row = block_in + 2 * block_in + 2 * 2 * block_out  # places; a row of 64 bytes in, and out twice
+    assert [phase.name for phase in table.phases] == ["sort ids", "sort order", "move rows"]
+    assert [phase.us for phase in table.phases] == pytest.approx([ids / 1850, ids / 1850, row / 1850])
+    assert table.unknown_rates == ("sort_and_merge float32",)
+    assert (table.read_bytes, table.written_bytes) == (32 + 32 + 2 * (32 + 64), 32 + 32 + 2 * 128)
+
+
+def test_a_sort_on_several_cores_merges_until_one_list_is_left():
+    plan, profile = planned("permute")
+    table = timeline(plan, profile)
+    assert [phase.name for phase in table.phases] == [
+        *("sort ids", "merge ids", "merge last ids"),
+        *("sort order", "merge order", "merge last order"),
+        "move rows",
+    ]
+    sorts, moved = table.phases[:-1], table.phases[-1]
+    assert 0 < sum(phase.us for phase in sorts) < moved.us
+
+
+def test_a_dropped_copy_is_not_written():
+    full, profile = planned("permute, split rows, dropped")
+    operator, _, arguments = CALLS["permute, split rows, dropped"]
+    fewer = npu_sim.plan(operator, profile=profile, **{**arguments, "num_out_tokens": 3000})
+    assert timeline(fewer, profile).kernel_us < timeline(full, profile).kernel_us
+    assert timeline(fewer, profile).assumptions == ("dropped copies are spread evenly over the cores",)
+
+
+@pytest.mark.parametrize(("release", "flushes"), [("8.3", 11), ("8.5", 10), ("9.1", 10)])
+def test_a_core_flushes_its_rows_as_often_as_its_release_must(release, flushes):
+    profile = npu_sim.load_profile("atlas_a2", release=release)
+    call = {"grad": "5280x1024:fp32", "indices": "5280:int32", "num_weights": 1000}  # 110 rows for every one of 48 cores
+    table = timeline(npu_sim.plan("embedding_dense_backward", profile=profile, **call), profile)
+    assert table.written_bytes == 48 * flushes * 1024 * 4
 
 
 def test_a_series_without_published_rates_counts_them_zero_and_names_them():

@@ -6,7 +6,9 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 
 from torch.nn import functional  # noqa: E402
 
+import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
+from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 A2_BOTH_MODES = [("atlas_a2", False), ("atlas_a2", True), ("atlas_a3", False)]
 RELATIVE = 2e-5
@@ -118,10 +120,30 @@ def permuted_in_pytorch(tokens, indices, num_out_tokens=None):
 @pytest.mark.parametrize(("shape", "dropped"), [((30, 2), None), ((30,), None), ((30, 4), 100), ((30, 3), -7)])
 def test_moe_token_permute(device, shape, dropped):
     indices = whole(8, *shape)
-    assert_same_gradients(
-        lambda tokens: simulated.moe_token_permute(tokens, indices, dropped)[0],
-        lambda tokens: permuted_in_pytorch(tokens, indices, dropped),
-        normal(30, 24),
+    for tokens in (normal(30, 24), normal(30, 4, 6)):
+        assert_same_gradients(
+            lambda tokens: simulated.moe_token_permute(tokens, indices, dropped)[0],
+            lambda tokens: permuted_in_pytorch(tokens, indices, dropped),
+            tokens,
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_moe_token_permute_has_the_bits_of_the_product_both_ways(device, dtype):
+    tokens, indices = normal(50, 33, dtype=dtype), whole(8, 50, 4)
+    permuted, places = simulated.moe_token_permute(tokens, indices, 170)
+    first, second = npu_sim.run(
+        "moe_token_permute", tokens=tensor_as_array(tokens), indices=indices.numpy(), num_out_tokens=170
+    ).outputs.values()
+    assert torch.equal(permuted, array_as_tensor(first))
+    assert torch.equal(places, array_as_tensor(second))
+    grad = normal(170, 33, dtype=dtype).detach()
+    permuted.backward(grad)
+    exact = torch.zeros(200, 33, dtype=torch.float64)
+    exact[:170] = grad.double()
+    expected = exact[places.long()].reshape(50, 4, 33).sum(1)  # float64, by PyTorch's index operations
+    torch.testing.assert_close(
+        tokens.grad, expected.to(dtype), rtol=2e-6 if dtype == torch.float32 else 0, atol=1e-6 if dtype == torch.float32 else 0
     )
 
 
@@ -170,8 +192,6 @@ def test_the_device_is_that_of_the_backward_call_or_else_of_the_forward_call():
 
 
 def test_a_product_that_refuses_says_so_in_the_backward_call():
-    import npu_sim
-
     x, gamma = normal(4, 64), normal(64)
     with simulated.use("atlas_train"), pytest.raises(npu_sim.AclnnError, match="not supported on Atlas"):
         simulated.rms_norm(x, gamma).sum().backward()

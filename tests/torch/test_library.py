@@ -31,19 +31,25 @@ def leaf(*shape):
 
 
 INDICES = torch.tensor([[1, 0, 3], [2, 1, 1]])
+PLACES = torch.tensor([2, 0, 5, 1, 4, 3], dtype=torch.int32)
 FORWARDS = {
     "embedding": (lambda weight: simulated.embedding(INDICES, weight, 2, True), lambda: (leaf(4, 8),)),
     "conv_tbc": (lambda *tensors: simulated.conv_tbc(*tensors, 1), lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5))),
     "rms_norm": (simulated.rms_norm, lambda: (leaf(3, 2, 16), leaf(16))),
     "cross_entropy": (lambda logits: simulated.cross_entropy(logits, INDICES[0], ignore_index=0), lambda: (leaf(3, 5),)),
     "moe_token_permute": (lambda tokens: simulated.moe_token_permute(tokens, INDICES)[0], lambda: (leaf(2, 8),)),
+    "moe_token_unpermute": (
+        lambda rows, probs: simulated.moe_token_unpermute(rows, PLACES, probs),
+        lambda: (leaf(6, 8), leaf(2, 3)),
+    ),
 }
 REGISTERED = {
     "embedding": lambda: (INDICES, leaf(4, 8), -1, False),
     "conv_tbc": lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5), 1, 0),
     "rms_norm": lambda: (leaf(3, 2, 16), leaf(16), 1e-6),
     "cross_entropy": lambda: (leaf(3, 5), INDICES[0], None, "mean", -100, 0.0),
-    "permuted_tokens": lambda: (leaf(2, 8), INDICES, 0),
+    "moe_token_permute": lambda: (leaf(2, 8), INDICES, 0, False),
+    "moe_token_unpermute": lambda: (leaf(6, 8), PLACES, leaf(2, 3), False, None),
 }
 
 

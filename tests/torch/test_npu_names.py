@@ -9,12 +9,13 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
-from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_rms_norm  # noqa: E402
+from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_moe_token_unpermute, npu_rms_norm  # noqa: E402
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
     npu_rms_norm: "self gamma epsilon=1e-06",
     npu_moe_token_permute: "tokens indices num_out_tokens=None padded_mode=False",
+    npu_moe_token_unpermute: "permuted_tokens sorted_indices probs=None padded_mode=False restore_shape=None",
     npu_cross_entropy_loss: (
         "input target weight=None reduction=mean ignore_index=-100 label_smoothing=0.0 lse_square_scale_for_zloss=0.0 return_zloss=False"
     ),
@@ -91,9 +92,7 @@ def test_moe_token_permute_example():
 @pytest.mark.parametrize(
     ("call", "argument"),
     [
-        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2), padded_mode=True), "padded_mode"),
-        (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2)), "indices"),
-        (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2)), "indices"),
+        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2)), "indices"),
         (
             lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), lse_square_scale_for_zloss=0.5),
             "lse_square_scale_for_zloss",
@@ -106,3 +105,17 @@ def test_what_is_not_supported_is_refused(call, argument):
     with pytest.raises(npu_sim.AclnnError) as refused:
         call(torch.randn(4, 6, requires_grad=True))
     assert (refused.value.status, refused.value.argument) == (161002, argument)
+
+
+@pytest.mark.parametrize(
+    ("call", "argument"),
+    [
+        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2, dtype=torch.int64), padded_mode=True), "padded_mode"),
+        (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2, dtype=torch.int64)), "indices"),
+        (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2, dtype=torch.int64)), "tokens"),
+    ],
+)
+def test_the_forward_refuses_as_the_product(call, argument):
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        call(torch.randn(4, 6, requires_grad=True))
+    assert (refused.value.status, refused.value.argument) == (561002, argument)

@@ -218,9 +218,11 @@ async function run() {
   byId("run-section").hidden = false;
   byId("run-result").replaceChildren();
   try {
-    const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(state) };
-    const { number } = await (await fetch("api/run", options)).json();
-    for (;;) {
+    const headers = { "Content-Type": "application/json", "X-Npu-Sim-Token": document.querySelector("meta[name=token]").content };
+    const reply = await fetch("api/run", { method: "POST", headers, body: JSON.stringify(state) });
+    const number = reply.ok ? (await reply.json()).number : null;
+    if (number === null) showRun({ outcome: "failed", text: await reply.text() });
+    while (number !== null) {
       const job = await (await fetch(`api/run?number=${number}`)).json();
       byId("progress").value = Math.max(job.stages ? job.stages.indexOf(job.stage) + 1 : 0, 0);
       byId("stage").textContent = `${job.stage}, ${(job.elapsed || 0).toFixed(1)} s`;

@@ -19,9 +19,11 @@ from numba import config, njit, prange, types
 from numba.core.event import trigger_event
 from numba.extending import intrinsic
 
+from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.device import device_function
 from npu_sim.kernels.engine.entry import WORD, Layout, compile_entry, type_of
+from npu_sim.kernels.engine.launch import in_this_process, on_own_threads
+from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
 
 
@@ -47,6 +49,9 @@ class Kernel:
             for share in range(shares):
                 self.function(share, *arguments)
             return
+        if PLAIN:
+            _run_plainly(self.worker, shares, arguments)
+            return
         layout = Layout(arguments)
         kinds = tuple(layout.kinds)
         entry = self._entries_by_kinds.get(kinds)
@@ -54,7 +59,11 @@ class Kernel:
             entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments))
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
-        _run_shares(entry.address, first, shares, shares == 1 or layout.bytes < self.alone_bytes)
+        alone = shares == 1 or layout.bytes < self.alone_bytes
+        if in_this_process() or alone:
+            _run_shares(entry.address, first, shares, alone)
+        else:
+            on_own_threads(_run_some, shares, entry.address, first)
 
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)
@@ -110,7 +119,39 @@ def _run_shares(entry, first, shares, alone):  # type: ignore[no-untyped-def]
             _call(entry, first, np.int64(share))
 
 
-if not config.DISABLE_JIT:
-    _run_shares._cache = KernelCache(_run_shares.py_func)
+@njit(nogil=True, no_cfunc_wrapper=True)
+def _run_some(begin, stop, entry, first):  # type: ignore[no-untyped-def]
+    for share in range(begin, stop):
+        _call(entry, first, np.int64(share))
+
+
+def _run_plainly(worker: Any, shares: int, arguments: tuple[Any, ...]) -> None:
+    if in_this_process():
+        plain.loop_of(worker, len(arguments), True)(0, shares, *arguments)
+    else:
+        on_own_threads(plain.loop_of(worker, len(arguments), False), shares, *arguments)
+
+
+def _probe() -> bool:
+    """Try the whole way with a kernel of two shares."""
+    numbers = np.zeros(2, np.int64)
+
+    def count(share, values):  # type: ignore[no-untyped-def]
+        values[share] = share + 1
+
+    entry = compile_entry(count, device.device_function(count), (type_of(numbers),))
+    first, _ = Layout((numbers,)).words.buffer_info()
+    _run_shares(entry.address, first, 2, False)
+    return numbers.tolist() == [1, 2]
+
+
+require_numba()
+if not config.DISABLE_JIT and not is_plain() and not plain.CHECKED:
+    for _loop in (_run_shares, _run_some):
+        _loop._cache = KernelCache(_loop.py_func)
+
+PLAIN = not config.DISABLE_JIT and (plain.CHECKED or is_plain() or not holds(_probe))
+"""Whether kernels run through Numba's public interface alone."""
+device_function = plain.device_function if PLAIN else device.device_function
 
 __all__ = ["Kernel", "device_function", "kernel", "long_kernel"]

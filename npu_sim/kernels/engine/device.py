@@ -10,8 +10,8 @@ from typing import Any
 
 from llvmlite import binding
 from numba import config, njit, types
-from numba.core.codegen import JITCodeLibrary
-from numba.core.compiler import Compiler
+
+from npu_sim.kernels.engine.numba_inside import Compiler, JITCodeLibrary
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Options of kernels and of what they call. ``_nrt`` off makes it a compile error to allocate memory: kernels work in what they are
@@ -72,9 +72,12 @@ class _DeviceCompiler(Compiler):  # type: ignore[misc]
         self.state.library = _DeviceLibrary(self.state.targetctx.codegen(), "device function")
 
 
-def device_function(function: Callable[..., Any]) -> Any:
-    """Compile a helper that kernels call. Called from Python, as tests do, it is compiled once more, by itself."""
-    compiled = njit(**OPTIONS, **DEVICE_OPTIONS, pipeline_class=_DeviceCompiler)(function)
+def device_function(function: Callable[..., Any], **options: bool) -> Any:
+    """Compile a helper that kernels call. Called from Python, as tests do, it is compiled once more, by itself.
+
+    ``options`` go before :data:`DEVICE_OPTIONS`.
+    """
+    compiled = njit(**OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=_DeviceCompiler)(function)
     if not config.DISABLE_JIT:
         compiled._insert = _not_for_python
         compiled._compile_for_args = lambda *_arguments, **_keywords: _for_python(function)

@@ -19,13 +19,12 @@ import numpy as np
 from llvmlite import ir
 from numba import typeof, types
 from numba.core import cgutils
-from numba.core.ccallback import CFunc
 from numba.extending import intrinsic
-from numba.np.arrayobj import populate_array
 from numba.np.numpy_support import from_dtype
 
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.device import OPTIONS, KernelCompiler
+from npu_sim.kernels.engine.numba_inside import CFunc, populate_array
 
 WORD = ir.IntType(64)
 

@@ -1,17 +1,30 @@
 """Scratch memory that kernels work in, a row for every thread."""
 
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-APART_BYTES = 128
+LINE_BYTES = 64
+"""A cache line: vectors that are stored across the end of one take twice as long."""
+APART_BYTES = 2 * LINE_BYTES
 """Least distance of what two threads write to: a cache line, and the one the processor fetches beside it."""
+
+
+def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Return an array that starts with a cache line; not set to anything."""
+    kind = np.dtype(dtype)
+    memory = np.empty(prod(shape) * kind.itemsize + LINE_BYTES, np.uint8)
+    start = -memory.ctypes.data % LINE_BYTES
+    return memory[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
 
 
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an array (threads, *sizes), its last axis longer, such that no two threads share a cache line; not set to anything.
 
-    Threads that write to the same line wait for each other, although they never use the same elements.
+    Threads that write to the same line wait for each other, although they never use the same elements. Rows start with a line.
     """
-    return np.empty((threads, *sizes[:-1], sizes[-1] + APART_BYTES // np.dtype(dtype).itemsize), dtype)
+    size = np.dtype(dtype).itemsize
+    last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size
+    return aligned(threads, *sizes[:-1], last, dtype=dtype)

@@ -3,10 +3,13 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
-from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import INVALID, MISSING, AclnnError
+import numpy as np
+
+from npu_sim.numbers.arrays import as_array
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.status import INVALID, MISSING, AclnnError, shown
 
 REQUIRED = object()
 """Default of an attribute that a call must give."""
@@ -34,6 +37,9 @@ class Tensor:
         Whether a call may leave it out.
     samples
         Axis along which samples lie, for what changes when a batch does; None when it has none.
+    addresses
+        Whether its values say where kernels read or write, as indices and labels do. A run then works on a copy of its own: what is
+        checked is what is used, whatever other threads do to the caller's array meanwhile.
     """
 
     name: str
@@ -43,6 +49,7 @@ class Tensor:
     document: str = ""
     optional: bool = False
     samples: int | None = None
+    addresses: bool = False
 
     @property
     def parameter(self) -> str:
@@ -65,7 +72,7 @@ class Output(Tensor):
     """
 
     result: str = ""
-    parts: str = "row"
+    parts: Literal["row", "column", "element"] = "row"
     given_with: str = ""
 
     @property
@@ -168,7 +175,8 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
     Raises
     ------
     AclnnError
-        161002 for an unknown argument or a tensor that is none; 161001 for a required attribute that is missing.
+        161002 for an unknown argument, a tensor that is none or a word that is no text; 161001 for a required attribute that is
+        missing.
     """
     known = {one.name: one for one in declared}
     for name in values:
@@ -179,12 +187,42 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
         if isinstance(one, Tensor):
             built[name] = spec_of(name, values.get(name))
         elif name in values:
-            built[name] = values[name]
+            built[name] = plain_value(one, values[name])
         elif one.required:
             raise AclnnError(MISSING, name, f"{name} is missing", one.help)
         else:
             built[name] = one.default
     return Arguments(built)
+
+
+def plain_value(attribute: Attribute, value: Any) -> Any:
+    """Return the value of an attribute in Python's own types: what NumPy calculates is taken as the number, switch or text it is.
+
+    Raises
+    ------
+    AclnnError
+        161002 for a word that is no text.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    if attribute.kind is str and not isinstance(plain, str):
+        raise AclnnError(INVALID, attribute.name, f"{attribute.name} = {shown(value)} is no word", attribute.help)
+    return plain
+
+
+def tensor_of(name: str, value: Any) -> np.ndarray:
+    """Return the values of a tensor; see :func:`npu_sim.numbers.arrays.as_array`.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is no array of a known dtype.
+    """
+    try:
+        array = as_array(value)
+        canonical_dtype(array.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise AclnnError(INVALID, name, f"{name}: {error}", "give an array") from None
+    return array
 
 
 def spec_of(name: str, value: Any) -> TensorSpec | None:
@@ -199,5 +237,5 @@ def spec_of(name: str, value: Any) -> TensorSpec | None:
         return value
     try:
         return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         raise AclnnError(INVALID, name, f"{name}: {error}", "give a TensorSpec, a text such as '4096x512:bf16', or an array") from None

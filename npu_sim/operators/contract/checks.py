@@ -14,7 +14,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.contract.arguments import Attribute, IntArray
 from npu_sim.operators.contract.case import Inspection
 from npu_sim.operators.contract.expressions import evaluate, in_row, names
-from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status
+from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, shown
 
 Words = Callable[[Any], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
@@ -109,9 +109,9 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         require_bool(name, value)
     elif attribute.kind is int:
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise AclnnError(INVALID, name, f"{name} = {value!r} is not a whole number", f"{low} <= {name} <= {high}")
+            raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a whole number", f"{low} <= {name} <= {high}")
         if not low <= int(value) <= high:
-            raise AclnnError(INVALID, name, f"{name} = {value} is out of range", f"{low} <= {name} <= {high}")
+            raise AclnnError(INVALID, name, f"{name} = {shown(value)} is out of range", f"{low} <= {name} <= {high}")
     elif attribute.kind is float:
         require_float(name, value)
     elif attribute.kind is IntArray:
@@ -121,7 +121,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
 def require_bool(name: str, value: Any) -> bool:
     """Check that an attribute is a switch."""
     if not isinstance(value, bool | np.bool_):
-        raise AclnnError(INVALID, name, f"{name} = {value!r} is not a switch", f"{name}: True or False")
+        raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a switch", f"{name}: True or False")
     return bool(value)
 
 
@@ -129,8 +129,8 @@ def require_float(name: str, value: Any) -> float:
     """Check that an attribute is a number."""
     try:
         return float(value)
-    except (TypeError, ValueError):
-        raise AclnnError(INVALID, name, f"{name} = {value!r} is not a number", f"{name}: a number") from None
+    except (TypeError, ValueError, OverflowError):
+        raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a number", f"{name}: a number") from None
 
 
 def require_whole_numbers(name: str, value: Any) -> IntArray:

@@ -12,6 +12,7 @@ from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
+from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
@@ -31,7 +32,7 @@ class Run:
     case
         The checked call.
     tensors
-        The inputs by name, as they were given.
+        The inputs by name, as they were given; those that address memory are copies, see ``Tensor.addresses``.
     outputs
         The results by name: contiguous arrays to write to.
     order
@@ -56,16 +57,21 @@ class Run:
     caveats: tuple[Caveat, ...] = ()
 
     def stored(self, name: str) -> Array:
-        """Return an input as kernels read it: contiguous, in native order, 16-bit values as they are stored."""
+        """Return an input as kernels read it: contiguous, in native order, 16-bit values as they are stored.
+
+        The workspace belongs to the caller as well: what addresses memory is put there, and not read from there.
+        """
         from npu_sim.numbers.storage import kernel_input
 
-        return kernel_input(contiguous(name, self.tensors[name], self.areas))
+        placed = contiguous(name, self.tensors[name], self.areas)
+        return kernel_input(self.tensors[name] if self.case.operator.argument(name).addresses else placed)
 
     def written(self, name: str) -> Array:
-        """Return a result as kernels write it."""
+        """Return a result as kernels write it; whole numbers as they are."""
         from npu_sim.numbers.storage import storage_view
 
-        return storage_view(self.outputs[name])
+        array = self.outputs[name]
+        return array if array.dtype.kind in "iu" else storage_view(array)
 
     @cached_property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -116,7 +122,9 @@ def compute_case(
     """Compute a checked call; arguments as for :func:`execute`."""
     operator, watch = case.operator, watch or Stopwatch()
     written, given = _output_arrays(case, tensors, outs)
-    run = Run(case, tensors, written, order, areas, watch)
+    with watch.stage("check"):
+        own = own_copies(operator.inputs, tensors)
+    run = Run(case, own, written, order, areas, watch)
     if case.empty and operator.fill is None:
         for array in written.values():
             array.fill(0)

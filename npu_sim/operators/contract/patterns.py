@@ -4,7 +4,7 @@ A pattern is a list of axes, with spaces between them:
 
 - ``col`` is one axis of that size;
 - ``row*`` are any number of axes, ``col+`` one or more, whose product is the size; they are the same axes in every tensor;
-- ``rows~`` are one or more axes with so many elements, however they are shaped;
+- ``rows~`` are one or more axes with so many elements, however they are shaped; implied, they are the axes that ``rows*`` has elsewhere;
 - ``1col`` are as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number of
   them and none unless they are given.
 
@@ -167,7 +167,7 @@ def build(pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] |
         known = (groups or {}).get(token.name)
         if token.kind.startswith("1"):
             shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
-        elif token.kind in ("*", "+") and known is not None:
+        elif known is not None and (token.kind in ("*", "+") or (token.kind == "~" and known)):
             shape += reshape(known, values[token.name])
         else:
             shape.append(int(values[token.name]))
@@ -175,9 +175,14 @@ def build(pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] |
 
 
 def reshape(axes: Shape, size: int) -> Shape:
-    """Return as many axes with another product: the first one changes where that is possible, else all are 1 but the last."""
-    if prod(axes) == size or not axes:
+    """Return as many axes with another product: the first one changes where that is possible, else all are 1 but the last.
+
+    No axes have the product 1; for another one it takes an axis.
+    """
+    if prod(axes) == size:
         return axes
+    if not axes:
+        return (size,)
     inner = prod(axes[1:])
     if inner and size % inner == 0:
         return (size // inner, *axes[1:])

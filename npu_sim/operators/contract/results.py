@@ -9,10 +9,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
+from npu_sim.numbers.arrays import memory_of, overlaps_itself
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
-from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError
+from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError, shown
 
 CoreOrder = Literal["sequential", "reverse", "round_robin", "random"]
 CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "random")
@@ -35,11 +36,11 @@ class Order:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.core_order not in CORE_ORDERS:
-            message = f"core_order = {self.core_order!r} is not an order"
+        if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
+            message = f"core_order = {shown(self.core_order)} is not an order"
             raise AclnnError(INVALID, "core_order", message, f"orders: {', '.join(CORE_ORDERS)}")
-        if not 0 <= self.seed < 2**64:
-            raise AclnnError(INVALID, "seed", f"seed = {self.seed} is not an unsigned 64-bit number", "0 <= seed < 2^64")
+        if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
+            raise AclnnError(INVALID, "seed", f"seed = {shown(self.seed)} is not an unsigned 64-bit number", "0 <= seed < 2^64")
 
     @property
     def code(self) -> int:
@@ -177,26 +178,49 @@ def _compile_timer() -> Any:
 
 
 def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array a kernel writes and the one the caller gets: the same one unless ``out`` is strided or not aligned.
+    """Return the array a kernel writes and the one the caller gets.
+
+    They are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end.
 
     Raises
     ------
     AclnnError
-        161002 when ``out`` has another shape or dtype, cannot be written, or shares memory with an input.
+        161002 when ``out`` has another shape or dtype, gives no memory to write to, or shares memory with an input or itself; 361001
+        when there is no memory for a result.
     """
     if out is None:
-        array = np.empty(spec.shape, numpy_dtype(spec.dtype))
+        array = _new_array(name, spec)
         return array, array
-    array = as_array(out)
-    given = TensorSpec.of(array)
+    array = _array_to_write(name, out, spec)
+    for other, values in inputs.items():
+        if np.may_share_memory(array, values):
+            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
+    in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+    return (array if in_place else _new_array(name, spec)), array
+
+
+def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
+    try:
+        return np.empty(spec.shape, numpy_dtype(spec.dtype))
+    except (MemoryError, ValueError):
+        message = f"{name} {spec} takes {spec.nbytes} bytes, which this machine does not have"
+        raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it") from None
+
+
+def _array_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
+    try:
+        array = memory_of(out)
+        given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
+    except (TypeError, ValueError) as error:
+        message = f"{name} cannot be written in place: {error}"
+        raise AclnnError(INVALID, name, message, f"pass an array of {spec}, or leave it out") from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
         raise AclnnError(INVALID, name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}")
     if not array.flags.writeable:
         raise AclnnError(INVALID, name, f"{name} cannot be written", "pass a writable array")
-    for other, values in inputs.items():
-        if np.may_share_memory(array, values):
-            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
-    return (array if array.flags.c_contiguous and array.flags.aligned else np.empty(spec.shape, array.dtype)), array
+    if overlaps_itself(array):
+        raise AclnnError(INVALID, name, f"{name} has elements that share memory: strides {array.strides}", "pass an array of its own")
+    return array
 
 
 def runtime_failure(argument: str, message: str, hint: str) -> AclnnError:

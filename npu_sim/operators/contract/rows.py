@@ -27,6 +27,8 @@ class RowPlanner(NamedTuple):
         ``plan_row(row, device, rules) -> record``: the whole contract and the planner.
     columns
         The record, column by column.
+    source
+        Text of both functions.
     """
 
     row: Any
@@ -35,6 +37,7 @@ class RowPlanner(NamedTuple):
     make_row: Callable[..., Any]
     plan_row: Callable[[Any, Any, Any], Any]
     columns: tuple[Column, ...]
+    source: str
 
 
 def row_planner(operator: Any) -> RowPlanner:
@@ -44,10 +47,11 @@ def row_planner(operator: Any) -> RowPlanner:
     rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
     record = _named("Record", ["status", "tiling"])
     scope: dict[str, Any] = {"Row": row, "Record": record, "NOTHING": nothing(operator.tiling), "tile": operator.tile}
-    exec("\n".join([*_make_row_lines(operator, axes), *_plan_row_lines(operator, scope)]), scope)  # our own text: names and numbers
+    source = "\n".join([*_make_row_lines(operator, axes), *_plan_row_lines(operator, scope)])
+    exec(source, scope)  # our own text: names and numbers
     for name in ("make_row", "plan_row"):
         scope[name].__module__ = __name__
-    return RowPlanner(row, rules, record, scope["make_row"], scope["plan_row"], record_columns(operator))
+    return RowPlanner(row, rules, record, scope["make_row"], scope["plan_row"], record_columns(operator), source)
 
 
 def _named(name: str, fields: list[str]) -> Any:

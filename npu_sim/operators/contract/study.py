@@ -11,6 +11,7 @@ from npu_sim.numbers.formats import as_array
 from npu_sim.operators import run
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.results import Order, Result
 from npu_sim.registry import load_operator
@@ -80,7 +81,8 @@ class StudyCall:
 def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     """Split a call as :func:`npu_sim.run` takes it."""
     declared: Operator = load_operator(operator)
-    tensors = {name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None}
+    given = {name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None}
+    tensors = own_copies(declared.inputs, given)
     attributes = {one.name: call[one.name] for one in declared.attributes if one.name in call}
     known = (*declared.tensor_names, *attributes, "profile", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}

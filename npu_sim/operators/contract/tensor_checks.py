@@ -14,7 +14,7 @@ from npu_sim.operators.contract.expressions import names
 from npu_sim.status import INVALID, AclnnError, Status
 
 ND = ("ND",)
-PLAIN_FORMATS = ("ND", "NCL", "NCHW", "NCDHW", "NHWC", "NDHWC")
+PLAIN_FORMATS = ("ND", "NCL", "NCHW", "NCDHW", "NHWC", "NDHWC", "HWCN")
 """Formats without a private layout: the tensor is what its shape and strides say."""
 MAX_RANK = 8
 """Highest rank of any tensor ("支持维度" of the product documents)."""

@@ -2,7 +2,7 @@
 
 Every number in a picture is also in the JSON of the same call. Plans and runs have their own reports; comparisons, limits,
 sweeps and studies build theirs from :func:`table_report`, :func:`curve_figure` and the blocks of
-:mod:`npu_sim.show.reports.document`, and turn them into a file with :func:`render` and :func:`npu_sim.files.tensors.write_text`.
+:mod:`npu_sim.show.reports.document`, and turn them into a file with :func:`render` and :func:`npu_sim.files.writing.write_text`.
 """
 
 from npu_sim.show.reports.document import Document, Figure, Lines, Picture, Section, Table, Text, table_report

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from npu_sim.files.tensors import write_text
+from npu_sim.files.writing import write_text
 from npu_sim.show.reports.document import Document, Figure, Lines, Section
 from npu_sim.show.reports.figures import Curve, curve_figure
 from npu_sim.show.reports.html import render

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.files.schemas import schema
-from npu_sim.files.tensors import write_text
+from npu_sim.files.writing import write_text
 from npu_sim.registry import find_operator
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")

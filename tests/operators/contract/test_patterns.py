@@ -103,6 +103,17 @@ def test_a_group_that_is_asked_for_another_size_is_built_with_as_many_axes():
     assert build("row* col+", {"row": 7, "col": 4}, {"row": (2, 5), "col": (4,)}) == (1, 7, 4)
 
 
+def test_a_group_without_axes_gets_one_for_another_size():
+    assert build("row topk*", {"row": 5, "topk": 1}, {"topk": ()}) == (5,)
+    assert build("row topk*", {"row": 5, "topk": 3}, {"topk": ()}) == (5, 3)
+
+
+@pytest.mark.parametrize(("axes", "built"), [((3, 4), (5, 3, 4)), ((), (5, 12)), (None, (5, 12))])
+def test_elements_in_any_shape_are_implied_in_the_axes_they_have_elsewhere(axes, built):
+    known = {"col": axes} if axes is not None else {}
+    assert build("row col~", {"row": 5, "col": 12}, known) == built
+
+
 @pytest.mark.parametrize(
     ("pattern", "shape", "values"),
     [

@@ -1,0 +1,27 @@
+"""``python -m npu_sim``, and what ``npu-sim`` starts: the command line."""
+
+import os
+import signal
+import sys
+
+
+def main() -> None:
+    """Load the command line, which takes a moment in which the user may interrupt as well, and run it."""
+    try:
+        from npu_sim.cli import main as command
+        from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
+
+        INTERRUPTION.watch()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr, flush=True)
+        os._exit(128 + signal.SIGINT)
+    try:
+        command()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # at once: Python's own way out waits for threads, and may end by the signal instead
+            os._exit(INTERRUPTED)
+        raise
+
+
+if __name__ == "__main__":
+    main()

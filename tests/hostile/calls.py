@@ -1,0 +1,33 @@
+"""A small legal call of every operator with data, made from its declaration alone, so that a new operator is part of every test here."""
+
+from typing import Any
+
+import numpy as np
+
+from npu_sim.operators.contract.axes import Number
+from npu_sim.operators.generate import generate
+from npu_sim.registry import OPERATORS, load_operator
+
+NAMES = tuple(entry.name for entry in OPERATORS)
+MOST = 6
+"""Sizes of the calls, where the operator takes them that small."""
+
+
+def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
+    """The arguments of a small call as keywords, tensors with data; ``changed`` are values of axes."""
+    declared = load_operator(operator)
+    values = declared.defaults()
+    for axis in declared.axes:
+        if isinstance(axis, Number) and axis.default > MOST:
+            values[axis.name] = max(MOST, axis.low)
+    built = declared.build(declared.call({**values, **changed}))
+    tensors = generate(operator, built, seed)
+    return {**{one.name: built[one.name] for one in declared.attributes}, **tensors}
+
+
+def outputs_of(operator: str) -> tuple[str, ...]:
+    return tuple(one.output for one in load_operator(operator).outputs)
+
+
+def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.shape == other.shape and one.tobytes() == np.asarray(other, one.dtype).tobytes()

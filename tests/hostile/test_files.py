@@ -1,0 +1,355 @@
+"""Files of strangers are read with limits, files are written whole or not at all, and only what npu_sim wrote is removed."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import AclnnError
+from npu_sim.cores import config_directory
+from npu_sim.files import reading, writing
+from npu_sim.files.tensors import read_tensor
+from npu_sim.questions.preflight import check_line
+from npu_sim.sweeps.runner import run_sweep, sweep_to
+
+ROOT = Path(__file__).parents[2]
+PROFILE = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+SWEEP = ("rms_norm", {"rows": "1..50"})
+COLUMNS = {"columns": ("row", "status", "block_dim")}
+
+# --- reading -----------------------------------------------------------------------------------------------------
+
+PROFILES = {
+    "aliases": ("a: &a [x, x]\nb: [*a, *a]", "take no aliases"),
+    "an alias of itself": ("a: &a [*a]", "take no aliases"),
+    "no date": ("name: 2001-99-99", "cannot be read"),
+    "a tag": ("name: !!int abc", "no tags"),
+    "a tag of Python": ("name: !!python/object/apply:os.system [ls]", "no tags"),
+    "a tag without a constructor": ("name: !!timestamp abc", "no tags"),
+    "many digits": ("name: " + "9" * 5000, "5000 characters"),
+    "nesting": ("a: " + "[" * 1500 + "]" * 1500, "nested more than 20 deep"),
+    "a whole number too large": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: 0x" + "f" * 900), "cube_clock_mhz"),
+    "bytes beyond every product": (PROFILE.replace("l2_bytes: 201326592", "l2_bytes: 0x" + "f" * 30), "l2_bytes"),
+    "infinite": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: .inf"), "finite"),
+    "size": ("a: 1\n" * 300000, "larger than 1048576 bytes"),
+    "no text": ("a: \0", "not valid YAML"),
+    "nothing": ("", "a profile is a mapping"),
+    "a key that is a mapping": ("? {a: b}\n: c", "not valid YAML"),
+}
+
+
+@pytest.mark.parametrize(("text", "words"), PROFILES.values(), ids=list(PROFILES))
+def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, words):
+    path = tmp_path / "own.yaml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(AclnnError, match=words):
+        npu_sim.load_profile(path)
+
+
+def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):
+    """Six levels of nine aliases each are half a million entries, twenty more than there is memory."""
+    levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]" for level in range(20)]
+    path = tmp_path / "laughs.yaml"
+    path.write_text("\n".join(levels), encoding="utf-8")
+    with pytest.raises(AclnnError, match="take no aliases"):
+        npu_sim.load_profile(path)
+
+
+def pipe(path):
+    os.mkfifo(path)
+
+
+def device(path):
+    path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("make", [pipe, device, Path.mkdir], ids=["pipe", "device", "folder"])
+def test_what_is_no_plain_file_is_not_waited_for(tmp_path, make):
+    for name, read in (("own.yaml", npu_sim.load_profile), ("own.npy", lambda path: read_tensor("x", str(path)))):
+        make(tmp_path / name)
+        with pytest.raises(AclnnError, match="no plain file"):
+            read(tmp_path / name)
+
+
+def header(shape, dtype="<f4", version=b"\x01\x00"):
+    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY" + version + len(text).to_bytes(2, "little") + text.encode()
+
+
+TENSORS = {
+    "more elements than memory": header("(1000000000000000000,)"),
+    "more elements than numbers": header("(100000000000000000000000,)"),
+    "a negative size": header("(-4,)"),
+    "objects": header("(1,)", "|O") + b"\x80\x04N.",
+    "an end too early": header("(4,)") + b"\0" * 15,
+    "an archive": b"PK\x03\x04" + b"\0" * 30,
+    "a later version": header("(1,)", version=b"\x09\x00"),
+    "code for a shape": header("__import__('os').system('true')"),
+    "nothing": b"",
+    "text": b"hello",
+}
+
+
+@pytest.mark.parametrize("content", TENSORS.values(), ids=list(TENSORS))
+def test_tensors_of_strangers_are_refused_before_memory_is_asked_for(tmp_path, content):
+    path = tmp_path / "x.npy"
+    path.write_bytes(content)
+    with pytest.raises(AclnnError, match="cannot be read"):
+        read_tensor("x", str(path))
+
+
+def test_lines_of_calls_are_limited_and_the_others_still_count(tmp_path):
+    long, short = b'{"op": "' + b"x" * (3 * reading.LINE_BYTES) + b'"}\n', b'{"op": "rms_norm"}\n'
+    path = tmp_path / "calls.jsonl"
+    path.write_bytes(short + long + short)
+    with path.open("rb") as file:
+        lines = list(reading.lines_of(file))
+    assert lines[0] == lines[2] == short
+    assert len(lines) == 3
+    checked = check_line(lines[1])
+    assert checked.outcome == "malformed"
+    assert "longer than" in checked.message
+
+
+def test_a_long_name_is_not_compared_with_the_known_ones():
+    line = json.dumps({"op": "x" * 900_000, "inputs": {}})
+    assert check_line(line).outcome == "malformed"
+
+
+# --- writing -----------------------------------------------------------------------------------------------------
+
+
+def npu_sim_command(*words, cwd, room=None):
+    """Run the command line by itself, with at most so many bytes for a file."""
+
+    def limit():
+        if room is not None:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NPU_SIM_CACHE_DIR": ""} if room else {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "npu_sim", *map(str, words)]
+    return subprocess.run(command, cwd=cwd, env=environment, preexec_fn=limit, capture_output=True, text=True, timeout=300, check=False)
+
+
+CALLS = '{"op": "rms_norm", "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}}\n'
+COMMANDS = {
+    "run --out": ("run", "rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--out"),
+    "plan --report": ("plan", "rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--report"),
+    "plan --trace": ("plan", "rms_norm", "--x", "4x128:fp32", "--gamma", "128:fp32", "--trace"),
+    "preflight --out": ("preflight", "calls.jsonl", "--out"),
+    "preflight --junit": ("preflight", "calls.jsonl", "--junit"),
+    "sweep --out": ("sweep", "rms_norm", "--grid", "rows=1..40", "--out"),
+}
+MISTAKES = {
+    "a folder": ("folder.npz", "is a folder|no sweep|not a format"),
+    "a folder that is not there": ("missing/x.npz", "does not exist|not a format"),
+    "a long name": ("x" * 300 + ".npz", "too long|not a format"),
+    "a pipe": ("pipe.npz", "no plain file|not a format"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
+@pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
+def test_targets_that_cannot_be_are_refused_before_the_work(tmp_path, monkeypatch, capsys, command, target, words):
+    from tests.cli.runner import npu_sim as run_here
+
+    (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
+    (tmp_path / "folder.npz").mkdir()
+    os.mkfifo(tmp_path / "pipe.npz")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("npu_sim.operators.contract.operator.Operator.check", lambda *_: pytest.fail("work began"))
+    outcome = run_here(capsys, monkeypatch, *command, target)
+    assert outcome.code == 2
+    assert any(word in outcome.err for word in words.split("|")), outcome.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.jsonl", "folder.npz", "pipe.npz"]
+
+
+@pytest.mark.parametrize("name", ["run --out", "preflight --out", "plan --report"])
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, name):
+    target = {"run --out": "y.npz"}.get(name, "out")
+    (tmp_path / "calls.jsonl").write_text(CALLS * 10, encoding="utf-8")
+    done = npu_sim_command(*COMMANDS[name], target, cwd=tmp_path, room=1000)
+    assert done.returncode == 2, done.stderr
+    assert "cannot be written: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["calls.jsonl"]
+
+
+def test_a_killed_writer_leaves_nothing(tmp_path):
+    code = (
+        "import sys, os, signal; from pathlib import Path; from npu_sim.files.writing import whole_file\n"
+        "with whole_file(Path(sys.argv[1])) as file: file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", code, tmp_path / "x"], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == [] or (not writing.UNNAMED and len(left) == 1)
+
+
+class Died(Exception):  # noqa: N818
+    """Stands for the process being killed."""
+
+
+def write_half(file):
+    file.write(b"half")
+    raise Died
+
+
+def test_a_file_is_replaced_whole_and_keeps_its_rights(tmp_path):
+    path = tmp_path / "x"
+    path.write_text("old", encoding="utf-8")
+    path.chmod(0o640)
+    with pytest.raises(Died):
+        writing.write_atomically(path, write_half)
+    assert path.read_text(encoding="utf-8") == "old"
+    writing.write_text(path, "new \ud800")
+    assert path.read_bytes() == b"new \\ud800"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert [entry.name for entry in tmp_path.iterdir()] == ["x"]
+
+
+def test_new_files_have_the_rights_of_the_umask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        writing.write_text(tmp_path / "x", "new")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o640
+
+
+def test_room_is_looked_for_before_the_sweep(tmp_path, monkeypatch):
+    usage = type(writing.shutil.disk_usage(tmp_path))
+    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: usage(1 << 40, (1 << 40) - 100, 100))
+    with pytest.raises(AclnnError, match="its disk has 100 left"):
+        sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is removed ---------------------------------------------------------------------------------------------
+
+
+def names(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_sweep_takes_the_place_of_a_sweep(tmp_path):
+    for rows in ("1..50", "1..3"):
+        folder = sweep_to(tmp_path / "plans", "rms_norm", {"rows": rows}, **COLUMNS)
+    assert len(np.load(folder / "row.npy")) == 3
+    assert names(tmp_path) == ["plans", "plans/block_dim.npy", "plans/row.npy", "plans/status.npy", "plans/sweep.json"]
+
+
+FOREIGN = {
+    "a file beside a sweep": lambda at: (at / "plans" / "notes.txt").write_text("mine", encoding="utf-8"),
+    "a folder beside a sweep": lambda at: (at / "plans" / "mine").mkdir(),
+    "a link in place of a column": lambda at: _link(at / "plans" / "row.npy"),
+    "a description of nothing": lambda at: (at / "plans" / "sweep.json").write_text("{}", encoding="utf-8"),
+    "a description that names other files": lambda at: (at / "plans" / "sweep.json").write_text(
+        '{"columns": {"../x": {}}}', encoding="utf-8"
+    ),
+    "something at the partial name": lambda at: (at / "plans.partial").mkdir(),
+    "a file at the partial name": lambda at: (at / "plans.partial").write_text("mine", encoding="utf-8"),
+    "a progress of something else": lambda at: (at / "plans.progress.json").write_text("[1]", encoding="utf-8"),
+    "a damaged progress": lambda at: (at / "plans.progress.json").write_text('{"chunks": 3, "st', encoding="utf-8"),
+}
+
+
+def _link(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("disturb", FOREIGN.values(), ids=list(FOREIGN))
+def test_what_no_sweep_wrote_is_refused_and_stays(tmp_path, disturb, resume):
+    sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
+    disturb(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    with pytest.raises(AclnnError):
+        sweep_to(tmp_path / "plans", *SWEEP, resume=resume, **COLUMNS)
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+def test_a_plain_file_is_no_folder_of_columns(tmp_path):
+    (tmp_path / "plans").write_text("mine", encoding="utf-8")
+    with pytest.raises(AclnnError, match="is a file"):
+        sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
+    assert (tmp_path / "plans").read_text(encoding="utf-8") == "mine"
+
+
+def interrupted(target, at=20):
+    def progress(done, total):
+        if done >= at:
+            raise Died
+
+    with pytest.raises(Died):
+        sweep_to(target, *SWEEP, chunk_rows=10, progress=progress, **COLUMNS)
+
+
+@pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
+def test_a_partial_output_that_lost_something_is_not_gone_on_with(tmp_path, ending):
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    target = tmp_path / f"plans{ending}"
+    interrupted(target)
+    partial = target.with_name(target.name + ".partial")
+    torn = next(path for path in sorted(partial.iterdir()) if path.suffix != ".json") if partial.is_dir() else partial
+    os.truncate(torn, 3) if ending != ".parquet" else torn.unlink()
+    with pytest.raises(AclnnError, match="is not what was written"):
+        sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
+    assert partial.exists()
+
+
+def test_a_partial_output_that_is_gone_is_not_gone_on_with(tmp_path):
+    target = tmp_path / "plans.csv"
+    interrupted(target)
+    target.with_name("plans.csv.partial").unlink()
+    with pytest.raises(AclnnError, match="is gone"):
+        sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
+
+
+@pytest.mark.parametrize("ending", ["", ".csv", ".parquet"])
+def test_a_sweep_that_died_at_any_step_of_its_end_goes_on(tmp_path, monkeypatch, ending):
+    """Every call of the system that removes or renames is one after which the process may be gone."""
+    if ending == ".parquet":
+        pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    target = tmp_path / f"plans{ending}"
+    sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
+    wanted = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
+    step = 0
+    while True:
+        step += 1
+        left = [step]
+        with monkeypatch.context() as patched:
+            for name in ("unlink", "rmdir", "rename", "replace"):
+                patched.setattr(Path, name, _dying(getattr(Path, name), left))
+            try:
+                sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
+                break
+            except Died:
+                pass
+        sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
+        assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()} == wanted
+    assert step > 1
+
+
+def _dying(method, left):
+    def die(self, *arguments, **keywords):
+        left[0] -= 1
+        if left[0] == 0:
+            raise Died
+        return method(self, *arguments, **keywords)
+
+    return die
+
+
+def test_a_negative_number_of_checks_is_refused():
+    with pytest.raises(AclnnError, match="check = -1"):
+        run_sweep(*SWEEP, check=-1)

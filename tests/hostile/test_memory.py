@@ -1,0 +1,188 @@
+"""Kernels stay within their memory and results reach the caller, whatever arrays a call is given and whoever changes them meanwhile."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.kernels import embedding_dense_backward_grouping as grouping
+from npu_sim.operators.contract import execution
+from npu_sim.registry import load_operator
+from tests.hostile.calls import NAMES, outputs_of, same_bits, small_call
+
+ROOT = Path(__file__).parents[2]
+ADDRESSING = [(name, one.name) for name in NAMES for one in load_operator(name).inputs if one.addresses]
+
+
+@pytest.mark.parametrize("operator", NAMES)
+def test_every_whole_number_among_the_inputs_is_declared_to_address_memory(operator):
+    whole = {name for name, value in small_call(operator).items() if isinstance(value, np.ndarray) and value.dtype.kind in "iub"}
+    assert whole == {name for owner, name in ADDRESSING if owner == operator}
+
+
+@pytest.mark.parametrize(("operator", "name"), ADDRESSING)
+def test_what_a_caller_changes_after_the_call_began_is_not_seen(operator, name, monkeypatch):
+    call = small_call(operator)
+    expected = npu_sim.run(operator, **call).outputs
+    copies = execution.own_copies
+
+    def change_meanwhile(inputs, tensors):
+        own = copies(inputs, tensors)
+        tensors[name][...] = np.iinfo(tensors[name].dtype).max
+        return own
+
+    monkeypatch.setattr(execution, "own_copies", change_meanwhile)
+    outputs = npu_sim.run(operator, **call).outputs
+    assert (call[name] == np.iinfo(call[name].dtype).max).all()
+    assert all(same_bits(outputs[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize(("operator", "name"), ADDRESSING)
+@pytest.mark.filterwarnings("ignore:Setting the strides")
+def test_an_array_may_change_its_shape_under_a_call(operator, name, monkeypatch):
+    call = small_call(operator)
+    expected = npu_sim.run(operator, **call).outputs
+    execute = npu_sim.operators.contract.execution.execute
+
+    def reshape_meanwhile(*arguments, **keywords):
+        call[name].strides = (0,) * call[name].ndim
+        return execute(*arguments, **keywords)
+
+    monkeypatch.setattr(execution, "execute", reshape_meanwhile)
+    outputs = npu_sim.run(operator, **call).outputs
+    assert all(same_bits(outputs[key], expected[key]) for key in expected)
+
+
+def test_the_workspace_does_not_decide_an_address(monkeypatch):
+    """It is the caller's memory as well: positions are copied there, and the kernels read their own."""
+    from npu_sim.kernels import embedding_dense_backward as kernels
+
+    seen = []
+    group = grouping.group_rows
+    monkeypatch.setattr(kernels, "group_rows", lambda *arguments: seen.append(group(*arguments)) or seen[-1])
+    workspace_positions = np.zeros(4, np.int32)
+    grad, out = np.ones((4, 2), np.float32), np.zeros((3, 2), np.float32)
+    cut = kernels.Cut(path=4, cores=1, former_cores=1, former_rows=4, tail_rows=4, batch_rows=0)
+    scratch = kernels.Scratch(positions=workspace_positions)
+    grouped = kernels.embedding_dense_backward(grad, np.array([0, 2, 2, 0], np.int32), out, cut, -1, False, scratch=scratch)
+    assert grouped.marked is seen[0][1]
+    assert workspace_positions.tolist() == grouped.marked.tolist()
+
+
+def test_racing_threads_end_in_results_or_refusals():
+    """For two seconds a thread writes wild indices while calls run; a process that died would say so by its code."""
+    command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "calls" in done.stdout
+
+
+# --- outputs -----------------------------------------------------------------------------------------------------
+
+
+class CopyingArray:
+    """An array-like that shows a copy of itself to everybody."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array.copy()
+
+
+class SharingArray(CopyingArray):
+    """An array-like that shows its memory."""
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+def fortran(shape, dtype):
+    return np.full(shape, 7, dtype, order="F")
+
+
+def gaps(shape, dtype):
+    return np.full((*shape, 3), 7, dtype)[..., 1]
+
+
+def backwards(shape, dtype):
+    return np.full(shape, 7, dtype)[(slice(None, None, -1),) * len(shape)]
+
+
+def unaligned(shape, dtype):
+    size = int(np.prod(shape)) * dtype.itemsize
+    return np.zeros(size + 1, np.uint8)[1:].view(dtype).reshape(shape)
+
+
+def swapped(shape, dtype):
+    return np.full(shape, 7, dtype.newbyteorder("S"))
+
+
+def memory_view(shape, dtype):
+    return memoryview(np.full(shape, 7, dtype))
+
+
+def sharing(shape, dtype):
+    return SharingArray(np.full(shape, 7, dtype))
+
+
+WRITTEN = [fortran, gaps, backwards, unaligned, swapped, memory_view, sharing]
+DTYPES = ["float32", "float16"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", WRITTEN, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("operator", NAMES)
+def test_every_layout_of_out_is_written(operator, make, dtype):
+    expected = npu_sim.run(operator, **_call(operator, dtype)).outputs
+    outs = tuple(make(array.shape, array.dtype) for array in expected.values())
+    npu_sim.run(operator, **_call(operator, dtype), out=outs)
+    for name, out in zip(outputs_of(operator), outs, strict=True):
+        assert same_bits(expected[name], np.asarray(out)), name
+
+
+def read_only(shape, dtype):
+    array = np.zeros(shape, dtype)
+    array.flags.writeable = False
+    return array
+
+
+def broadcast(shape, dtype):
+    return np.lib.stride_tricks.as_strided(np.zeros(2, dtype), shape, (0,) * len(shape), writeable=True)
+
+
+REFUSED = {
+    "a copy": lambda shape, dtype: CopyingArray(np.zeros(shape, dtype)),
+    "a list": lambda shape, dtype: np.zeros(shape, dtype).tolist(),
+    "a word": lambda shape, dtype: "x",
+    "read-only": read_only,
+    "overlapping": broadcast,
+    "another shape": lambda shape, dtype: np.zeros((*shape, 2), dtype),
+    "another dtype": lambda shape, dtype: np.zeros(shape, np.float64),
+}
+
+
+@pytest.mark.parametrize("make", REFUSED.values(), ids=list(REFUSED))
+@pytest.mark.parametrize("operator", NAMES)
+def test_an_out_that_cannot_be_written_is_refused(operator, make):
+    expected = npu_sim.run(operator, **small_call(operator)).outputs
+    outs = tuple(make(array.shape, array.dtype) for array in expected.values())
+    with pytest.raises(npu_sim.AclnnError, match=r"written|result is|share memory"):
+        npu_sim.run(operator, **small_call(operator), out=outs)
+
+
+@pytest.mark.parametrize("operator", NAMES)
+def test_more_outs_than_outputs_are_refused(operator):
+    expected = npu_sim.run(operator, **small_call(operator)).outputs
+    outs = (*(np.zeros_like(array) for array in expected.values()), np.zeros(3))
+    with pytest.raises(npu_sim.AclnnError, match=r"one for every output|has .* arrays"):
+        npu_sim.run(operator, **small_call(operator), out=outs)
+    assert not any(out.any() for out in outs)
+
+
+def _call(operator, dtype):
+    words = {axis.name: dtype for axis in load_operator(operator).dtype_axes if dtype in axis.words and "indices" not in axis.name}
+    return small_call(operator, **words)

@@ -1,0 +1,99 @@
+"""Forks, interruptions and deaths: what a process does when others start, stop or end it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+FORK = """
+import multiprocessing, sys
+import numpy as np
+import npu_sim
+from tests.hostile.calls import NAMES, small_call
+
+def digests(_=0):
+    return [sorted((name, array.tobytes()) for name, array in npu_sim.run(one, **small_call(one)).outputs.items()) for one in NAMES]
+
+before = digests()
+context = multiprocessing.get_context("fork")
+with context.Pool(2) as pool:
+    assert all(found == before for found in pool.map(digests, range(4)))
+assert digests() == before
+print("the same bits")
+"""
+
+
+def environment(**others):
+    return {**os.environ, "PYTHONPATH": str(ROOT), **others}
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
+    variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)
+    command = [sys.executable, "-W", "ignore", "-c", FORK]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    if "No threading layer could be loaded" in done.stderr:
+        pytest.skip(f"{layer} is not there")
+    assert done.stdout == "the same bits\n", done.stderr
+
+
+# --- interruption ------------------------------------------------------------------------------------------------
+
+COMMANDS = {
+    "while a study compiles": ["study", "determinism", "rms_norm_grad", "--dy", "64x256:fp32", "--gamma", "256:fp32"],
+    "while a sweep compiles": ["sweep", "embedding_dense_backward", "--grid", "rows=1..100000000", "--out", "plans.csv"],
+}
+
+
+def interruptible():
+    """Undo what a test run in the background hands down: that interruptions are ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
+def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
+    command, variables = [sys.executable, "-m", "npu_sim", *words], environment(NPU_SIM_CACHE_DIR=str(tmp_path / "cache"))
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=tmp_path, env=variables, preexec_fn=interruptible, **streams) as process:
+        time.sleep(4)
+        process.send_signal(signal.SIGINT)
+        said = process.stderr.read()
+    assert process.returncode == 130, said
+    assert re.fullmatch(r"\s*interrupted(: .*)?\n", said)
+    assert not (tmp_path / "plans.csv").exists()
+
+
+def test_an_interruption_while_modules_load_is_one_line_and_exit_130():
+    code = (
+        "import sys, npu_sim.__main__ as entry\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'npu_sim.cli': raise KeyboardInterrupt\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        "entry.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_a_signal_that_a_library_swallows_still_ends_the_process():
+    """As errors in callbacks of the compiler are passed over: the thread hears of it all the same."""
+    code = (
+        "import signal, sys, time; from npu_sim.cli.interruption import INTERRUPTION\n"
+        "INTERRUPTION.watch(); signal.signal(signal.SIGINT, lambda *_: None)\n"
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], env=environment(), **streams) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+        assert process.stderr.read() == "interrupted\n"

@@ -1,0 +1,126 @@
+"""Whatever a caller passes, a call ends in an answer or in an AclnnError that names the argument."""
+
+import json
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim import AclnnError
+from npu_sim.registry import load_operator
+from npu_sim.status import shown
+from tests.hostile.calls import NAMES, small_call
+
+STRANGE = {
+    "nothing": None,
+    "a number": 3,
+    "a fraction": 1.5,
+    "not a number": float("nan"),
+    "a word": "x" * 5000,
+    "bytes": b"x",
+    "a list": [],
+    "a ragged list": [[1, 2], [3]],
+    "a mapping": {},
+    "an array": np.array(["mean", "sum"]),
+    "an object": object(),
+    "half a pair of surrogates": "\ud800",
+    "more digits than Python prints": 10**5000,
+    "more than a double holds": 10**400,
+}
+
+
+def refusal_of(call):
+    """The refusal of a call; None when there is none. Any other exception is a failure."""
+    try:
+        call()
+    except AclnnError as error:
+        return error
+    return None
+
+
+def plans(operator, **changed):
+    """Plan a small call with something changed; what is refused is refused by name."""
+    call = small_call(operator)
+    error = refusal_of(lambda: json.dumps(npu_sim.plan(operator, **{**call, **changed}).as_dict()))
+    assert error is None or (error.argument in {*changed, *call} and len(str(error)) < 2000)
+
+
+@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("operator", NAMES)
+def test_strange_arguments(operator, value):
+    for one in load_operator(operator).arguments:
+        plans(operator, **{one.name: value})
+
+
+@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("option", ["soc", "profile", "limits", "deterministic"])
+def test_strange_options(option, value):
+    plans("rms_norm", **{option: value})
+
+
+@pytest.mark.parametrize("value", [value for value in STRANGE.values() if not isinstance(value, int)])
+def test_strange_operators_orders_and_seeds(value):
+    with pytest.raises(AclnnError, match="operator"):
+        npu_sim.plan(value)
+    with pytest.raises(AclnnError, match="core_order"):
+        npu_sim.run("rms_norm", **small_call("rms_norm"), core_order=value)
+    with pytest.raises(AclnnError, match="seed"):
+        npu_sim.run("rms_norm", **small_call("rms_norm"), seed=value)
+
+
+@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("option", ["sample", "seed", "columns", "engine", "threads"])
+def test_strange_sweeps(option, value):
+    if value is not None:
+        error = refusal_of(lambda: npu_sim.sweep("rms_norm", {"rows": 4}, **{option: value}))
+        assert error is None or error.argument == option
+
+
+@pytest.mark.parametrize("grid", [3, "x", {3: 4}, {"rows": None}, {"rows": {}}, {"rows": [[1]]}, {"rows": "1..5:+"}, {"soc": 3}], ids=str)
+def test_strange_grids(grid):
+    with pytest.raises(AclnnError):
+        npu_sim.sweep("rms_norm", grid)
+
+
+def test_long_lists_of_values_are_refused_before_they_are_listed():
+    with pytest.raises(AclnnError, match="16777216 values cannot be listed"):
+        npu_sim.sweep("rms_norm", {"rows": np.broadcast_to(np.int64(1), 1 << 24)})
+
+
+def test_a_sweep_beyond_memory_is_refused():
+    with pytest.raises(AclnnError, match="which this machine does not have"):
+        npu_sim.sweep("rms_norm", {"rows": "1..1000000000", "columns": "1..1000000000"})
+
+
+@pytest.mark.parametrize("num_weights", [2**40, 2**62, 2**64 - 1])
+def test_a_result_beyond_memory_is_refused(num_weights):
+    call = {**small_call("embedding_dense_backward"), "num_weights": num_weights}
+    with pytest.raises(AclnnError, match="which this machine does not have"):
+        npu_sim.run("embedding_dense_backward", **call)
+
+
+@pytest.mark.parametrize("operator", NAMES)
+def test_numpy_scalars_are_the_values_they_are(operator):
+    call = small_call(operator)
+    attributes = {one.name: call[one.name] for one in load_operator(operator).attributes}
+    kinds = {int: np.int64, bool: np.bool_, float: np.float64, str: np.str_}
+    scalars = {name: kinds[type(value)](value) for name, value in attributes.items() if type(value) in kinds}
+    expected = npu_sim.plan(operator, **call).as_dict()
+    assert json.loads(json.dumps(npu_sim.plan(operator, **{**call, **scalars}).as_dict())) == json.loads(json.dumps(expected))
+
+
+def test_indices_of_half_precision_may_count_beyond_what_it_holds():
+    grad = np.ones((2, 4), np.float32)
+    out = npu_sim.embedding_dense_backward(grad, np.array([3, 60000], np.float16), 70000)
+    assert np.flatnonzero(out.any(axis=1)).tolist() == [3, 60000]
+
+
+def test_values_are_shown_on_few_characters():
+    class Unprintable:
+        def __repr__(self):
+            raise RuntimeError
+
+    assert shown(10**5000) == "a whole number of 16610 bits"
+    assert shown("x" * 10**6).endswith("(1000002 characters)")
+    assert "Unprintable" in shown(Unprintable())
+    assert shown("x") == "'x'"

@@ -1,0 +1,95 @@
+"""Kernels through Numba's public interface alone give the same bits, and a Numba that does not fit is said to be one."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from numba import config
+
+import npu_sim
+from npu_sim import AclnnError
+from npu_sim.kernels.engine import numba_inside, plain
+from tests.hostile.calls import small_call
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("moe_token_permute_grad",)
+"""It compiles fast; CI runs the golden samples of the others this way."""
+DIGESTS = """
+import json, sys
+import npu_sim
+from npu_sim.kernels.engine.compile import PLAIN
+from tests.hostile.calls import small_call
+
+assert PLAIN
+runs = {one: npu_sim.run(one, **small_call(one)).outputs for one in sys.argv[1:]}
+print(json.dumps({one: {name: array.tobytes().hex() for name, array in outputs.items()} for one, outputs in runs.items()}))
+"""
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_an_operator_gives_the_same_bits():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), numba_inside.PLAIN_VARIABLE: "1"}
+    done = subprocess.run([sys.executable, "-c", DIGESTS, *NAMES], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    expected = {one: npu_sim.run(one, **small_call(one)).outputs for one in NAMES}
+    assert json.loads(done.stdout) == {
+        one: {name: array.tobytes().hex() for name, array in outputs.items()} for one, outputs in expected.items()
+    }
+
+
+OUTSIDE = """
+import numpy as np
+from npu_sim.kernels.engine.compile import kernel
+
+@kernel
+def reach(share, values, place):
+    values[place] = share
+
+for place in (3, 4):
+    reach.over(1, np.zeros(4), place)
+    print(place, flush=True)
+"""
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_a_checked_kernel_says_which_index_is_outside():
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), plain.CHECK_VARIABLE: "1"}
+    done = subprocess.run([sys.executable, "-c", OUTSIDE], env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == "3\n"
+    assert "IndexError: index is out of bounds" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["0.61.0", "0.61.2rc1", "0.9"])
+def test_a_numba_that_is_too_old_is_refused_with_a_sentence(version):
+    with pytest.raises(AclnnError, match=r"kernels need 0\.62 or later"):
+        numba_inside.require_numba(version)
+
+
+@pytest.mark.parametrize("version", ["0.62.0", "0.68.1", "0.69.0dev0", "1.0"])
+def test_a_numba_that_is_new_enough_is_not(version):
+    numba_inside.require_numba(version)
+
+
+def fails():
+    raise ValueError("another inside")
+
+
+@pytest.mark.parametrize(("version", "probe", "works"), [("0.68.9", fails, True), ("0.69", fails, False), ("9.0", lambda: True, True)])
+def test_a_numba_that_was_not_tried_is_tried(version, probe, works):
+    assert numba_inside.holds(probe, version) == works
+
+
+def test_nothing_else_uses_the_inside_of_numba():
+    private = (
+        "numba.core.caching",
+        "numba.core.compiler",
+        "numba.core.codegen",
+        "numba.core.ccallback",
+        "numba.core.serialize",
+        "numba.np.",
+    )
+    users = [path.name for path in (ROOT / "npu_sim").rglob("*.py") if any(name in path.read_text(encoding="utf-8") for name in private)]
+    assert set(users) - {"entry.py"} == {"numba_inside.py"}
