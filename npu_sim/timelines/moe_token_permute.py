@@ -147,11 +147,12 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
     """Return the tiles of so many rows that come in and so many copies that go out."""
     columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
     element_bytes = TensorSpec.parse(plan.arguments["tokens"]).itemsize
+    tokens_bytes, permuted_bytes = plan.launches[-1].inputs[0].bytes, plan.launches[-1].outputs[0].bytes
 
     def piece(width: int, rows: int, kept: int) -> tuple[Node, ...]:
         whole = width == columns
-        copy_in = Copy((aligned_row_bytes(row_bytes) if whole else element_bytes * width) * rows, width * rows)
-        copy_out = Copy(element_bytes * width, width, kept)
+        copy_in = Copy((aligned_row_bytes(row_bytes) if whole else element_bytes * width) * rows, width * rows, tensor_bytes=tokens_bytes)
+        copy_out = Copy(element_bytes * width, width, kept, tensor_bytes=permuted_bytes)
         return (vector_tile((copy_in,) if rows else (), (), (copy_out,) if kept else (), note="rows"),)
 
     if copies["oneTokenMoveTimes"] == 1:

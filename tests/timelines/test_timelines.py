@@ -121,8 +121,8 @@ def test_a_permutation_by_hand():
     profile = npu_sim.load_profile("atlas_a2")
     plan = npu_sim.plan("moe_token_permute", profile=profile, tokens="2x16:fp32", indices="2x2:int64")
     table = timeline(plan, profile)
-    ids = 1 + (1 + 1 + 1) + 1  # a padded block in; cast, times -1 and unused lanes, a repeat each, the sort counts 0; a block out
-    row = 1 + 2 + 2 * 2  # a block of places; a row of 64 bytes in; the row out twice
+    ids = 32 / 110 + 3 + 32 / 86  # a padded block in; cast, times -1 and unused lanes, a repeat each, the sort counts 0; a block out
+    row = (32 + 64) / 110 + 2 * 64 / 86  # a block of places and a row in, the row out twice; all tensors fit the L2
     assert [phase.name for phase in table.phases] == ["sort ids", "sort order", "move rows"]
     assert [phase.us for phase in table.phases] == pytest.approx([ids / 1850, ids / 1850, row / 1850])
     assert table.unknown_rates == ("sort_and_merge float32",)
