@@ -40,6 +40,18 @@ class GatedRMSNorm(LibraryRMSNorm):
         return super().forward(hidden) * torch.sigmoid(gate)
 
 
+class InlineNorm(nn.Module):
+    """A layer that normalises in a module, and once more by hand."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm = LibraryRMSNorm(8)
+
+    def forward(self, hidden):
+        inner = self.norm(hidden)
+        return torch.tanh(inner * torch.rsqrt(inner.pow(2).mean(-1, keepdim=True) + 1e-6))
+
+
 class Router(nn.Module):
     def __init__(self, experts):
         super().__init__()
@@ -202,6 +214,7 @@ NOT_RECOGNISED = {
         lambda: (x := leaf(2, 8)) * torch.rsqrt(x.pow(2).mean(-1, True) + 1e-6),
         "written out where more is done",
     ),
+    "a normalisation inside of a layer": (lambda: InlineNorm()(leaf(2, 8)), "no weight"),
     "probabilities as targets": (lambda: functional.cross_entropy(leaf(2, 5), torch.full((2, 5), 0.2)), "probabilities"),
     "a sparse gradient": (lambda: functional.embedding(LABELS, leaf(WORDS, 4), sparse=True), "sparse"),
     "nll_loss of anything": (lambda: functional.nll_loss(leaf(TOKENS, WORDS), LABELS), "not the result of log_softmax"),

@@ -11,6 +11,8 @@ from npu_sim.torch.recording.stretch import Stretch, spec_of
 FORWARD, OPERATOR = "rms_norm", "rms_norm_grad"
 NAMED = re.compile(r"RMSNorm", re.IGNORECASE)
 WRITTEN_OUT = {FORWARD: re.compile(r"aten::(pow|square|mul) aten::mean aten::add aten::rsqrt$")}
+MOST_KERNELS = 10
+"""Kernels of a module that only normalises, with casts to fp32 and back; where more run, only its name tells."""
 EPSILON = ("variance_epsilon", "eps", "epsilon")
 """What modules call it."""
 
@@ -41,11 +43,12 @@ def left(stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ..
     """Look whether a module is a normalisation: by its name, or by what it computed."""
     by_hand = FORWARD in stretch.written_out
     named = module is not None and NAMED.search(type(module).__name__) is not None
-    if FORWARD in stretch.operators or not (by_hand or named):
+    if not by_hand and (not named or FORWARD in stretch.operators):
         return
     weights = list(module.parameters(recurse=False)) if module is not None else []
     tensors = [one for one in inputs if isinstance(one, torch.Tensor)]
-    if len(tensors) != 1 or not isinstance(result, torch.Tensor) or result.shape != tensors[0].shape:
+    more = not named and stretch.kernels.total() > MOST_KERNELS
+    if more or len(tensors) != 1 or not isinstance(result, torch.Tensor) or result.shape != tensors[0].shape:
         stretch.not_recognised(FORWARD, "it is written out where more is done than to normalise one input")
         return
     x = tensors[0]
