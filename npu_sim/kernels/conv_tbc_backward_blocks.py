@@ -12,9 +12,9 @@ MOST_TAPS = 16
 MOST_ROW_TILES = 8
 MOST_COLUMN_TILES = 8
 BLOCK_SUMS = 1 << 18
-"""Most sums of one block, 1 MiB: they stay in the second-level cache from contribution to contribution."""
+"""Most sums of one block, 1 MiB: they stay in the second-level cache from visit to visit."""
 KEPT_SUMS = 1 << 22
-"""Most sums a thread keeps in the random order, 16 MiB, unless a register tile for each contribution needs more."""
+"""Most sums a thread keeps in the random order, 16 MiB, unless a register tile for each core needs more."""
 
 
 class Blocking(NamedTuple):
@@ -26,7 +26,7 @@ class Blocking(NamedTuple):
 
 
 def blocking(kept: int) -> Blocking:
-    """Return the largest block whose sums, kept once for each of ``kept`` contributions, fit their scratch."""
+    """Return the largest block whose sums, kept once for each of ``kept`` cores, fit their scratch."""
     room = min(BLOCK_SUMS, KEPT_SUMS // max(kept, 1)) // TILE_SIZE
     columns = max(min(MOST_COLUMN_TILES, room), 1)
     rows = max(min(MOST_ROW_TILES, room // columns), 1)

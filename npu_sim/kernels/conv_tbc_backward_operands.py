@@ -62,26 +62,24 @@ def clear(values: Floats) -> None:
 
 
 @kernel
-def _pack_piece(
-    piece: int, values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats
-) -> None:
+def _pack_piece(piece: int, values: Stored, visits: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
     """Pack a piece of time."""
-    for number in range(len(contributions)):
-        first = contributions[number, START] - shift
-        stop = min(contributions[number, STOP] - shift + halo, (piece + 1) * PIECE, len(values))
+    for number in range(len(visits)):
+        first = visits[number, START] - shift
+        stop = min(visits[number, STOP] - shift + halo, (piece + 1) * PIECE, len(values))
         for time in range(max(first, piece * PIECE), stop):
-            row = values[time, contributions[number, SAMPLE]]
+            row = values[time, visits[number, SAMPLE]]
             for tile in range(packed.shape[1]):
                 source, target = row[tile * width : (tile + 1) * width], packed[number, tile, time - first, :width]
                 round_row(source, target, rounding)
                 clear(target[source.size :])
 
 
-def pack_tiles(values: Stored, contributions: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
-    """Round the rows of each contribution's sample and lay them out in tiles of ``width`` channels.
+def pack_tiles(values: Stored, visits: Integers, halo: int, shift: int, width: int, rounding: int, packed: Floats) -> None:
+    """Round the rows of each visit's sample and lay them out in tiles of ``width`` channels.
 
-    ``values`` is (time, B, C); ``packed`` is (contributions, tiles, rows, stride), whose row 0 is time ``start - shift``.
-    Rows reach ``halo`` further than the contribution's own; those outside ``values`` are left as they are.
+    ``values`` is (time, B, C); ``packed`` is (visits, tiles, rows, stride), whose row 0 is time ``start - shift``.
+    Rows reach ``halo`` further than the visit's own; those outside ``values`` are left as they are.
     """
     pieces = -(-values.shape[0] // PIECE)
-    _pack_piece.over(pieces, values, contributions, halo, shift, width, rounding, packed)
+    _pack_piece.over(pieces, values, visits, halo, shift, width, rounding, packed)

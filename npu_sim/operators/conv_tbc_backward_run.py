@@ -73,25 +73,26 @@ def compute(run: Run) -> None:
 
 
 def _compute(run: Run) -> None:
-    _grad_input(run)
-    _grad_weight(run)
-    kernels.grad_bias(run.stored("grad_output"), run.written("grad_bias"), run.case.tiling.bias_rows, run.order.code, run.order.seed)
+    grad = run.stored("grad_output")
+    _grad_input(run, grad)
+    _grad_weight(run, grad)
+    kernels.grad_bias(grad, run.written("grad_bias"), run.case.tiling.bias_rows, run.order.code, run.order.seed)
 
 
-def _grad_input(run: Run) -> None:
-    row, grad, weight, out = run.case.row, run.stored("grad_output"), run.stored("weight"), run.written("grad_input")
+def _grad_input(run: Run, grad: np.ndarray) -> None:
+    row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
     operand, result = roundings(run.case)
     if "gradInput" in elementwise_gradients(run.case):
-        # (B,) x (K, Cin), that is T = K: every time step of the result is a tap.
+        # K = T: every time step of the result is that of one tap.
         for tap in range(row.K):
             kernels.multiply_elements(grad.reshape(-1), weight[tap].reshape(-1), operand, out[tap])
         return
     kernels.grad_input(grad, weight, out, row.pad, operand, result)
 
 
-def _grad_weight(run: Run) -> None:
+def _grad_weight(run: Run, grad: np.ndarray) -> None:
     row, case, out = run.case.row, run.case, run.written("grad_weight")
-    x, grad, (operand, _) = run.stored("input"), run.stored("grad_output"), roundings(case)
+    x, (operand, _) = run.stored("input"), roundings(case)
     shares, order = shares_of(case), (run.order.code, run.order.seed)
     if case.tiling.route != ROUTE_MATMUL:
         kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)

@@ -29,6 +29,7 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
     """Yield the sums of the cores that share gradBias, one part: all elements arrive alike."""
     rows = call.case.tiling.bias_rows
     sums = kernels.core_sums(kernel_input(call.tensors["grad_output"]), rows)
+    count = call.case.row.B * call.case.row.To
     yield Parts(
         output="grad_bias",
         values=sums,
@@ -38,7 +39,7 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
         factors=np.ones(1, np.float32),
         columns_together=sums.shape[1],
         locate=lambda part, column: (column,),
-        describe=lambda place: f"rows {place * rows} and following of self",
+        describe=lambda place: f"rows {place * rows} to {min((place + 1) * rows, count)} of self",
     )
 
 
@@ -88,7 +89,7 @@ def _locate(channels: int, rows: list[int], part: int, column: int) -> tuple[int
 def _describe(by_core: list[list[tuple[int, int, int]]], place: int) -> str:
     visits = by_core[place % len(by_core)]
     _, start, stop = visits[0]
-    return f"samples {visits[0][0]} to {visits[-1][0]}, output time {start} to {stop}"
+    return f"samples {visits[0][0]} to {visits[-1][0] + 1}, output time {start} to {stop}"
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:

@@ -4,7 +4,7 @@ The schema of an operator, its kernel and the shapes of its results follow from 
 where :mod:`npu_sim.torch.differentiable` gives one: those of gradients are refused.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
 def takes(declared: Operator, arguments: Mapping[str, Any]) -> bool:
     """Whether arguments are what the schema says, so that PyTorch passes them on."""
     tensors = ((one.optional, arguments.get(one.name)) for one in declared.inputs)
-    values = ((one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments)
+    values: Iterable[tuple[Any, Any]] = ((one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments)
     given = all(isinstance(tensor, torch.Tensor) or (tensor is None and optional) for optional, tensor in tensors)
     return given and all(_is_value(kind, value) for kind, value in values)
 
@@ -73,7 +73,9 @@ def _is_value(kind: type, value: Any) -> bool:
     """Whether PyTorch takes a value for an attribute of a kind: its whole numbers have 64 bits."""
     if kind is IntArray:
         return value is None or (isinstance(value, list | tuple) and all(type(one) is int for one in value))
-    return type(value) is kind and (not isinstance(value, int) or abs(value) < 2**63)
+    if kind is int:
+        return type(value) is int and abs(value) < 2**63
+    return type(value) is kind
 
 
 def define(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient) -> Any:

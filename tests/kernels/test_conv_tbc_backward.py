@@ -1,10 +1,6 @@
 """Kernels of ConvTbcBackward: order of sums, rounding of operands, the same bits for any number of threads."""
 
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -21,6 +17,7 @@ from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.vectors.fused import fused_multiply_add
 from npu_sim.numbers.storage import storage_view
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import conv_tbc_backward as reference
 
 BF16 = ml_dtypes.bfloat16
@@ -277,7 +274,9 @@ def test_every_weight_lies_in_exactly_one_block(taps, in_channels, out_channels,
     assert (owners == 1).all()
 
 
-DIGEST = """
+DIGEST = (
+    ALL_THREADS
+    + """
 import hashlib, os, sys
 import numpy as np, numba
 import npu_sim
@@ -293,16 +292,14 @@ for time, batch, cin, cout, taps, pad in ((300, 3, 70, 65, 5, 2), (40, 9, 33, 17
             digest.update(result.tobytes())
 print(digest.hexdigest())
 """
-
-
-def digest(threads, **environment):
-    variables = {**os.environ, "NUMBA_NUM_THREADS": "4", "PYTHONPATH": str(Path(__file__).parents[2]), **environment}
-    done = subprocess.run([sys.executable, "-c", DIGEST, str(threads)], check=True, capture_output=True, text=True, env=variables)
-    return done.stdout.strip()
+)
 
 
 def test_the_bits_do_not_depend_on_threads():
-    results = {digest(threads, OPENBLAS_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads)) for threads in (1, 2, 4)}
+    results = set()
+    for threads in ("1", "2", "4"):
+        variables = {"NUMBA_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        results.update(words_printed_by(DIGEST, threads, **variables))
     assert len(results) == 1
 
 
@@ -322,9 +319,4 @@ product = np.empty((5, 3), np.float32)
 kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
 print(*(one.tobytes().hex() for one in (out_x, out_w, out_b, anew, product)))
 """
-    outputs = set()
-    for disabled in ("0", "1"):
-        variables = {**os.environ, "NUMBA_DISABLE_JIT": disabled, "PYTHONPATH": str(Path(__file__).parents[2])}
-        done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, capture_output=True, text=True, env=variables)
-        outputs.add(done.stdout)
-    assert len(outputs) == 1
+    assert words_printed_by(code, NUMBA_DISABLE_JIT="0") == words_printed_by(code, NUMBA_DISABLE_JIT="1")

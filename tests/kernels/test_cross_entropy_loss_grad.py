@@ -1,7 +1,4 @@
 import json
-import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numba
@@ -13,6 +10,7 @@ from npu_sim.kernels import cross_entropy_loss_grad as kernels
 from npu_sim.kernels.engine.compile import Kernel
 from npu_sim.kernels.ulp import ulp_distance
 from tests.golden import DATA
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import cross_entropy_loss_grad as reference
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -164,42 +162,40 @@ def test_neither_end_of_a_row_is_overwritten():
     assert np.array_equal(bits(out), bits(compute(*call)))
 
 
-PROGRAM = """
+PROGRAM = (
+    ALL_THREADS
+    + """
 import hashlib, sys
 import numpy as np
 from numba import set_num_threads, config
 from tests.kernels.test_cross_entropy_loss_grad import DTYPES, REDUCTIONS, bits, case, compute
-rows, columns, threads = (int(word) for word in sys.argv[1:])
-if threads:
+rows, columns, *every_number_of_threads = (int(word) for word in sys.argv[1:])
+for threads in every_number_of_threads:
     set_num_threads(threads)
-digest = hashlib.sha256()
-with np.errstate(all="ignore"):
-    for dtype in DTYPES:
-        for reduction in REDUCTIONS:
-            digest.update(bits(compute(*case(rows, columns, dtype, reduction, True))).tobytes())
-    call = list(case(rows, columns, DTYPES[0], "sum", False))
-    call[1] = call[1].copy()
-    call[1][0, : 5] = [-100, -np.inf, 0, 3, 88]
-    digest.update(bits(compute(*call)).tobytes())
-print(digest.hexdigest())
+    digest = hashlib.sha256()
+    with np.errstate(all="ignore"):
+        for dtype in DTYPES:
+            for reduction in REDUCTIONS:
+                digest.update(bits(compute(*case(rows, columns, dtype, reduction, True))).tobytes())
+        call = list(case(rows, columns, DTYPES[0], "sum", False))
+        call[1] = call[1].copy()
+        call[1][0, : 5] = [-100, -np.inf, 0, 3, 88]
+        digest.update(bits(compute(*call)).tobytes())
+    print(digest.hexdigest())
 """
-
-
-def digest_in_a_process(rows, columns, threads=0, **environment):
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(rows), str(columns), str(threads)]
-    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+)
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
 def test_any_number_of_threads_gives_the_same_bits():
-    digests = {digest_in_a_process(200, 9000, threads, NUMBA_NUM_THREADS="4") for threads in (1, 2, 4)}
-    assert len(digests) == 1
+    digests = words_printed_by(PROGRAM, 200, 9000, 1, 2, 4, NUMBA_NUM_THREADS="4")
+    assert len(digests) == 3
+    assert len(set(digests)) == 1
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
 def test_without_the_compiler_the_bits_are_the_same():
-    assert digest_in_a_process(5, 140, NUMBA_DISABLE_JIT="1") == digest_in_a_process(5, 140)
+    assert words_printed_by(PROGRAM, 5, 140, 1, NUMBA_DISABLE_JIT="1") == words_printed_by(PROGRAM, 5, 140, 1)
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")

@@ -1,9 +1,6 @@
 """The kernels of EmbeddingDenseBackward against golden results of the product and against the slow reference."""
 
 import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
@@ -20,6 +17,7 @@ from npu_sim.kernels import random_order
 from npu_sim.kernels.embedding_dense_backward_grouping import convert_indices, first_out_of_range, group_rows
 from npu_sim.kernels.embedding_dense_backward_merge import merge_rows
 from npu_sim.numbers.storage import kernel_input, storage_view
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import embedding_dense_backward as reference
 
 GOLDEN = sorted((Path(__file__).parent.parent / "data" / "kernels").glob("embedding_dense_backward_*.npz"))
@@ -269,7 +267,9 @@ def test_random_merges_are_uniform():
 
 # --- threads ------------------------------------------------------------------------------------------------
 
-THREADS_SCRIPT = """
+THREADS_SCRIPT = (
+    ALL_THREADS
+    + """
 import hashlib, numba, numpy as np
 from tests.kernels.test_embedding_dense_backward import ATOMIC, DTYPES, PATHS, compute, make_case, make_data
 from npu_sim.numbers.storage import storage_view
@@ -284,14 +284,12 @@ for threads in (1, 2, 4):
                 digest.update(storage_view(out).tobytes())
     print(digest.hexdigest())
 """
+)
 
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="there are no threads without the compiler")
 def test_any_number_of_threads_gives_the_same_bits():
-    environment = os.environ | {"NUMBA_NUM_THREADS": "4"}
-    root = Path(__file__).parent.parent.parent
-    run = subprocess.run([sys.executable, "-c", THREADS_SCRIPT], capture_output=True, text=True, env=environment, cwd=root, check=True)
-    digests = run.stdout.split()
+    digests = words_printed_by(THREADS_SCRIPT, NUMBA_NUM_THREADS="4")
     assert len(digests) == 3
     assert len(set(digests)) == 1
 

@@ -1,5 +1,3 @@
-import platform
-
 import numpy as np
 import pytest
 from llvmlite import binding
@@ -10,7 +8,8 @@ from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_roun
 from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
 
 F = np.float32
-HAS_FUSED = "+fma" in (config.CPU_FEATURES or binding.get_host_cpu_features().flatten()).split(",") or platform.machine() == "aarch64"
+FEATURES = binding.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
+HAS_FUSED = "+fma" in FEATURES.split(",")
 """Whether the processor that is compiled for fuses: elsewhere a library function does, one number at a time."""
 STRIDE = 431 if not config.DISABLE_JIT else 4_000_037
 """Every how many fp32 patterns are tried: ten million of them, some of every exponent."""

@@ -1,8 +1,5 @@
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numba
@@ -15,6 +12,7 @@ import npu_sim
 from npu_sim.cores import profile_of_soc
 from npu_sim.kernels import moe_token_permute as kernels
 from tests.golden import DATA
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference.moe_token_permute import as_fp32, moe_token_permute
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -126,13 +124,16 @@ def digest():
     return total.hexdigest()
 
 
-PRINT_DIGESTS = """
+PRINT_DIGESTS = (
+    ALL_THREADS
+    + """
 import numba
 from tests.kernels.test_moe_token_permute import digest
 for threads in {threads}:
     numba.set_num_threads(threads)
     print(digest())
 """
+)
 
 
 @pytest.mark.skipif(not COMPILED, reason="compares with compiled kernels")
@@ -140,7 +141,4 @@ for threads in {threads}:
     ("variables", "threads"), [({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4)), ({"NUMBA_DISABLE_JIT": "1"}, (1,))], ids=["threads", "compiler off"]
 )
 def test_the_same_bits_everywhere(variables, threads):
-    environment = {**os.environ, **variables, "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-c", PRINT_DIGESTS.format(threads=threads)]
-    printed = subprocess.run(command, env=environment, cwd=DATA.parent.parent, capture_output=True, text=True, check=True).stdout
-    assert printed.split() == [digest()] * len(threads)
+    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)

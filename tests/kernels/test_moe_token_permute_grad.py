@@ -1,8 +1,5 @@
 import hashlib
 import json
-import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numba
@@ -14,6 +11,7 @@ from npu_sim.kernels import token_sums as kernels
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference.moe_token_permute_grad import input_grad
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -162,13 +160,16 @@ def digest():
     return total.hexdigest()
 
 
-PRINT_DIGESTS = """
+PRINT_DIGESTS = (
+    ALL_THREADS
+    + """
 import numba
 from tests.kernels.test_moe_token_permute_grad import digest
 for threads in {threads}:
     numba.set_num_threads(threads)
     print(digest())
 """
+)
 
 
 @pytest.mark.skipif(not COMPILED, reason="compares with compiled kernels")
@@ -178,7 +179,4 @@ for threads in {threads}:
     ids=["threads", "compiler off", "processor without fp16 conversions"],
 )
 def test_the_same_bits_everywhere(variables, threads):
-    environment = {**os.environ, **variables, "PYTHONWARNINGS": "ignore"}
-    command = [sys.executable, "-c", PRINT_DIGESTS.format(threads=threads)]
-    printed = subprocess.run(command, env=environment, cwd=DATA.parent.parent, capture_output=True, text=True, check=True).stdout
-    assert printed.split() == [digest()] * len(threads)
+    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)

@@ -1,8 +1,4 @@
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +10,7 @@ from npu_sim.kernels.elementwise import saturate
 from npu_sim.numbers.storage import storage_view
 from npu_sim.tiling import rms_norm as tiler
 from tests.golden import DATA
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import rms_norm as reference
 from tests.rules import rules_of
 
@@ -205,42 +202,38 @@ def test_no_rows():
     assert (y.size, rstd.size) == (0, 0)
 
 
-SCRIPT = """
+SCRIPT = (
+    ALL_THREADS
+    + """
 import sys, hashlib
+import numba
 import numpy as np
 from npu_sim.kernels import rms_norm as kernels
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.numbers.storage import storage_view
-digest = hashlib.sha256()
 SIZES = {"large": ((41, 100), (30, 2001), (700, 6500)), "small": ((3, 70), (2, 700), (2, 300))}
-for path, (rows, columns) in enumerate(SIZES[sys.argv[1]]):
-    rng = np.random.default_rng(path)
-    values, weights = rng.standard_normal((rows, columns), np.float32), rng.standard_normal(columns, np.float32)
-    for dtype, gamma_dtype in (("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")):
-        x, gamma = storage_view(narrow_array(values, dtype)), storage_view(narrow_array(weights, gamma_dtype))
-        y, rstd = np.empty_like(x), np.empty(rows, np.float32)
-        kernels.rms_norm(x, gamma, kernels.Split(path, 128), np.float32(1e-6), y, rstd)
-        digest.update(y.tobytes())
-        digest.update(rstd.tobytes())
-print(digest.hexdigest())
+for threads in sys.argv[2:]:
+    numba.set_num_threads(int(threads))
+    digest = hashlib.sha256()
+    for path, (rows, columns) in enumerate(SIZES[sys.argv[1]]):
+        rng = np.random.default_rng(path)
+        values, weights = rng.standard_normal((rows, columns), np.float32), rng.standard_normal(columns, np.float32)
+        for dtype, gamma_dtype in (("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")):
+            x, gamma = storage_view(narrow_array(values, dtype)), storage_view(narrow_array(weights, gamma_dtype))
+            y, rstd = np.empty_like(x), np.empty(rows, np.float32)
+            kernels.rms_norm(x, gamma, kernels.Split(path, 128), np.float32(1e-6), y, rstd)
+            digest.update(y.tobytes())
+            digest.update(rstd.tobytes())
+    print(digest.hexdigest())
 """
-
-
-def digest_of_run(size, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, size],
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+)
 
 
 def test_the_number_of_threads_does_not_matter():
-    assert len({digest_of_run("large", NUMBA_NUM_THREADS=threads) for threads in ("1", "2", "4")}) == 1
+    digests = words_printed_by(SCRIPT, "large", 1, 2, 4, NUMBA_NUM_THREADS="4")
+    assert len(digests) == 3
+    assert len(set(digests)) == 1
 
 
 def test_uncompiled_kernels_give_the_same_bits():
-    assert digest_of_run("small", NUMBA_DISABLE_JIT="1") == digest_of_run("small", NUMBA_DISABLE_JIT="0")
+    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0")

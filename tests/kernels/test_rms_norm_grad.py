@@ -1,8 +1,4 @@
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +10,7 @@ from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
 from npu_sim.numbers.storage import storage_view
 from tests.golden import DATA
+from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import rms_norm_grad as reference
 
 F = np.float32
@@ -199,42 +196,38 @@ def test_cores_in_batches_give_the_same_bits(monkeypatch, path, order, determini
         assert np.array_equal(bits(one), bits(other))
 
 
-SCRIPT = """
+SCRIPT = (
+    ALL_THREADS
+    + """
 import sys, hashlib
+import numba
 import numpy as np, ml_dtypes
 import npu_sim
 from npu_sim.operators.generate import generate
 from npu_sim.registry import load_operator
-digest = hashlib.sha256()
 SIZES = {
     "large": ((41, 100, "fp16"), (30, 700, "bf16"), (5, 6500, "fp32")),
     "small": ((3, 70, "fp16"), (2, 660, "bf16"), (2, 6090, "fp32")),
 }
-for rows, columns, dtype in SIZES[sys.argv[1]]:
-    call = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32", "gamma": f"{columns}:{dtype}"}
-    data = generate("rms_norm_grad", load_operator("rms_norm_grad").build(call), 1)
-    for order in ("sequential", "round_robin", "random"):
-        for result in npu_sim.rms_norm_grad(**data, core_order=order, seed=2, soc="Ascend910B4"):
-            digest.update(result.tobytes())
-print(digest.hexdigest())
+for threads in sys.argv[2:]:
+    numba.set_num_threads(int(threads))
+    digest = hashlib.sha256()
+    for rows, columns, dtype in SIZES[sys.argv[1]]:
+        call = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32", "gamma": f"{columns}:{dtype}"}
+        data = generate("rms_norm_grad", load_operator("rms_norm_grad").build(call), 1)
+        for order in ("sequential", "round_robin", "random"):
+            for result in npu_sim.rms_norm_grad(**data, core_order=order, seed=2, soc="Ascend910B4"):
+                digest.update(result.tobytes())
+    print(digest.hexdigest())
 """
-
-
-def digest_of_run(size, **environment):
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, size],
-        env={**os.environ, **environment},
-        cwd=Path(__file__).parents[2],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.strip()
+)
 
 
 def test_the_number_of_threads_does_not_matter():
-    assert len({digest_of_run("large", NUMBA_NUM_THREADS=threads) for threads in ("1", "2", "4")}) == 1
+    digests = words_printed_by(SCRIPT, "large", 1, 2, 4, NUMBA_NUM_THREADS="4")
+    assert len(digests) == 3
+    assert len(set(digests)) == 1
 
 
 def test_uncompiled_kernels_give_the_same_bits():
-    assert digest_of_run("small", NUMBA_DISABLE_JIT="1") == digest_of_run("small", NUMBA_DISABLE_JIT="0")
+    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0")

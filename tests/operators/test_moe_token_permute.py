@@ -1,3 +1,5 @@
+from functools import partial
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from npu_sim.operators.generate import generate
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.golden import tiling_lines
+from tests.operators.refusals import blame_of, refusal_of
 from tests.reference.moe_token_permute import moe_token_permute
 
 OPERATOR = "moe_token_permute"
@@ -24,10 +27,7 @@ def plan(**call):
     return npu_sim.plan(OPERATOR, **specs(**call))
 
 
-def refusal(**call):
-    with pytest.raises(AclnnError) as refused:
-        plan(**call)
-    return refused.value
+refusal = partial(refusal_of, plan)
 
 
 @pytest.mark.parametrize(
@@ -63,10 +63,7 @@ def refusal(**call):
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
-    refused = refusal(**changes)
-    assert (int(refused.status), refused.argument) == (status, argument)
-    assert refused.message
-    assert refused.hint
+    assert blame_of(refusal(**changes)) == (status, argument)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,11 @@ KERNELS = [kernel for entry in OPERATORS for kernel in entry.kernels]
 GOOD = {"op": "embedding_dense_backward", "inputs": {"grad": "64x8:fp32", "indices": "64:int32", "num_weights": 10}}
 
 
+def golden_lines(kernel):
+    """Golden lines as calls: without what other releases make of them, which tests of the planner ask."""
+    return [{name: value for name, value in line.items() if name != "releases"} for line in tiling_lines(kernel)]
+
+
 def checked(**changes):
     return check_line(json.dumps({**GOOD, **changes}))
 
@@ -18,7 +23,7 @@ def checked(**changes):
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_golden_lines_are_reproduced(kernel):
     summary = Summary()
-    lines = tiling_lines(kernel)
+    lines = golden_lines(kernel)
     for one in check_lines(json.dumps(line) for line in lines):
         assert one.differences == {}, one
         summary.add(one)
@@ -31,7 +36,7 @@ def test_golden_lines_are_reproduced(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_golden_line_with_a_wrong_number_is_found(kernel):
-    line = next(line for line in tiling_lines(kernel) if line.get("expect", {}).get("status") == "success")
+    line = next(line for line in golden_lines(kernel) if line.get("expect", {}).get("status") == "success")
     group = next(iter(line["expect"]["tiling"]))
     line["expect"]["workspace_bytes"] += 1
     line["expect"]["tiling"][group] = -5

@@ -1,0 +1,34 @@
+"""Programs that tests run in a Python of their own: with other numbers of threads, or without a compiler."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+ALL_THREADS = """
+from npu_sim.kernels.engine import threads
+threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
+"""
+"""Start of a program in which even small work is spread over all threads."""
+
+
+def words_printed_by(program, *words, **environment):
+    """Run a program from the root of the repository, with variables set besides those of this process; return what it prints.
+
+    Parameters
+    ----------
+    program
+        Its text.
+    words
+        Its arguments.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, *map(str, words)],
+        env={**os.environ, **environment},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
