@@ -1,5 +1,6 @@
 """Reading tensors from files and writing them."""
 
+import zipfile
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
@@ -54,6 +55,8 @@ def _require_whole(file: IO[bytes]) -> None:
     shape, _, dtype = readers[version](file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"its header says the shape {shape}")
     promised, begin = prod(shape) * dtype.itemsize, file.tell()
     found = file.seek(0, 2) - begin
     if promised > found:
@@ -76,12 +79,20 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """
     require_room(path, sum(array.nbytes for array in arrays.values()))
     if path.suffix == ".npz":
-        write_atomically(path, lambda file: np.savez(file, allow_pickle=False, **{name: _savable(array) for name, array in arrays.items()}))
+        write_atomically(path, lambda file: _write_archive(file, arrays))
     elif path.suffix == ".npy" and len(arrays) == 1:
         write_atomically(path, lambda file: np.save(file, _savable(next(iter(arrays.values())))))
     else:
         hint = ".npy for one output, .npz for several"
         raise AclnnError(INVALID, "out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint)
+
+
+def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write what ``numpy.savez`` does; that one may leave its archive open on a full disk, to fail once more when it is collected."""
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, _savable(array), allow_pickle=False)
 
 
 def _savable(array: np.ndarray) -> np.ndarray:

@@ -114,15 +114,13 @@ def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
     return None
 
 
-def remove_own(path: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out") -> None:
+def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out") -> None:
     """Remove a plain file, or a folder in which everything is npu_sim's own; nothing when it is not there.
 
     Parameters
     ----------
     is_own
         Whether npu_sim writes a file of this name into such a folder.
-    last
-        The file to remove last: the one that says what the folder is.
 
     Raises
     ------
@@ -134,12 +132,12 @@ def remove_own(path: Path, is_own: Callable[[str], bool], last: str = "", argume
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
-    empty_own(path, is_own, last, argument)
+    empty_own(path, is_own, argument=argument)
     path.rmdir()
 
 
 def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out") -> None:
-    """Remove what npu_sim wrote into a folder; see :func:`remove_own`."""
+    """Remove what npu_sim wrote into a folder; see :func:`remove_own`. The file ``last``, which says what the folder is, goes last."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
         message = f"{_shown(folder)} holds {foreign!r}, which npu_sim did not write"
