@@ -8,6 +8,7 @@ In ``README.md`` and the pages under ``docs/`` every block marked ``sh`` or ``py
 - Blocks marked ``sh excerpt`` and ``python excerpt`` are pieces of files that other tests run.
 """
 
+import ast
 import doctest
 import re
 import shlex
@@ -15,7 +16,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.main import get_command
 
+from npu_sim.cli.app import app
+from npu_sim.cores import load_profile, shipped_products
+from npu_sim.registry import OPERATORS
 from tests.cli.runner import npu_sim as command
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
@@ -76,3 +81,44 @@ def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeyp
 def test_pages_are_linked_from_the_readme():
     text = PAGES[0].read_text(encoding="utf-8")
     assert not [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+
+
+def cells(page):
+    """The rows of all tables of a page, each as its cells."""
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def shape_of(page):
+    """What translations of a page have in common."""
+    text = page.read_text(encoding="utf-8")
+    steps = STEP.findall(text)
+    return {
+        "headings": re.findall(r"^#+(?= )", text, re.M),
+        "commands": [shlex.split(block, comments=True) for language, block, _ in steps if language == "sh"],
+        "programs": [ast.dump(ast.parse(block)) for language, block, _ in steps if language == "python"],
+        "tables": [(re.findall(r"`([^`]+)`", row[0]), len(row)) for row in cells(page)],
+        "links": [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("README")],
+    }
+
+
+@pytest.mark.parametrize("part", ["headings", "commands", "programs", "tables", "links"])
+def test_both_languages_say_the_same(part):
+    english, chinese = (shape_of(ROOT / name)[part] for name in ("README.md", "README.zh.md"))
+    assert english
+    assert chinese == english
+
+
+def test_the_readme_has_every_command_and_operator():
+    first = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
+    commands = {name for name, command in get_command(app).commands.items() if not command.hidden}
+    assert commands | {one.name for one in OPERATORS} <= first
+
+
+@pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
+def test_the_readme_knows_the_products_of_an_operator(operator):
+    (named,) = [row[1] for row in cells(PAGES[0]) if row[0] == f"`{operator}`"]
+    products = [load_profile(name).product for name in shipped_products()]
+    assert [one.title for one in products if one.title.removeprefix("Atlas ") in named] == [
+        one.title for one in products if operator in one.operators
+    ]
