@@ -21,6 +21,7 @@ from typer.main import get_command
 from npu_sim.cli.app import app
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.registry import OPERATORS
+from npu_sim.releases import release_table
 from tests.cli.runner import npu_sim as command
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
 
@@ -122,3 +123,18 @@ def test_the_readme_knows_the_products_of_an_operator(operator):
     assert [one.title for one in products if one.title.removeprefix("Atlas ") in named] == [
         one.title for one in products if operator in one.operators
     ]
+
+
+def test_the_page_of_releases_says_what_their_table_says():
+    table, rows = release_table(), cells(ROOT / "docs" / "releases.md")
+    values = {operator: [table.values(release, operator) for release in table.releases] for operator in table.switches}
+    facts = [[name, one.stands_for, one.evidence] for name, one in table.releases.items()]
+    switches = [
+        [f"`{operator}`", f"{switch.help}: {switch.bits}", *(str(one[name]) for one in values[operator])]
+        for operator, named in table.switches.items()
+        for name, switch in named.items()
+        if switch.bits and len({one[name] for one in values[operator]}) > 1
+    ]
+    assert [row for row in rows if row[0] in table.releases] == facts
+    assert [row for row in rows if row[0].startswith("`")] == switches
+    assert f"Without one it is {table.default}." in (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
