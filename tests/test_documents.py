@@ -23,7 +23,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.registry import OPERATORS
 from npu_sim.releases import release_table
 from tests.cli.runner import npu_sim as command
-from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
+from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -41,6 +41,7 @@ def readers_folder(tmp_path, monkeypatch):
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
     (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
     write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
+    write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD], SUMMARY_NAMES)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     return tmp_path
