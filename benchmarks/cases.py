@@ -37,8 +37,8 @@ class Target(NamedTuple):
 class Case(NamedTuple):
     """One call: the operator, its sizes, the dtype, how indices are spread, and the targets.
 
-    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and cross_entropy, (tokens, experts, hidden) for moe
-    and moe_permute, and (time, batch, in channels, out channels, taps) for conv_tbc.
+    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and cross_entropy, (tokens, experts, hidden) for moe,
+    moe_permute, unpermute and unpermute_grad, and (time, batch, in channels, out channels, taps) for conv_tbc.
     """
 
     operator: str
@@ -105,6 +105,8 @@ _TABLE = (
     _row("moe", (4096, 2, 7168), _of_fastest(1.6, 0.80), *_MOE_HALF),
     _row("moe_permute", (8192, 8, 2048), *_MOE_PERMUTE),
     _row("moe_permute", (4096, 2, 7168), *_MOE_PERMUTE),
+    _row("unpermute", (8192, 8, 2048), *(_of_fastest(1),) * 3),
+    _row("unpermute_grad", (8192, 8, 2048), *(_of_fastest(1),) * 3),
     *(_row("conv_tbc", shape, *_CONV) for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))),
 )
 CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
@@ -172,6 +174,33 @@ def _moe_permute(case: Case, seed: int) -> Problem:
     return Problem("moe_token_permute", inputs, outs, sum(one.nbytes for one in (*inputs.values(), *outs)))
 
 
+def _unpermute(case: Case, seed: int) -> Problem:
+    tokens, experts, hidden = case.shape
+    rows = tokens * experts
+    call = {
+        "permuted_tokens": f"{rows}x{hidden}:{case.dtype}",
+        "sorted_indices": f"{rows}:int32",
+        "probs": f"{tokens}x{experts}:{case.dtype}",
+    }
+    inputs = _generated("moe_token_unpermute", call, seed)
+    out = np.empty((tokens, hidden), DTYPES[case.dtype])
+    return Problem("moe_token_unpermute", inputs, (out,), inputs["permuted_tokens"].nbytes + out.nbytes)
+
+
+def _unpermute_grad(case: Case, seed: int) -> Problem:
+    tokens, experts, hidden = case.shape
+    rows = tokens * experts
+    call = {
+        "permuted_tokens": f"{rows}x{hidden}:{case.dtype}",
+        "unpermuted_tokens_grad": f"{tokens}x{hidden}:{case.dtype}",
+        "sorted_indices": f"{rows}:int32",
+        "probs": f"{tokens}x{experts}:{case.dtype}",
+    }
+    inputs = _generated("moe_token_unpermute_grad", call, seed)
+    outs = (np.empty((rows, hidden), DTYPES[case.dtype]), np.empty((tokens, experts), DTYPES[case.dtype]))
+    return Problem("moe_token_unpermute_grad", inputs, outs, 2 * inputs["permuted_tokens"].nbytes + inputs["unpermuted_tokens_grad"].nbytes)
+
+
 def _conv_tbc(case: Case, seed: int) -> Problem:
     time, batch, in_channels, out_channels, taps = case.shape
     pad = taps // 2
@@ -195,5 +224,7 @@ _BUILDERS = {
     "cross_entropy": _cross_entropy,
     "moe": _moe,
     "moe_permute": _moe_permute,
+    "unpermute": _unpermute,
+    "unpermute_grad": _unpermute_grad,
     "conv_tbc": _conv_tbc,
 }

@@ -89,6 +89,36 @@ def _moe_permute(case: Case, problem: Problem) -> Ways:
     return {"argsort+index_select": assigned, "argsort twice+index_select": sorted_twice}
 
 
+def _unpermute(case: Case, problem: Problem) -> Ways:
+    tokens, experts, hidden = case.shape
+    rows, probs = tensor(problem.inputs["permuted_tokens"]), tensor(problem.inputs["probs"])
+    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
+
+    def gathered() -> Any:
+        return rows.index_select(0, indices).view(tokens, experts, hidden)
+
+    return {
+        "index_select*probs sum": lambda: ((gathered() * probs.unsqueeze(-1)).sum(1),),
+        "index_select bmm": lambda: (torch.bmm(probs.unsqueeze(1), gathered()).squeeze(1),),
+    }
+
+
+def _unpermute_grad(case: Case, problem: Problem) -> Ways:
+    tokens, experts, hidden = case.shape
+    rows, g, probs = (tensor(problem.inputs[name]) for name in ("permuted_tokens", "unpermuted_tokens_grad", "probs"))
+    indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
+    entry = torch.argsort(indices)
+    rows.requires_grad_(), probs.requires_grad_()
+    forward = (rows.index_select(0, indices).view(tokens, experts, hidden) * probs.unsqueeze(-1)).sum(1)
+
+    def by_hand() -> tuple[Any, ...]:
+        rows_grad = (g.unsqueeze(1) * probs.detach().unsqueeze(-1)).view(-1, hidden).index_select(0, entry)
+        gathered = rows.detach().index_select(0, indices).view(tokens, experts, hidden)
+        return rows_grad, torch.bmm(gathered, g.unsqueeze(-1)).squeeze(-1)
+
+    return {"autograd": lambda: torch.autograd.grad(forward, (rows, probs), g, retain_graph=True), "index_select bmm": by_hand}
+
+
 def _conv_tbc(case: Case, problem: Problem) -> Ways:
     grad, x, weight, bias = (tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias"))
     pad = problem.inputs["pad"]
@@ -107,5 +137,7 @@ _WAYS = {
     "cross_entropy": _cross_entropy,
     "moe": _moe,
     "moe_permute": _moe_permute,
+    "unpermute": _unpermute,
+    "unpermute_grad": _unpermute_grad,
     "conv_tbc": _conv_tbc,
 }

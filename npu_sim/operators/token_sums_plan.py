@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.operators.contract.case import Case
+from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.plans.workspace_model import Workspace, WorkspacePart
@@ -205,6 +206,9 @@ def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
 
 def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
     own = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
+    if tiling.workspace_bytes == 0:
+        note = "the planner does not ask for it at this release; whether the framework adds it is not published"
+        own = own.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
     return kernel_workspace((own,), case.copies, case.operator.title)
 
 

@@ -21,6 +21,8 @@ SHAPES = {
     "cross_entropy": (24, 50),
     "moe": (16, 3, 40),
     "moe_permute": (16, 3, 40),
+    "unpermute": (16, 3, 40),
+    "unpermute_grad": (16, 3, 40),
     "conv_tbc": (9, 4, 16, 24, 3),
 }
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
