@@ -1,0 +1,140 @@
+"""Documents for users say what is true: their commands and programs run, and print what stands below them.
+
+In ``README.md`` and the pages under ``docs/`` every block marked ``sh`` or ``python`` is executed, from the top, in one folder a page.
+
+- A line of a ``sh`` block is a command that succeeds, or ends with ``# exit`` and its code; the set-up of an environment is CI's.
+- A ``python`` block whose first line is ``# name.py`` is that file; others run one after another in one namespace.
+- A ``text`` block directly below is what they print; ``...`` stands for what was left out.
+- Blocks marked ``sh excerpt`` and ``python excerpt`` are pieces of files that other tests run.
+"""
+
+import ast
+import doctest
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.main import get_command
+
+from npu_sim.cli.app import app
+from npu_sim.cores import load_profile, shipped_products
+from npu_sim.registry import OPERATORS
+from npu_sim.releases import release_table
+from tests.cli.runner import npu_sim as command
+from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SET_UP = "python3 -m venv"
+OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+STEP = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S)
+"""What is executed, its text, and what stands below it as its output."""
+TRAINING = "import torch\n\ntorch.nn.functional.rms_norm(torch.ones(4, 64, requires_grad=True), (64,), torch.ones(64)).sum().backward()\n"
+
+
+@pytest.fixture
+def readers_folder(tmp_path, monkeypatch):
+    """A folder with the files that a reader would bring along."""
+    np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
+    np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
+    (tmp_path / "train.py").write_text(TRAINING, encoding="utf-8")
+    write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    return tmp_path
+
+
+def outcome_of(block, capsys, monkeypatch):
+    """What the commands of a block print; each must end with its exit code."""
+    printed = ""
+    for line in block.replace("\\\n", " ").splitlines():
+        words = shlex.split(line, comments=True)
+        if words and not line.startswith(SET_UP):
+            assert words[0] == "npu-sim"
+            done = command(capsys, monkeypatch, *words[1:])
+            code = int(said[1]) if (said := re.search(r"# exit (\d+)$", line)) else 0
+            assert done.code == code, f"{line}: exit {done.code}\n{done.out}{done.err}"
+            printed += done.out + done.err
+    return printed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeypatch):
+    text = page.read_text(encoding="utf-8")
+    if "npu-sim record" in text:
+        pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+    names = {"__name__": page.stem}
+    for language, block, shown in STEP.findall(text):
+        if language == "sh":
+            printed = outcome_of(block, capsys, monkeypatch)
+        elif named := re.match(r"# (\w+\.py)\n", block):
+            (readers_folder / named[1]).write_text(block, encoding="utf-8")
+            continue
+        else:
+            exec(compile(block, page.name, "exec"), names)  # a page of this repository
+            printed = capsys.readouterr().out
+        same = not shown or doctest.OutputChecker().check_output(shown, printed, OUTPUT)
+        assert same, f"{page.name}: below\n{block}stands\n{shown}but it prints\n{printed}"
+
+
+def test_pages_are_linked_from_the_readme():
+    text = PAGES[0].read_text(encoding="utf-8")
+    assert not [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+
+
+def cells(page):
+    """The rows of all tables of a page, each as its cells."""
+    rows = [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+
+
+def shape_of(page):
+    """What translations of a page have in common."""
+    text = page.read_text(encoding="utf-8")
+    steps = STEP.findall(text)
+    return {
+        "headings": re.findall(r"^#+(?= )", text, re.M),
+        "commands": [shlex.split(block, comments=True) for language, block, _ in steps if language == "sh"],
+        "programs": [ast.dump(ast.parse(block)) for language, block, _ in steps if language == "python"],
+        "tables": [(re.findall(r"`([^`]+)`", row[0]), len(row)) for row in cells(page)],
+        "links": [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("README")],
+    }
+
+
+@pytest.mark.parametrize("part", ["headings", "commands", "programs", "tables", "links"])
+def test_both_languages_say_the_same(part):
+    english, chinese = (shape_of(ROOT / name)[part] for name in ("README.md", "README.zh.md"))
+    assert english
+    assert chinese == english
+
+
+def test_the_readme_has_every_command_and_operator():
+    first = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
+    commands = {name for name, command in get_command(app).commands.items() if not command.hidden}
+    assert commands | {one.name for one in OPERATORS} <= first
+
+
+@pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
+def test_the_readme_knows_the_products_of_an_operator(operator):
+    (named,) = [row[1] for row in cells(PAGES[0]) if row[0] == f"`{operator}`"]
+    products = [load_profile(name).product for name in shipped_products()]
+    assert [one.title for one in products if one.title.removeprefix("Atlas ") in named] == [
+        one.title for one in products if operator in one.operators
+    ]
+
+
+def test_the_page_of_releases_says_what_their_table_says():
+    table, rows = release_table(), cells(ROOT / "docs" / "releases.md")
+    values = {operator: [table.values(release, operator) for release in table.releases] for operator in table.switches}
+    facts = [[name, one.stands_for, one.evidence] for name, one in table.releases.items()]
+    switches = [
+        [f"`{operator}`", f"{switch.help}: {switch.bits}", *(str(one[name]) for one in values[operator])]
+        for operator, named in table.switches.items()
+        for name, switch in named.items()
+        if switch.bits and len({one[name] for one in values[operator]}) > 1
+    ]
+    assert [row for row in rows if row[0] in table.releases] == facts
+    assert [row for row in rows if row[0].startswith("`")] == switches
+    assert f"Without one it is {table.default}." in (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
