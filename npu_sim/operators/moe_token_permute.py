@@ -126,7 +126,13 @@ OPERATOR = Operator(
     summary="Sort copies of tokens by expert as the product does.",
     arguments=(
         Tensor("tokens", "num_tokens hidden+", "tokens, (tokens, columns ...)", "dtype"),
-        Tensor("indices", "num_tokens num_topk*", "experts of every token, (tokens, experts), or (tokens,) for one each", "indices_dtype"),
+        Tensor(
+            "indices",
+            "num_tokens num_topk*",
+            "experts of every token, (tokens, experts), or (tokens,) for one each",
+            "indices_dtype",
+            addresses=True,
+        ),
         Attribute("num_out_tokens", int, "rows of permuted_tokens; 0 and negative numbers count from the end", 0),
         Attribute("padded_mode", bool, "not supported yet: False", False),
         Output(

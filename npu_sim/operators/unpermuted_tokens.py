@@ -21,6 +21,7 @@ SORTED_INDICES = Tensor(
     "row of every token and expert, (tokens * num_topk,), at or beyond the rows of permuted_tokens where it was dropped",
     "int32",
     samples=0,
+    addresses=True,
 )
 PROBS = Tensor(
     "probs",

@@ -65,7 +65,7 @@ def test_the_workspace_does_not_decide_an_address(monkeypatch):
     monkeypatch.setattr(kernels, "group_rows", lambda *arguments: seen.append(group(*arguments)) or seen[-1])
     workspace_positions = np.zeros(4, np.int32)
     grad, out = np.ones((4, 2), np.float32), np.zeros((3, 2), np.float32)
-    cut = kernels.Cut(path=4, cores=1, former_cores=1, former_rows=4, tail_rows=4, batch_rows=0)
+    cut = kernels.Cut(path=4, cores=1, former_cores=1, former_rows=4, tail_rows=4, batch_rows=0, chunk_rows=11)
     scratch = kernels.Scratch(positions=workspace_positions)
     grouped = kernels.embedding_dense_backward(grad, np.array([0, 2, 2, 0], np.int32), out, cut, -1, False, scratch=scratch)
     assert grouped.marked is seen[0][1]

@@ -162,6 +162,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
     assert digest_of_a_run(blocker / "cache", expect_warning=True) == digest
 
 
+@pytest.mark.long
 def test_a_second_process_compiles_nothing(tmp_path):
     environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(tmp_path)}
     compile_passes = [

@@ -38,6 +38,7 @@ def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
     assert content(local) == content(spread)
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_workers_that_die_one_after_the_other_lose_nothing(address):
     """Both workers that there were in the beginning; others take their places."""

@@ -241,6 +241,7 @@ def test_a_negative_halo_when_padding_is_wider_than_the_taps():
     assert model.plan_grad_input(ConvTbcProblem(10, 1, 16, 16, 3, 5, 2), A2).halo == -3
 
 
+@pytest.mark.long
 def test_the_compiled_planners_give_the_same_integers_up_to_the_documented_ranges():
     plan_input, plan_weight = compiled(model.plan_grad_input), compiled(model.plan_grad_weight)
     block_range = compiled(model.block_range)

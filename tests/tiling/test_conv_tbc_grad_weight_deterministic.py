@@ -68,6 +68,7 @@ def test_random_shapes_agree_with_a_second_transcription_of_the_rule(seed):
     assert routes == {"planner", "gate_failed", "matmul"}
 
 
+@pytest.mark.long
 def test_the_compiled_planner_gives_the_same_integers():
     plan, route = compiled(published.plan_grad_weight_deterministic), compiled(asked.grad_weight_route)
     golden = [(problem_of(line["inputs"]), line["soc"]) for line in LINES]

@@ -34,7 +34,7 @@ class Kernel:
     the same element.
     """
 
-    def __init__(self, function: Callable[..., None], alone_bytes: int) -> None:
+    def __init__(self, function: Callable[..., None], alone_bytes: int = ALONE_BYTES) -> None:
         update_wrapper(self, function)
         self.function = function
         self.alone_bytes = alone_bytes
@@ -88,7 +88,7 @@ def _collection_paused() -> Iterator[None]:
 
 def kernel(function: Callable[..., None]) -> Kernel:
     """Make a kernel of a function of a share and arguments; see :class:`Kernel`."""
-    return Kernel(function, ALONE_BYTES)
+    return Kernel(function)
 
 
 def long_kernel(function: Callable[..., None]) -> Kernel:

@@ -138,7 +138,8 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
     try:
         return IntArray(value)
     except (TypeError, ValueError):
-        raise AclnnError(INVALID, name, f"{name} = {value!r} is no list of whole numbers", f"{name}: such as 4,2, or nothing") from None
+        message = f"{name} = {shown(value)} is no list of whole numbers"
+        raise AclnnError(INVALID, name, message, f"{name}: such as 4,2, or nothing") from None
 
 
 @dataclass(frozen=True)

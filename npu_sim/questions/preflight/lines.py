@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from npu_sim.files.reading import LINE_BYTES
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
@@ -60,6 +61,8 @@ def parse(line: str | bytes) -> dict[str, Any]:
     MalformedLineError
         When it is none.
     """
+    if len(line) > LINE_BYTES:
+        raise MalformedLineError(f"not a call: a line longer than {LINE_BYTES} bytes")
     try:
         values = json.loads(line)
     except ValueError as error:
