@@ -29,7 +29,7 @@ from npu_sim.cli.workspace import workspace_command
 
 app = typer.Typer(
     name="npu-sim",
-    help="Simulate Ascend NPU backward operators: limits, tiling, workspace, and bit-exact accumulation order.",
+    help="Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation order.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

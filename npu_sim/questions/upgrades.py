@@ -10,6 +10,9 @@ from npu_sim.plans.model import Plan
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import AclnnError
 
+OUTCOME = "outcome"
+"""The fact that a refused call has alone."""
+
 
 @dataclass(frozen=True)
 class PlanChange:
@@ -66,7 +69,8 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upg
 def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[PlanChange, ...]:
     """Return the facts of a call that differ between two outcomes."""
     old, new = _facts(before), _facts(after)
-    names = [*old, *(name for name in new if name not in old)]
+    refused = isinstance(before, AclnnError) or isinstance(after, AclnnError)
+    names = [OUTCOME] if refused else [*old, *(name for name in new if name not in old)]
     return tuple(PlanChange(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name, "-") != new.get(name, "-"))
 
 
@@ -94,9 +98,9 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
     """Return what people compare of a call, in words."""
     if isinstance(outcome, AclnnError):
-        return {"outcome": f"refused {int(outcome.status)}: {outcome.message}"}
+        return {OUTCOME: f"refused {int(outcome.status)}: {outcome.message}"}
     facts = {
-        "outcome": "runs",
+        OUTCOME: "runs",
         "path": outcome.path,
         "tiling_key": str(outcome.tiling_key),
         "block_dim": str(outcome.block_dim),

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
-from npu_sim.questions.upgrades import Upgrade
+from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
 from npu_sim.show.text import Line, lines_table, render
 
@@ -50,6 +50,8 @@ def _upgrade_title(upgrade: Upgrade) -> str:
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     """Return what a step from one release to another changes, as labelled lines."""
     lines = [(one.fact, f"{one.before} -> {one.after}", "") for one in upgrade.changes]
+    if any(one.fact == OUTCOME for one in upgrade.changes):
+        return lines
     return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
 
 

@@ -9,6 +9,7 @@ from rich.text import Text
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
+from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line, lines_table, render
 from npu_sim.show.timelines import percent, short_us
 
@@ -31,7 +32,7 @@ def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
     """Return the answer as something rich can print."""
     parts: list[RenderableType] = [Text(headline(answer), style="bold green"), "", lines_table(file_lines(answer))]
     for calls in answer.calls:
-        parts += ["", Text(_call_title(calls), style="bold"), _call_table(calls)]
+        parts += ["", Text(_call_title(calls), style="bold"), Text(_call_command(calls), style="dim"), _call_table(calls)]
     for group in answer.groups:
         parts += ["", Text(_group_title(group), style="bold"), lines_table(group_lines(group))]
     return Group(*parts)
@@ -53,8 +54,12 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
 
 def _call_title(calls: CallGroup) -> str:
     call = calls.as_dict()
-    given = " ".join(f"--{name.replace('_', '-')} {value}" for name, value in call["arguments"].items())
-    return f"call {call['operator']} {given}: {call['count']} times, {short_us(call['median_us'])}, bound {short_us(call['bound_us'])}"
+    return f"call {call['operator']}: {call['count']} times, {short_us(call['median_us'])}, bound {short_us(call['bound_us'])}"
+
+
+def _call_command(calls: CallGroup) -> str:
+    plan = calls.calls[0].case.plan
+    return plan_command(plan, plan.product)
 
 
 def _call_table(calls: CallGroup) -> Table:
