@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile, profile_of_soc
+from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
-from npu_sim.questions.measured_device import MeasuredDevice, find_device
+from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.questions.varied_calls import fixed_call
@@ -109,7 +109,7 @@ def read_profile(
         161002 for a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
     """
     launches = read_device_profile(file)
-    chosen = None if product is None and soc is None else load_profile(product, soc) if product is not None else profile_of_soc(str(soc))
+    chosen = chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     ours = [one for one in launches if operator_of_launch(one.kernel) is not None]
     if not ours:
