@@ -3,25 +3,24 @@
 Source: specification page ``estimate``, "A user's own profile". The answer to ``npu-sim profile --calibrate``.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.operators import plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
 from npu_sim.questions.measured_device import CLOCK_TOLERANCE, chosen_profile, find_device, measured_clock
 from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
-from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import RUNTIME_FAILURE, AclnnError
-from npu_sim.timelines import clock_mhz, timeline
+from npu_sim.timelines import clock_mhz
 from npu_sim.timelines.calibration import Calibration
+from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import VectorEstimate
 
 PLAUSIBLE = (0.8, 1.25)
@@ -127,31 +126,17 @@ def calibrate(
     return CalibrationAnswer(calibration, shapes, reason, skipped, warnings)
 
 
-def vector_us(launches: Sequence[MeasuredLaunch]) -> float:
-    """Return the median of the counter of the vector pipe in microseconds; 0 where the file has none."""
-    return median(one.counter("aiv_vec_time") for one in launches)
-
-
 def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterator[ComparedShape]:
     for group in answer.groups:
-        first, measured = group.launches[0], vector_us(group.launches)
-        cycles = _cycles(group, profile) if first.block_dim == profile.chip.vector_cores and measured else None
-        if cycles is None:
+        first, estimate = group.launches[0], group.estimate
+        measured = group.estimated_us
+        if not isinstance(estimate, VectorEstimate) or not measured or first.block_dim != profile.chip.vector_cores:
             continue
-        ratio = measured * clock / cycles
+        ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
         fits = () if used else tuple(_fitting(group, profile, measured))
         inputs = tuple(str(spec) for spec in first.inputs or ())
-        yield ComparedShape(first.kernel, inputs, len(group.launches), cycles / clock, measured, ratio, used, fits)
-
-
-def _cycles(group: MeasuredGroup, profile: Profile) -> float | None:
-    """Return the vector cycles of a group's plan; None without an estimate."""
-    if not group.cases or load_operator(group.operator).instructions is None:
-        return None
-    case = group.cases[0]
-    estimate = timeline(case.plan, profile).launches[case.place].estimate
-    return estimate.vector_cycles if isinstance(estimate, VectorEstimate) else None
+        yield ComparedShape(first.kernel, inputs, len(group.launches), estimate.vector_cycles / clock, measured, ratio, used, fits)
 
 
 def _fitting(group: MeasuredGroup, profile: Profile, measured: float) -> Iterator[str]:
@@ -166,7 +151,7 @@ def _fitting(group: MeasuredGroup, profile: Profile, measured: float) -> Iterato
                 made = plan(group.operator, profile=other, deterministic=case.plan.deterministic, **case.arguments)
             except AclnnError:
                 continue
-            estimate = timeline(made, other).launches[case.place].estimate
+            estimate, _ = estimate_of(made.launches[case.place], made, other, clock_mhz(other), None)
             if isinstance(estimate, VectorEstimate) and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]:
                 yield f"{soc} at {release}"
 
