@@ -18,10 +18,10 @@ from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.releases import release_names
 from npu_sim.status import RUNTIME_FAILURE, AclnnError
-from npu_sim.timelines import clock_mhz
 from npu_sim.timelines.calibration import Calibration
 from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import VectorEstimate
+from npu_sim.timelines.rates import clock_mhz
 
 PLAUSIBLE = (0.8, 1.25)
 """A ratio outside says that device, release or plan is another one than assumed."""

@@ -23,9 +23,10 @@ from npu_sim.questions.varied_calls import fixed_call
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError
-from npu_sim.timelines import clock_mhz, timeline
+from npu_sim.timelines import timeline
 from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
+from npu_sim.timelines.rates import clock_mhz
 
 
 @dataclass(frozen=True)

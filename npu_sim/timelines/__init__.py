@@ -16,7 +16,7 @@ from npu_sim.timelines.estimates import estimate_of_call
 from npu_sim.timelines.launches import launch_times
 from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
 from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
-from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
+from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
@@ -30,11 +30,6 @@ def program_of(plan: Plan) -> Program:
         return Program(())
     program: Program = load_operator(plan.operator).hook("program")(plan)
     return program
-
-
-def clock_mhz(profile: Profile) -> float:
-    """Return the clock that cycles are divided by: the SoC's vector clock where given, else its core clock."""
-    return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
 
 
 def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = None) -> Timeline:

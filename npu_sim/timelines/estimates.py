@@ -11,8 +11,9 @@ from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
-from npu_sim.timelines.model import LaunchEstimate, LaunchTime, VectorEstimate
-from npu_sim.timelines.vector_pipe import COMPARED_DEVICE, ESTIMATED_ARCHITECTURES, NARROWING, InstructionLists
+from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
+from npu_sim.timelines.rates import clock_mhz
+from npu_sim.timelines.vector_pipe import COMPARED_DEVICE, ESTIMATED_ARCHITECTURES, NARROWING, InstructionLists, Issues
 
 Estimate = VectorEstimate | LaunchEstimate
 
@@ -102,9 +103,26 @@ def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calib
         instructions=sum(issue.times for issue in known[longest]),
         startup_share=start_up / mean_cycles,
         conflict_share=conflicts / mean_cycles,
+        conflicts=_conflicts(known[longest], factor),
         evidence=PROFILED if factor != 1 else COMPARED if compared else NOT_COMPARED,
         note=doubt if narrowing > DOUBTFUL_SHARE * mean_cycles else "",
     )
+
+
+def estimates_of(plan: Plan, profile: Profile) -> tuple[tuple[str, Estimate], ...]:
+    """Return the kernel and the estimate of every launch that has one, at the published clock of the SoC."""
+    said = [(launch.kernel, estimate_of(launch, plan, profile, clock_mhz(profile), None)[0]) for launch in plan.launches]
+    return tuple((kernel, estimate) for kernel, estimate in said if estimate is not None)
+
+
+def _conflicts(issues: Issues, factor: float) -> tuple[BankConflict, ...]:
+    added: dict[str, float] = {}
+    alone: dict[str, float] = {}
+    for issue in issues:
+        added[issue.between] = added.get(issue.between, 0.0) + factor * issue.conflict_cycles
+        alone[issue.between] = alone.get(issue.between, 0.0) + factor * (issue.cycles - issue.start_up - issue.conflict_cycles)
+    found = [BankConflict(between=name, factor=1 + cycles / alone[name], cycles=cycles) for name, cycles in added.items() if cycles]
+    return tuple(sorted(found, key=lambda one: -one.cycles))
 
 
 def _streaming(kind: str, launch: Launch, calibration: Calibration | None) -> tuple[LaunchEstimate | None, str]:

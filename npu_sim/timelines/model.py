@@ -26,6 +26,24 @@ class PhaseTime(Frozen):
     binding_pipe: str
 
 
+class BankConflict(Frozen):
+    """What bank groups of the Unified Buffer cost the longest core.
+
+    Attributes
+    ----------
+    between
+        What lies in the same bank groups.
+    factor
+        What the cycles of a repeat are multiplied by, the mean over repeats: 2 when two sources start in the same group.
+    cycles
+        Cycles it adds.
+    """
+
+    between: str
+    factor: float
+    cycles: float
+
+
 class VectorEstimate(Frozen):
     """How long the vector pipe is busy, about; never a measurement, and never less than the bound's share of it can be.
 
@@ -41,6 +59,8 @@ class VectorEstimate(Frozen):
         Share of the cycles that is start-up of instructions: fewer, longer ones save it.
     conflict_share
         Share of the cycles that bank groups add.
+    conflicts
+        What they are added by, the largest first.
     evidence
         What it rests on.
     note
@@ -56,6 +76,7 @@ class VectorEstimate(Frozen):
     instructions: int
     startup_share: float
     conflict_share: float
+    conflicts: tuple[BankConflict, ...] = ()
     evidence: str
     note: str = ""
 

@@ -58,7 +58,7 @@ class _Rows:
 
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources start where these buffers do."""
-        return whole(kind, elements, *(self.starts[name] for name in buffers))
+        return whole(kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers))
 
     def widened(self, elements: int) -> Issues:
         return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
@@ -93,7 +93,7 @@ class _Rows:
         return (
             *(*to_rows, *self.widened(everything), on("mul", everything, "x", "dx")),
             *(*self.widened(everything), on("mul", everything, "dy", "x")),
-            *(Issue("add", repeats, conflict, count) for conflict, count in dgamma),
+            *(Issue("add", repeats, conflict, count, "dx and dgamma") for conflict, count in dgamma),
             *copied_rows(rows, wide, FP32_BYTES),
             *(on("mul", everything, "dy", "dx"), on("mul", everything, "dy", "x")),
             *lane_sums(rows, self.columns, row_bytes, dx, self.starts["scratch"]),
@@ -119,5 +119,10 @@ class _Rows:
             *(*self.widened(width), on("muls", width), on("muls", width), *self.widened(width), on("mul", width, "dy", "gamma")),
             *(on("sub", width, "dy", "x"), on("muls", width), *self.narrowed(width)),
         )
-        first = (*self.gamma(width), whole("duplicate", width), *repeated(sums, rows), whole("add", rows, 0, MEANS_BYTES))
+        first = (
+            *self.gamma(width),
+            whole("duplicate", width),
+            *repeated(sums, rows),
+            whole("add", rows, 0, MEANS_BYTES, between="the means"),
+        )
         return (*first, *self.gamma(width), *repeated(gradient, rows))

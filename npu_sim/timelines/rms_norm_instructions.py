@@ -64,7 +64,7 @@ class _Rows:
 
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
         """Return an instruction whose two sources start where these buffers do."""
-        return whole(kind, elements, *(self.starts[name] for name in buffers))
+        return whole(kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers))
 
     def widened(self, elements: int) -> Issues:
         return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
@@ -135,7 +135,10 @@ class _Rows:
         """Without broadcasts: 64 columns of all rows at a time; rstd is one block of a row, read eight times, which costs nothing."""
         steps, row_bytes, squares, gamma = ceil_div(self.aligned, LANES), FP32_BYTES * self.aligned, *self._starts("squares", "gamma")
         by_rstd = Issue("mul", rows, times=steps)
-        by_gamma = (by_rows("mul", rows, (squares + LANE_BYTES * step, row_bytes), (gamma + LANE_BYTES * step, 0)) for step in range(steps))
+        by_gamma = (
+            by_rows("mul", rows, (squares + LANE_BYTES * step, row_bytes), (gamma + LANE_BYTES * step, 0), "squares and gamma")
+            for step in range(steps)
+        )
         broadcast = Issue("broadcast to blocks", rows)
         return *self._sums(rows), broadcast, by_rstd, *by_gamma, *self.narrowed(rows * self.aligned)
 

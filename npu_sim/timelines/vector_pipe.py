@@ -20,6 +20,8 @@ GROUP_BYTES = 32
 """Bytes of a block, which lies in one bank group (page, "Bank groups")."""
 BANK_GROUPS = 16
 BLOCKS_OF_REPEAT = 8
+HALVES, LANE_ROWS, COPIED_ROWS = "the halves of a row", "rows and the lanes they are summed in", "the blocks of rows written at a time"
+"""What conflicts in instructions that operators share, in words."""
 ESTIMATED_ARCHITECTURES = (NPU_ARCH_A2_A3,)
 """Architectures that the start-ups are published for."""
 NARROWING = "cast 32 to 16 bits"
@@ -66,12 +68,15 @@ class Issue:
         What the bank groups multiply the cycles of a repeat by; 1 without conflicts.
     times
         How often it is issued.
+    between
+        What conflicts, in words; empty where nothing can.
     """
 
     kind: str
     repeats: int
     conflict: float = 1.0
     times: int = 1
+    between: str = ""
 
     @property
     def start_up(self) -> float:
@@ -137,24 +142,24 @@ def row_conflicts(rows: int, first: tuple[int, int], second: tuple[int, int]) ->
     return list(found.items())
 
 
-def by_rows(kind: str, rows: int, first: tuple[int, int], second: tuple[int, int]) -> Issue:
+def by_rows(kind: str, rows: int, first: tuple[int, int], second: tuple[int, int], between: str) -> Issue:
     """Return one instruction of a repeat for every row, its conflict averaged over the rows."""
     counted = row_conflicts(rows, first, second)
-    return Issue(kind, rows, sum(conflict * count for conflict, count in counted) / rows)
+    return Issue(kind, rows, sum(conflict * count for conflict, count in counted) / rows, between=between)
 
 
-def whole(kind: str, elements: int, *sources: int) -> Issue:
+def whole(kind: str, elements: int, *sources: int, between: str = "") -> Issue:
     """Return an instruction on ``elements``, of one source or of two that start at ``sources``."""
-    return Issue(kind, ceil_div(elements, LANES), source_conflict(*sources) if sources else 1.0)
+    return Issue(kind, ceil_div(elements, LANES), source_conflict(*sources) if sources else 1.0, between=between)
 
 
 def halving(elements: int) -> Issues:
     """Add what lies beyond a power of two to the front, halve it down to 64 lanes, and sum these in one repeat."""
     front = 1 << (max(elements, LANES).bit_length() - 1)
-    adds = [whole("add", elements - front, 0, 4 * front)] if elements > front else []
+    adds = [whole("add", elements - front, 0, 4 * front, between=HALVES)] if elements > front else []
     while front > LANES:
         front //= 2
-        adds.append(whole("add", front, 0, 4 * front))
+        adds.append(whole("add", front, 0, 4 * front, between=HALVES))
     return (*adds, Issue("sum of a repeat", 1))
 
 
@@ -170,9 +175,9 @@ def copied_rows(rows: int, columns: int, element_bytes: int) -> Issues:
     eights, rest = divmod(rows, BLOCKS_OF_REPEAT)
     found = [Issue("duplicate", 1)]
     if eights:
-        found.append(Issue("or", stride, strided_conflict(stride), eights))
+        found.append(Issue("or", stride, strided_conflict(stride), eights, COPIED_ROWS))
     if rest:
-        found.append(Issue("or", stride, strided_conflict(stride, rest)))
+        found.append(Issue("or", stride, strided_conflict(stride, rest), between=COPIED_ROWS))
     return tuple(found)
 
 
@@ -182,7 +187,7 @@ def lane_sums(rows: int, columns: int, row_bytes: int, values: int, scratch: int
     for run in _runs(rows):
         found.append(whole("duplicate", LANES * run))
         lanes = scratch, 4 * LANES
-        found += [by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes) for step in range(ceil_div(columns, LANES))]
+        found += [by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes, LANE_ROWS) for step in range(ceil_div(columns, LANES))]
         found.append(Issue("sum of a repeat", run))
     return tuple(found)
 

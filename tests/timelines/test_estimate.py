@@ -151,3 +151,16 @@ def test_halving_adds_every_column_once(columns):
     added = sum(issue.repeats for issue in halving(columns) if issue.kind == "add")
     assert 64 * added >= max(columns - 64, 0)
     assert halving(columns)[-1].kind == "sum of a repeat"
+
+
+def test_conflicts_name_what_lies_in_the_same_bank_groups():
+    found = gradient(4096, 1024, "bf16")
+    conflicts = {one.between: one for one in found.conflicts}
+    assert conflicts["dy and x"].factor == pytest.approx(2)
+    assert found.conflicts[0].cycles == max(one.cycles for one in found.conflicts)
+    assert sum(one.cycles for one in found.conflicts) == pytest.approx(found.conflict_share * found.slowest_cycles, rel=0.01)
+
+
+def test_the_forward_s_product_of_x_with_itself_is_two_cycles_a_repeat():
+    conflicts = {one.between: one for one in forward("4096x8", 128, "bf16", "8.3").conflicts}
+    assert conflicts["x_fp32 and x_fp32"].factor == pytest.approx(2)
