@@ -114,12 +114,13 @@ def calibrate(
     if not any(shape.used for shape in shapes) and not ceilings:
         looked_for = f"{WANTED}, all on the {cores} vector cores of {profile.soc}"
         raise AclnnError(RUNTIME_FAILURE, "file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for)
-    factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
+    agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,
         soc=profile.soc,
         release=profile.release,
         clock_mhz=clock or rated,
+        vector_shapes=agreeing,
         vector_factor=factor,
         ceilings=ceilings,
     )
@@ -156,19 +157,20 @@ def _fitting(group: MeasuredGroup, profile: Profile, measured: float) -> Iterato
                 yield f"{soc} at {release}"
 
 
-def _factor(ratios: list[float]) -> tuple[float | None, str]:
-    """Return the factor of vector estimates, None where the published numbers stay, and why."""
+def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
+    """Return how many shapes agree, the factor of vector estimates, None where the published numbers stay, and why."""
     if len(ratios) < FEWEST_SHAPES:
-        return None, f"published numbers stay: {len(ratios)} usable shapes, a factor needs {FEWEST_SHAPES}"
+        return 0, None, f"published numbers stay: {len(ratios)} usable shapes, a factor needs {FEWEST_SHAPES}"
     middle = median(ratios)
     if any(abs(ratio / middle - 1) > AGREEMENT for ratio in ratios):
-        return (
-            None,
-            f"published numbers stay: the shapes' ratios, {min(ratios):.3f} to {max(ratios):.3f}, do not agree within {AGREEMENT:.0%}",
-        )
+        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        return 0, None, f"published numbers stay: the shapes' ratios, {spread}, do not agree within {AGREEMENT:.0%}"
     if abs(middle - 1) <= WORTH_CORRECTING:
-        return None, f"published numbers stay: the median ratio {middle:.3f} is within {WORTH_CORRECTING:.0%} of 1"
-    return middle, f"vector cycles are multiplied by {middle:.3f}, the median ratio of {len(ratios)} shapes"
+        reason = (
+            f"published numbers stay: {len(ratios)} shapes agree, and their median ratio {middle:.3f} is within {WORTH_CORRECTING:.0%} of 1"
+        )
+        return len(ratios), None, reason
+    return len(ratios), middle, f"vector cycles are multiplied by {middle:.3f}, the median ratio of {len(ratios)} shapes"
 
 
 def _warnings(profile: Profile, clock: float, rated: float, shapes: tuple[ComparedShape, ...]) -> Iterator[str]:

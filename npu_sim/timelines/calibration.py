@@ -48,6 +48,8 @@ class Calibration(Frozen):
         What it was read as.
     clock_mhz
         Clock of the vector cores.
+    vector_shapes
+        Shapes whose counters agree with each other on how far vector estimates are off; 0 where they do not, or are too few.
     vector_factor
         What vector cycles are multiplied by; None where the published numbers stay.
     ceilings
@@ -58,6 +60,7 @@ class Calibration(Frozen):
     soc: str
     release: str
     clock_mhz: Positive
+    vector_shapes: Annotated[int, Field(ge=0)] = 0
     vector_factor: Positive | None = None
     ceilings: dict[str, Ceiling] = Field(default_factory=dict)
 

@@ -77,7 +77,7 @@ def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calib
     known = {id(issues): issues for issues in lists.cores.values()}
     for issues in lists.cores.values():
         counts[id(issues)] = counts.get(id(issues), 0) + 1
-    factor = (calibration.vector_factor if calibration else None) or 1.0
+    factor = (calibration.vector_factor if calibration else None) or 1
     cycles = {key: factor * sum(issue.cycles for issue in issues) for key, issues in known.items()}
     cores = len(lists.cores)
 
@@ -90,8 +90,9 @@ def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calib
     narrowing = factor * mean({key: sum(issue.cycles for issue in issues if issue.kind == NARROWING) for key, issues in known.items()})
     longest = max(known, key=lambda key: cycles[key])
     device = profile.chip.short_soc_version, profile.chip.vector_cores, profile.release
-    compared = lists.compared and device == COMPARED_DEVICE
-    band = COMPARED_BAND if compared or factor != 1 else NOT_COMPARED_BAND
+    profiled = calibration is not None and calibration.vector_shapes > 0
+    compared = lists.compared and (profiled or device == COMPARED_DEVICE)
+    band = COMPARED_BAND if compared else NOT_COMPARED_BAND
     low, high = START_UP_RANGE if start_up > MOSTLY_START_UP * mean_cycles else (1 - band, 1 + band)
     doubt = f"{narrowing / mean_cycles:.0%} of it is {NARROWING}, the least sure entry"
     return VectorEstimate(
@@ -104,7 +105,7 @@ def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calib
         startup_share=start_up / mean_cycles,
         conflict_share=conflicts / mean_cycles,
         conflicts=_conflicts(known[longest], factor),
-        evidence=PROFILED if factor != 1 else COMPARED if compared else NOT_COMPARED,
+        evidence=PROFILED if profiled else COMPARED if compared else NOT_COMPARED,
         note=doubt if narrowing > DOUBTFUL_SHARE * mean_cycles else "",
     )
 
@@ -133,7 +134,7 @@ def _streaming(kind: str, launch: Launch, calibration: Calibration | None) -> tu
         slow, fast = (moved / (ceiling * BYTES_PER_US) for ceiling in TWO_CEILINGS[kind])
         return LaunchEstimate(us=None, low_us=fast, high_us=slow, evidence=TWO_DEVICES), ""
     if kind not in calibration.ceilings:
-        return None, f"{calibration.source} has no launch that {kind} as much: its ceiling is not known."
+        return None, f"The calibration from {calibration.source} has no ceiling of the kind '{kind}'."
     us = moved / (calibration.ceilings[kind].tb_per_s * BYTES_PER_US)
     low, high = (1 - STREAMING_BAND) * us, (1 + STREAMING_BAND) * us
     return LaunchEstimate(us=us, low_us=low, high_us=high, evidence=PROFILED), ""

@@ -90,19 +90,20 @@ def calibrated(tmp_path, *ratios):
 
 
 @pytest.mark.parametrize(
-    ("ratios", "factor", "reason"),
+    ("ratios", "factor", "agreeing", "reason"),
     [
-        ((1.1, 1.12, 1.15), 1.12, "multiplied"),
-        ((0.97, 1.03, 1.04), None, "within 5%"),
-        ((0.9, 1.1, 1.2), None, "do not agree"),
-        ((1.1, 1.12), None, "needs 3"),
-        ((1.1, 1.12, 1.5), None, "needs 3"),
+        ((1.1, 1.12, 1.15), 1.12, 3, "multiplied"),
+        ((0.97, 1.03, 1.04), None, 3, "within 5%"),
+        ((0.9, 1.1, 1.2), None, 0, "do not agree"),
+        ((1.1, 1.12), None, 0, "needs 3"),
+        ((1.1, 1.12, 1.5), None, 0, "needs 3"),
     ],
 )
-def test_a_factor_needs_three_shapes_that_agree_and_are_off(tmp_path, ratios, factor, reason):
+def test_a_factor_needs_three_shapes_that_agree_and_are_off(tmp_path, ratios, factor, agreeing, reason):
     found = calibrated(tmp_path, *ratios)
     assert found.calibration.vector_factor == (None if factor is None else pytest.approx(factor, rel=1e-3))
     assert reason in found.factor_reason
+    assert found.calibration.vector_shapes == agreeing
 
 
 def test_an_implausible_ratio_is_not_used_and_names_what_fits(tmp_path):

@@ -109,11 +109,28 @@ def test_a_calibration_gives_streaming_launches_a_time():
 
 def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
     call = {"x": "4096x1024:bf16", "gamma": "1024:bf16"}
-    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", clock_mhz=900, vector_factor=1.1)
+    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", clock_mhz=900, vector_shapes=3, vector_factor=1.1)
     plain, calibrated = (times_of("rms_norm", "Ascend910B3", "8.3", one, **call) for one in (None, measured))
     assert calibrated.launches[0].estimate.vector_us == pytest.approx(2.2 * plain.launches[0].estimate.vector_us)
     assert calibrated.launches[0].estimate.evidence == "profile"
     assert calibrated.bound_us == plain.bound_us
+
+
+@pytest.mark.parametrize(
+    ("columns", "dtype", "shapes", "evidence", "band"),
+    [
+        (1024, "bf16", 0, "published rates, not compared", 0.25),
+        (1024, "bf16", 3, "profile", 0.1),
+        (1000, "bf16", 3, "profile", 0.25),
+        (1024, "fp32", 3, "profile", 0.25),
+    ],
+)
+def test_a_profile_whose_shapes_agree_stands_for_its_device(columns, dtype, shapes, evidence, band):
+    measured = Calibration(source="mine.csv", soc="Ascend910B2", release="9.1", clock_mhz=1800, vector_shapes=shapes)
+    call = {"x": f"4096x{columns}:{dtype}", "gamma": f"{columns}:{dtype}"}
+    found = times_of("rms_norm", "Ascend910B2", "9.1", measured, **call).launches[0].estimate
+    assert found.evidence == evidence
+    assert found.high_us == pytest.approx((1 + band) * found.vector_us)
 
 
 @pytest.mark.parametrize("name", CALLS)
