@@ -32,7 +32,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         cells = _cells(row)
         table.add_row(*(cells.get(name, "") for name in columns), style="" if row.plan else "dim")
     parts: list[RenderableType] = [table]
-    estimates = [line for row in comparison.rows for line in _estimate_lines(row)]
+    estimates = [line for row in comparison.rows for line in estimate_lines(row)]
     if estimates:
         parts += ["", lines_table(estimates)]
     why = _refusals(comparison)
@@ -57,7 +57,7 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
 
 
-def _estimate_lines(row: Compared) -> list[Line]:
+def estimate_lines(row: Compared) -> list[Line]:
     """Return the estimates of a row, at the clock of its first SoC."""
     where = f"{row.profile.soc}, {row.profile.release}"
     return [(where, f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)) for kernel, estimate in row.estimates]

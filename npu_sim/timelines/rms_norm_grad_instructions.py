@@ -6,15 +6,12 @@ dgamma are left out, as there. A product is named by the buffers that its source
 
 from functools import partial
 
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.integers import align
 from npu_sim.tiling.normalised_rows import DTYPE_CODES, FP32_BYTES, alignment
-from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D, SPLIT_N
-from npu_sim.timelines.shares import rows_of_cores
+from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
+from npu_sim.timelines.normalised_rows import NormalisedRows, lists_by_rows
 from npu_sim.timelines.vector_pipe import (
-    LANES,
-    NARROWING,
     InstructionLists,
     Issue,
     Issues,
@@ -25,7 +22,6 @@ from npu_sim.timelines.vector_pipe import (
     repeated,
     row_conflicts,
     spread,
-    starts_of,
     whole,
 )
 
@@ -37,41 +33,22 @@ MEANS_BYTES = 128
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return what every core issues; bf16 rows of whole repeats on key 1 were compared with a device (page, "Residuals")."""
-    dy, gamma = TensorSpec.parse(plan.arguments["dy"]), TensorSpec.parse(plan.arguments["gamma"])
-    sizes = {one.name: one.bytes for one in plan.memories[0].allocations}
-    rows = _Rows(plan, dy, gamma, starts_of((name, sizes.get(name, 0)) for name in BUFFERS))
-    amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
-    of_core = rows.split if plan.tiling_key == SPLIT_D else rows.whole
-    known = {amount: of_core(amount) for amount in set(amounts.values())}
-    compared = plan.tiling_key == SPLIT_N and dy.dtype == gamma.dtype == "bfloat16" and rows.columns % LANES == 0
-    return InstructionLists({core: known[amount] for core, amount in amounts.items()}, compared)
+    rows = _Rows(plan)
+    split = plan.tiling_key == SPLIT_D
+    return lists_by_rows(plan, rows.split if split else rows.whole, rows.like_compared and not split)
 
 
-class _Rows:
-    """Rows of one call: widths, dtypes, and where buffers start."""
+class _Rows(NormalisedRows):
+    """Rows of one call."""
 
-    def __init__(self, plan: Plan, dy: TensorSpec, gamma: TensorSpec, starts: dict[str, int]) -> None:
-        self.columns, self.ub_factor = plan.tiling["col"], plan.tiling["ub_factor"]
-        self.aligned = align(self.columns, alignment(DTYPE_CODES[dy.dtype]))
-        self.widens, self.widens_gamma = dy.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
-        self.starts = starts
-
-    def on(self, kind: str, elements: int, *buffers: str) -> Issue:
-        """Return an instruction whose two sources start where these buffers do."""
-        return whole(kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers))
-
-    def widened(self, elements: int) -> Issues:
-        return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
-
-    def narrowed(self, elements: int) -> Issues:
-        return (whole(NARROWING, elements),) if self.widens else ()
-
-    def gamma(self, elements: int) -> Issues:
-        return (whole("cast 16 to 32 bits", elements),) if self.widens_gamma else ()
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, "dy", BUFFERS, plan.tiling["col"])
+        self.ub_factor = plan.tiling["ub_factor"]
+        self.aligned = align(self.columns, alignment(DTYPE_CODES[self.dtype]))
 
     def whole(self, rows: int) -> Issues:
         """Key 1: whole rows in the buffer."""
-        once = (*self.gamma(self.aligned), whole("duplicate", self.aligned))
+        once = (*self.widened_gamma(self.aligned), whole("duplicate", self.aligned))
         if self.aligned > LANE_COLUMNS:
             return (*once, *repeated(self._halved_row(), rows))
         return (*once, *in_groups(rows, self.ub_factor, self._lane_group))
@@ -120,9 +97,9 @@ class _Rows:
             *(on("sub", width, "dy", "x"), on("muls", width), *self.narrowed(width)),
         )
         first = (
-            *self.gamma(width),
+            *self.widened_gamma(width),
             whole("duplicate", width),
             *repeated(sums, rows),
             whole("add", rows, 0, MEANS_BYTES, between="the means"),
         )
-        return (*first, *self.gamma(width), *repeated(gradient, rows))
+        return (*first, *self.widened_gamma(width), *repeated(gradient, rows))

@@ -5,15 +5,13 @@ core". Where no page says in which buffer an operand lies, it is taken to be the
 widened gamma takes the place of the squares, and the factors that `div` reads lie where rows are summed and where rstd goes out from.
 """
 
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.integers import ceil_div
 from npu_sim.tiling.normalised_rows import FP32_BYTES
 from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
-from npu_sim.timelines.shares import rows_of_cores
+from npu_sim.timelines.normalised_rows import NormalisedRows, buffer_sizes, lists_by_rows
 from npu_sim.timelines.vector_pipe import (
     LANES,
-    NARROWING,
     InstructionLists,
     Issue,
     Issues,
@@ -24,7 +22,6 @@ from npu_sim.timelines.vector_pipe import (
     lane_sums,
     repeated,
     spread,
-    starts_of,
     whole,
 )
 
@@ -35,42 +32,24 @@ LANE_BYTES = FP32_BYTES * LANES
 
 def instructions(plan: Plan) -> InstructionLists:
     """Return what every core issues; bf16 rows of whole repeats on key 2 were compared with a device (page, "Residuals")."""
-    rows = _Rows(plan)
-    amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
-    of_core = {KEY_MERGE_N: rows.merged, KEY_SPLIT_D: rows.split}.get(plan.tiling_key or 0, rows.whole)
-    known = {amount: of_core(amount) for amount in set(amounts.values())}
-    compared = plan.tiling_key == KEY_MERGE_N and rows.dtypes == {"bfloat16"} and rows.columns % LANES == 0
-    return InstructionLists({core: known[amount] for core, amount in amounts.items()}, compared)
+    rows, key = _Rows(plan), plan.tiling_key
+    of_rows = rows.merged if key == KEY_MERGE_N else rows.split if key == KEY_SPLIT_D else rows.whole
+    return lists_by_rows(plan, of_rows, rows.like_compared and key == KEY_MERGE_N)
 
 
-class _Rows:
-    """Rows of one call: widths, dtypes, and where buffers start."""
+class _Rows(NormalisedRows):
+    """Rows of one call."""
 
     def __init__(self, plan: Plan) -> None:
-        x, gamma = TensorSpec.parse(plan.arguments["x"]), TensorSpec.parse(plan.arguments["gamma"])
-        sizes = {one.name: one.bytes for one in plan.memories[0].allocations}
-        self.tiling = plan.tiling
-        self.columns, self.aligned, self.row_factor = (plan.tiling[name] for name in ("num_col", "num_col_align", "row_factor"))
-        self.ub_factor = plan.tiling["ub_factor"]
-        self.dtypes, self.gamma_bytes = {x.dtype, gamma.dtype}, gamma.itemsize
-        self.widens, self.widens_gamma = x.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
+        super().__init__(plan, "x", BUFFERS, plan.tiling["num_col"])
+        self.aligned, self.row_factor, self.ub_factor = (plan.tiling[name] for name in ("num_col_align", "row_factor", "ub_factor"))
+        self.spares_broadcasts = bool(plan.tiling.get("is_performance"))
         # Whether merged rows find gamma widened in its buffer, which is then as large as that of fp32.
-        self.gamma_lies_wide = sizes["gamma"] == FP32_BYTES * self.ub_factor
-        self.starts = starts_of((name, sizes.get(name, 0)) for name in BUFFERS)
+        self.gamma_lies_wide = buffer_sizes(plan)["gamma"] == FP32_BYTES * self.ub_factor
         if not self.widens:
             self.starts["x_fp32"] = self.starts["x"]
         if plan.tiling_key == KEY_SINGLE_ROW:
             self.starts["squares"] = self.starts["x"]
-
-    def on(self, kind: str, elements: int, *buffers: str) -> Issue:
-        """Return an instruction whose two sources start where these buffers do."""
-        return whole(kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers))
-
-    def widened(self, elements: int) -> Issues:
-        return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
-
-    def narrowed(self, elements: int) -> Issues:
-        return (whole(NARROWING, elements),) if self.widens else ()
 
     def rstd(self, rows: int) -> Issues:
         """Mean, epsilon, root, and the quotient of a duplicated 1 by it."""
@@ -111,11 +90,10 @@ class _Rows:
 
     def merged(self, rows: int) -> Issues:
         """Key 2: several rows in the buffer at a time, summed in lanes side by side."""
-        spares = bool(self.tiling.get("is_performance"))
-        once: Issues = (whole("cast 16 to 32 bits", self.columns),) if self.widens_gamma and self.gamma_lies_wide else ()
-        if not spares:
+        once = self.widened_gamma(self.columns) if self.gamma_lies_wide else ()
+        if not self.spares_broadcasts:
             once += copied_rows(self.row_factor, self.aligned, FP32_BYTES if self.gamma_lies_wide else self.gamma_bytes)
-        return *once, *in_groups(rows, self.row_factor, self._spared_group if spares else self._merged_group)
+        return *once, *in_groups(rows, self.row_factor, self._spared_group if self.spares_broadcasts else self._merged_group)
 
     def _sums(self, rows: int) -> Issues:
         row_bytes = FP32_BYTES * self.aligned
@@ -133,7 +111,8 @@ class _Rows:
 
     def _spared_group(self, rows: int) -> Issues:
         """Without broadcasts: 64 columns of all rows at a time; rstd is one block of a row, read eight times, which costs nothing."""
-        steps, row_bytes, squares, gamma = ceil_div(self.aligned, LANES), FP32_BYTES * self.aligned, *self._starts("squares", "gamma")
+        steps, row_bytes = ceil_div(self.aligned, LANES), FP32_BYTES * self.aligned
+        squares, gamma = self.starts["squares"], self.starts["gamma"]
         by_rstd = Issue("mul", rows, times=steps)
         by_gamma = (
             by_rows("mul", rows, (squares + LANE_BYTES * step, row_bytes), (gamma + LANE_BYTES * step, 0), "squares and gamma")
@@ -141,6 +120,3 @@ class _Rows:
         )
         broadcast = Issue("broadcast to blocks", rows)
         return *self._sums(rows), broadcast, by_rstd, *by_gamma, *self.narrowed(rows * self.aligned)
-
-    def _starts(self, *names: str) -> tuple[int, ...]:
-        return tuple(self.starts[name] for name in names)

@@ -108,3 +108,12 @@ def test_a_calibration_file_is_read(cli, tmp_path):
     assert row["timeline"]["launches"][0]["estimate"]["vector_us"] == pytest.approx(40.13, abs=0.01)
     assert row["timeline"]["estimate_us"] is None
     assert row["timeline"]["estimate_without"] == ["RmsNormGrad"]
+
+
+@pytest.mark.parametrize("command", ["timeline", "diff"])
+def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, command):
+    report = tmp_path / "report.html"
+    assert cli(command, *RMS, "--product", "atlas_a2", *COMPARED, "--report", report).code == 0
+    page = report.read_text(encoding="utf-8")
+    assert "vector pipe about 37 us (33 to 40)" in page
+    assert "published rates, compared with one device" in page
