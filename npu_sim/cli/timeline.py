@@ -127,6 +127,8 @@ def _row(
     from npu_sim.timelines import timeline
 
     try:
+        if calibration is not None:
+            calibration.require_device(profile)
         made = plan(operator, profile=profile, **options, **call)
     except AclnnError as error:
         return Row(name, profile, error=error)

@@ -119,6 +119,7 @@ def calibrate(
         source=Path(file).name,
         soc=profile.soc,
         release=profile.release,
+        vector_cores=cores,
         clock_mhz=clock or rated,
         vector_shapes=agreeing,
         vector_factor=factor,
@@ -135,13 +136,13 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
             continue
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
-        fits = () if used else tuple(_fitting(group, profile, measured))
+        fits = () if used else tuple(_fitting(group, profile, measured, clock))
         inputs = tuple(str(spec) for spec in first.inputs or ())
         yield ComparedShape(first.kernel, inputs, len(group.launches), estimate.vector_cycles / clock, measured, ratio, used, fits)
 
 
-def _fitting(group: MeasuredGroup, profile: Profile, measured: float) -> Iterator[str]:
-    """Yield the releases and SoCs of the product at whose clock a group's counter is plausible."""
+def _fitting(group: MeasuredGroup, profile: Profile, measured: float, clock: float) -> Iterator[str]:
+    """Yield the releases and SoCs of the product with as many cores that a group's counter is plausible for."""
     case = group.cases[0]
     for release in release_names():
         for soc in profile.product.socs:
@@ -152,7 +153,7 @@ def _fitting(group: MeasuredGroup, profile: Profile, measured: float) -> Iterato
                 made = plan(group.operator, profile=other, deterministic=case.plan.deterministic, **case.arguments)
             except AclnnError:
                 continue
-            estimate, _ = estimate_of(made.launches[case.place], made, other, clock_mhz(other), None)
+            estimate, _ = estimate_of(made.launches[case.place], made, other, clock, None)
             if isinstance(estimate, VectorEstimate) and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]:
                 yield f"{soc} at {release}"
 

@@ -67,14 +67,21 @@ def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
     """Return what can be said beyond the bound: of the call where every launch has an estimate, and of its launches."""
-    call = [] if timeline.estimate_us is None else [(f"about {about_us(timeline.estimate_us)} us", "sum of the launches")]
+    call = [] if timeline.estimate_us is None else [(call_estimate_text(timeline), "sum of the launches")]
     return call + launch_estimates(timeline.launches)
+
+
+def call_estimate_text(timeline: Timeline) -> str:
+    """Return the estimate of a call whose launches all have one, with its range."""
+    ranges = [(launch.estimate.low_us, launch.estimate.high_us) for launch in timeline.launches if launch.estimate is not None]
+    low, high = (sum(ends) for ends in zip(*ranges, strict=True))
+    return f"about {about_us(timeline.estimate_us or 0.0)} us ({about_us(low)} to {about_us(high)})"
 
 
 def estimate_cell(timeline: Timeline) -> str:
     """Return the estimate of a call, or of the one launch that has one, for a table; empty without any."""
     if timeline.estimate_us is not None:
-        return f"about {about_us(timeline.estimate_us)} us"
+        return call_estimate_text(timeline)
     said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
     return "" if not said else estimate_text(said[0]).replace("vector pipe", "V") if len(said) == 1 else f"of {len(said)} launches"
 

@@ -8,8 +8,10 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from npu_sim.cores import Profile
 from npu_sim.files.yaml_document import read_yaml
 from npu_sim.plans.answers import Frozen
+from npu_sim.status import INVALID, AclnnError
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -46,6 +48,8 @@ class Calibration(Frozen):
         Name of the profile's file.
     soc, release
         What it was read as.
+    vector_cores
+        Vector cores of the device.
     clock_mhz
         Clock of the vector cores.
     vector_shapes
@@ -59,10 +63,24 @@ class Calibration(Frozen):
     source: str
     soc: str
     release: str
+    vector_cores: Annotated[int, Field(ge=1)]
     clock_mhz: Positive
     vector_shapes: Annotated[int, Field(ge=0)] = 0
     vector_factor: Positive | None = None
     ceilings: dict[str, Ceiling] = Field(default_factory=dict)
+
+    def require_device(self, profile: Profile) -> None:
+        """Refuse a SoC that the calibration cannot be of.
+
+        Raises
+        ------
+        AclnnError
+            161002 when the SoC has another number of vector cores.
+        """
+        cores = profile.chip.vector_cores
+        if cores != self.vector_cores:
+            message = f"the calibration from {self.source} is of a device with {self.vector_cores} vector cores, {profile.soc} has {cores}"
+            raise AclnnError(INVALID, "calibration", message, f"--soc {self.soc}, or calibrate on a profile of {profile.soc}")
 
 
 def load_calibration(file: str | Path) -> Calibration:

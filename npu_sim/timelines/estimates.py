@@ -4,7 +4,8 @@ Source: specification page ``estimate``: the busy time of the vector pipe where 
 duration of a launch that moves far more than the L2 holds. Everything else stays a bound, with a sentence that says why.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 from npu_sim.cores import Profile
 from npu_sim.plans.launches import Launch
@@ -13,7 +14,7 @@ from npu_sim.registry import load_operator
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
-from npu_sim.timelines.vector_pipe import COMPARED_DEVICE, ESTIMATED_ARCHITECTURES, NARROWING, InstructionLists, Issues
+from npu_sim.timelines.vector_pipe import COMPARED_DEVICE, ESTIMATED_ARCHITECTURES, NARROWING, InstructionLists, Issue, Issues
 
 Estimate = VectorEstimate | LaunchEstimate
 
@@ -73,22 +74,17 @@ def estimate_of(launch: Launch, plan: Plan, profile: Profile, mhz: float, calibr
 
 def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calibration: Calibration | None = None) -> VectorEstimate:
     """Return how long the vector pipe is busy for the instructions of a kernel's cores, at least one."""
-    counts: dict[int, int] = {}
-    known = {id(issues): issues for issues in lists.cores.values()}
-    for issues in lists.cores.values():
-        counts[id(issues)] = counts.get(id(issues), 0) + 1
-    factor = (calibration.vector_factor if calibration else None) or 1
-    cycles = {key: factor * sum(issue.cycles for issue in issues) for key, issues in known.items()}
-    cores = len(lists.cores)
+    counts, factor = Counter(lists.cores.values()), (calibration.vector_factor if calibration else None) or 1
 
-    def mean(of: dict[int, float]) -> float:
-        return sum(count * of[key] for key, count in counts.items()) / cores
+    def cycles(issues: Issues) -> float:
+        return factor * sum(issue.cycles for issue in issues)
 
-    mean_cycles = mean(cycles)
-    start_up = factor * mean({key: sum(issue.start_up for issue in issues) for key, issues in known.items()})
-    conflicts = factor * mean({key: sum(issue.conflict_cycles for issue in issues) for key, issues in known.items()})
-    narrowing = factor * mean({key: sum(issue.cycles for issue in issues if issue.kind == NARROWING) for key, issues in known.items()})
-    longest = max(known, key=lambda key: cycles[key])
+    def mean(of: Callable[[Issue], float]) -> float:
+        return factor * sum(count * sum(map(of, issues)) for issues, count in counts.items()) / counts.total()
+
+    mean_cycles, start_up = mean(lambda issue: issue.cycles), mean(lambda issue: issue.start_up)
+    narrowing = mean(lambda issue: issue.cycles if issue.kind == NARROWING else 0)
+    longest = max(counts, key=cycles)
     device = profile.chip.short_soc_version, profile.chip.vector_cores, profile.release
     profiled = calibration is not None and calibration.vector_shapes > 0
     compared = lists.compared and (profiled or device == COMPARED_DEVICE)
@@ -97,14 +93,14 @@ def vector_estimate(lists: InstructionLists, profile: Profile, mhz: float, calib
     doubt = f"{narrowing / mean_cycles:.0%} of it is {NARROWING}, the least sure entry"
     return VectorEstimate(
         vector_cycles=mean_cycles,
-        slowest_cycles=cycles[longest],
+        slowest_cycles=cycles(longest),
         vector_us=mean_cycles / mhz,
         low_us=low * mean_cycles / mhz,
         high_us=high * mean_cycles / mhz,
-        instructions=sum(issue.times for issue in known[longest]),
+        instructions=sum(issue.times for issue in longest),
         startup_share=start_up / mean_cycles,
-        conflict_share=conflicts / mean_cycles,
-        conflicts=_conflicts(known[longest], factor),
+        conflict_share=mean(lambda issue: issue.conflict_cycles) / mean_cycles,
+        conflicts=_conflicts(longest, factor),
         evidence=PROFILED if profiled else COMPARED if compared else NOT_COMPARED,
         note=doubt if narrowing > DOUBTFUL_SHARE * mean_cycles else "",
     )

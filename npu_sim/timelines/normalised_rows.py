@@ -21,7 +21,7 @@ def buffer_sizes(plan: Plan) -> Mapping[str, int]:
 
 
 def lists_by_rows(plan: Plan, of_rows: Callable[[int], Issues], compared: bool) -> InstructionLists:
-    """Return what every core issues, given what so many rows take; cores with as many rows share one object."""
+    """Return what every core issues, given what so many rows take."""
     amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
     known = {amount: of_rows(amount) for amount in set(amounts.values())}
     return InstructionLists({core: known[amount] for core, amount in amounts.items()}, compared)

@@ -104,7 +104,7 @@ class InstructionLists:
     Attributes
     ----------
     cores
-        For every working core, its instructions; cores that do the same share one object.
+        For every working core, its instructions.
     compared
         Whether such a path was compared with a device of ``COMPARED_DEVICE`` (page, "Residuals").
     """

@@ -103,11 +103,14 @@ def test_explain_and_diff_say_what_an_estimate_is_made_of(cli, monkeypatch):
 
 def test_a_calibration_file_is_read(cli, tmp_path):
     file = tmp_path / "calibration.yaml"
-    file.write_text("{source: mine.csv, soc: Ascend910B3, release: '8.3', clock_mhz: 1650}", encoding="utf-8")
+    file.write_text("{source: mine.csv, soc: Ascend910B3, release: '8.3', vector_cores: 40, clock_mhz: 1650}", encoding="utf-8")
     (row,) = cli("timeline", *RMS, *COMPARED, "--calibration", file, "--json").data["timelines"]
     assert row["timeline"]["launches"][0]["estimate"]["vector_us"] == pytest.approx(40.13, abs=0.01)
     assert row["timeline"]["estimate_us"] is None
     assert row["timeline"]["estimate_without"] == ["RmsNormGrad"]
+    refused = cli("timeline", *RMS, "--soc", "Ascend910B2", "--calibration", file)
+    assert refused.code == 2
+    assert "40 vector cores" in words_of(refused) + refused.err
 
 
 @pytest.mark.parametrize("command", ["timeline", "diff"])

@@ -7,6 +7,8 @@ from hypothesis import strategies as st
 import npu_sim
 from npu_sim.timelines import timeline
 from npu_sim.timelines.calibration import READS_AND_WRITES, WRITES_ONLY, Calibration, Ceiling
+from npu_sim.timelines.estimates import estimate_of_call
+from npu_sim.timelines.model import LaunchEstimate
 from npu_sim.timelines.vector_pipe import halving, row_conflicts, source_conflict, strided_conflict
 from tests.timelines.calls import CALLS
 
@@ -99,7 +101,7 @@ def test_a_launch_that_streams_has_a_range_without_a_profile():
 
 def test_a_calibration_gives_streaming_launches_a_time():
     ceilings = {READS_AND_WRITES: Ceiling(tb_per_s=0.614, shapes=7), WRITES_ONLY: Ceiling(tb_per_s=0.794, shapes=1)}
-    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", clock_mhz=1650, ceilings=ceilings)
+    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", vector_cores=40, clock_mhz=1650, ceilings=ceilings)
     found = times_of("embedding_dense_backward", "Ascend910B3", "8.3", measured, **VOCABULARY)
     said = {number: launch.estimate.us for number, launch in enumerate(found.launches) if launch.estimate}
     assert said == pytest.approx({3: 784, 5: 1520}, abs=0.5)
@@ -109,7 +111,9 @@ def test_a_calibration_gives_streaming_launches_a_time():
 
 def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
     call = {"x": "4096x1024:bf16", "gamma": "1024:bf16"}
-    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", clock_mhz=900, vector_shapes=3, vector_factor=1.1)
+    measured = Calibration(
+        source="mine.csv", soc="Ascend910B3", release="8.3", vector_cores=40, clock_mhz=900, vector_shapes=3, vector_factor=1.1
+    )
     plain, calibrated = (times_of("rms_norm", "Ascend910B3", "8.3", one, **call) for one in (None, measured))
     assert calibrated.launches[0].estimate.vector_us == pytest.approx(2.2 * plain.launches[0].estimate.vector_us)
     assert calibrated.launches[0].estimate.evidence == "profile"
@@ -126,7 +130,7 @@ def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
     ],
 )
 def test_a_profile_whose_shapes_agree_stands_for_its_device(columns, dtype, shapes, evidence, band):
-    measured = Calibration(source="mine.csv", soc="Ascend910B2", release="9.1", clock_mhz=1800, vector_shapes=shapes)
+    measured = Calibration(source="mine.csv", soc="Ascend910B2", release="9.1", vector_cores=48, clock_mhz=1800, vector_shapes=shapes)
     call = {"x": f"4096x{columns}:{dtype}", "gamma": f"{columns}:{dtype}"}
     found = times_of("rms_norm", "Ascend910B2", "9.1", measured, **call).launches[0].estimate
     assert found.evidence == evidence
@@ -181,3 +185,11 @@ def test_conflicts_name_what_lies_in_the_same_bank_groups():
 def test_the_forward_s_product_of_x_with_itself_is_two_cycles_a_repeat():
     conflicts = {one.between: one for one in forward("4096x8", 128, "bf16", "8.3").conflicts}
     assert conflicts["x_fp32 and x_fp32"].factor == pytest.approx(2)
+
+
+def test_a_call_of_streaming_launches_alone_has_an_estimate():
+    launch = times_of("embedding_dense_backward", "Ascend910B3", "8.3", **VOCABULARY).launches[3]
+    streaming = launch.model_copy(update={"estimate": LaunchEstimate(us=784.0, low_us=666.0, high_us=901.0, evidence="profile")})
+    assert estimate_of_call([streaming, streaming]) == (1568.0, ())
+    assert estimate_of_call([streaming, launch]) == (None, ("MemSet",))
+    assert estimate_of_call([]) == (None, ())
