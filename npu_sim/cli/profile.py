@@ -8,12 +8,19 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc
+from npu_sim.status import INVALID, AclnnError
 
 File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
 MaybeProduct = Annotated[
     str | None, typer.Option("--product", help="Product, or a profile file ending in .yaml; found in the file when left out.")
 ]
 MeasuredTrace = Annotated[Path | None, typer.Option("--trace", help="Write measured launches and their bounds as a trace for Perfetto.")]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Read the device's clock and memory ceilings, and how far vector estimates are off.")
+]
+CalibrationOut = Annotated[
+    Path | None, typer.Option("--out", help="Where to write what --calibrate found, for npu-sim timeline --calibration.")
+]
 
 
 def profile_command(
@@ -23,9 +30,18 @@ def profile_command(
     release: Release = None,
     report: Report = None,
     trace: MeasuredTrace = None,
+    calibrate: Calibrate = False,
+    out: CalibrationOut = None,
     json_output: Json = False,
 ) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, calls with the share of every launch."""
+    if calibrate:
+        _calibrate(file, {"product": product, "soc": soc, "release": release}, out, json_output)
+        return
+    if out is not None:
+        raise AclnnError(
+            INVALID, "out", f"out = {out}: there is nothing to write without --calibrate", "--calibrate --out FILE, or --report"
+        )
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 
@@ -47,3 +63,20 @@ def profile_command(
     from rich.console import Console
 
     Console(highlight=False).print(measured_profile_view(answer))
+
+
+def _calibrate(file: Path, device: dict[str, str | None], out: Path | None, json_output: bool) -> None:
+    from npu_sim.questions.calibrate import calibrate
+    from npu_sim.show.calibration import calibration_view, calibration_yaml
+
+    answer = calibrate(file, **device)
+    if out is not None:
+        from npu_sim.files.writing import write_text
+
+        write_text(out, calibration_yaml(answer.calibration))
+    if json_output:
+        print_json("calibration", answer.as_dict())
+        return
+    from rich.console import Console
+
+    Console(highlight=False).print(calibration_view(answer))

@@ -1,6 +1,7 @@
 """``npu-sim timeline``: how fast a call could run at best, at the published rates."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
@@ -12,10 +13,14 @@ from npu_sim.status import INVALID, AclnnError
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.plans.model import Plan
+    from npu_sim.timelines.calibration import Calibration
     from npu_sim.timelines.model import Timeline
 
 Socs = Annotated[str | None, typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas.")]
 Vary = Annotated[str | None, typer.Option("--vary", help="Sizes to compare, such as dim=256,512,513.")]
+CalibrationFile = Annotated[
+    Path | None, typer.Option("--calibration", help="What npu-sim profile --calibrate wrote of your device: its clock and ceilings.")
+]
 
 
 class Row(NamedTuple):
@@ -45,11 +50,12 @@ def timeline_command(
     vary: Vary = None,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
+    calibration: CalibrationFile = None,
     trace: Trace = None,
     report: Report = None,
     json_output: Json = False,
 ) -> None:
-    """Show the lower bound of a call at the published rates, and what binds; compare SoCs or sizes."""
+    """Show the lower bound of a call at the published rates, what binds, and an estimate where one can be made; compare SoCs or sizes."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.cores import load_profile
 
@@ -57,7 +63,8 @@ def timeline_command(
     calls = list(_calls(operator, specs, vary))
     profiles = _profiles(load_profile(product, soc, release), socs)
     options = {"deterministic": deterministic, "limits": limits}
-    rows = [_row(operator, name, call, profile, options) for name, call in calls for profile in profiles]
+    measured = _calibration(calibration)
+    rows = [_row(operator, name, call, profile, options, measured) for name, call in calls for profile in profiles]
     if all(row.error for row in rows) and rows[0].error:
         raise rows[0].error
     rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
@@ -107,15 +114,25 @@ def _profiles(chosen: "Profile", socs: str | None) -> "list[Profile]":
     return [chosen.with_soc(name) if name in chosen.product.socs else profile_of_soc(name, chosen.release) for name in names]
 
 
-def _row(operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any]) -> Row:
+def _calibration(file: Path | None) -> "Calibration | None":
+    from npu_sim.timelines.calibration import load_calibration
+
+    return None if file is None else load_calibration(file)
+
+
+def _row(
+    operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any], calibration: "Calibration | None"
+) -> Row:
     from npu_sim.operators import plan
     from npu_sim.timelines import timeline
 
     try:
+        if calibration is not None:
+            calibration.require_device(profile)
         made = plan(operator, profile=profile, **options, **call)
     except AclnnError as error:
         return Row(name, profile, error=error)
-    return Row(name, profile, made, timeline(made, profile))
+    return Row(name, profile, made, timeline(made, profile, calibration))
 
 
 def _with_changes(row: Row) -> Row:
@@ -132,7 +149,7 @@ def _print(rows: list[Row]) -> None:
     from rich.table import Table
 
     from npu_sim.show.text import lines_table
-    from npu_sim.show.timelines import HEADINGS, NOT_MEASURED, caution_lines, short_us, table_row, timeline_lines
+    from npu_sim.show.timelines import HEADINGS, NOT_MEASURED, caution_lines, evidence_of_estimates, short_us, table_row, timeline_lines
 
     console = Console(highlight=False)
     shown = [row.timeline for row in rows if row.timeline]
@@ -154,5 +171,6 @@ def _print(rows: list[Row]) -> None:
             table.add_row(*table_row(row.name, row.timeline))
     console.print(table)
     console.print(f"\n{NOT_MEASURED}", style="dim")
+    console.print(evidence_of_estimates(shown), style="dim")
     for label, value, note in dict.fromkeys(line for one in shown for line in caution_lines(one)):
         console.print(f"{label}: {value} ({note})", style="dim")

@@ -4,6 +4,7 @@ from types import MappingProxyType
 
 VERSIONS = MappingProxyType(
     {
+        "calibration": 1,
         "calls": 1,
         "caveat": 1,
         "caveats": 1,

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
+from npu_sim.timelines.estimates import Estimate, estimates_of
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,11 @@ class Compared:
         assert found is not None
         return found
 
+    @cached_property
+    def estimates(self) -> tuple[tuple[str, Estimate], ...]:
+        """What can be said beyond a bound on the first SoC, by kernel."""
+        return estimates_of(self.plan, self.profile) if self.plan else ()
+
     @property
     def largest_memory(self) -> Memory | None:
         """The fullest on-chip memory."""
@@ -75,6 +82,7 @@ class Compared:
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
             "order": {one.output: "fixed" if one.deterministic else "timing" for one in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
+            "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
         }
 
 

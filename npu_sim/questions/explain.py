@@ -17,6 +17,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import FixedCall, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
+from npu_sim.timelines.estimates import Estimate, estimates_of
 
 PROBES = 4
 """Probes between two powers of two when limits are searched for an explanation."""
@@ -50,6 +51,8 @@ class Explanation(Printed):
         Legal values of every size, the rest as it is.
     other_mode
         The plan with the determinism switch the other way; None when that is refused.
+    estimates
+        Kernels whose time can be estimated beyond a bound, each with its estimate.
     """
 
     profile: Profile
@@ -59,6 +62,7 @@ class Explanation(Printed):
     nearby: tuple[NearbyPlan, ...]
     limits: tuple[SizeLimit, ...]
     other_mode: Plan | None
+    estimates: tuple[tuple[str, Estimate], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the form ``--json`` prints."""
@@ -72,6 +76,7 @@ class Explanation(Printed):
                 for one in self.limits
             ],
             "with_the_other_determinism": self.other_mode.as_dict() if self.other_mode else None,
+            "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
         }
 
 
@@ -108,7 +113,8 @@ def explain(
         except AclnnError:
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
-    return Explanation(loaded, call, plan, refusal, tuple(nearby), tuple(_size_limits(call, loaded)), other)
+    estimates = estimates_of(plan, loaded) if plan is not None else ()
+    return Explanation(loaded, call, plan, refusal, tuple(nearby), tuple(_size_limits(call, loaded)), other, estimates)
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:

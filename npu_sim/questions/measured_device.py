@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 
-from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.cores import Profile, load_profile, profile_of_soc, shipped_products
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.status import INVALID, AclnnError
 
@@ -45,6 +46,13 @@ def measured_clock(launches: Sequence[MeasuredLaunch]) -> float:
         if one.block_dim and one.counter("aiv_time") > 0 and one.counter("aiv_total_cycles") > 0
     ]
     return median(clocks) if clocks else 0.0
+
+
+def chosen_profile(product: str | Path | None, soc: str | None) -> Profile | None:
+    """Return the profile that was chosen by product, by SoC, or by both; None when neither was."""
+    if product is not None:
+        return load_profile(product, soc)
+    return None if soc is None else profile_of_soc(soc)
 
 
 def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> MeasuredDevice:

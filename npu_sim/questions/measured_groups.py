@@ -11,8 +11,11 @@ from npu_sim.questions.measured_calls import MeasuredCall
 from npu_sim.questions.measured_cases import PossibleCall
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.status import AclnnError
+from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
-PIPES = {"aiv_vec_time": "V", "aiv_mte2_time": "MTE2", "aiv_mte3_time": "MTE3", "aiv_scalar_time": "scalar"}
+VECTOR_COUNTER = "aiv_vec_time"
+"""Time that the vector pipe is busy."""
+PIPES = {VECTOR_COUNTER: "V", "aiv_mte2_time": "MTE2", "aiv_mte3_time": "MTE3", "aiv_scalar_time": "scalar"}
 """Counters of pipes, and the pipes of a timeline."""
 
 
@@ -34,6 +37,8 @@ class MeasuredGroup:
         The lower bound of the kernel, and what binds; 0 without a plan.
     nearby
         Nearest changes that take another path.
+    estimate
+        What can be said of the kernel beyond its bound, at the clock of the file; None where nothing can.
     """
 
     operator: str
@@ -43,6 +48,20 @@ class MeasuredGroup:
     bound_us: float = 0.0
     binding_pipe: str = ""
     nearby: tuple[NearbyPlan, ...] = ()
+    estimate: VectorEstimate | LaunchEstimate | None = None
+
+    @property
+    def estimated_us(self) -> float:
+        """What the estimate is of, as it was measured: the median of the vector pipe's counter, or of the durations; 0 without counters."""
+        if isinstance(self.estimate, LaunchEstimate):
+            return median(self.times)
+        return median(one.counter(VECTOR_COUNTER) for one in self.launches)
+
+    @property
+    def is_off(self) -> bool:
+        """Whether what was measured is out of the estimate's range: where a user should look."""
+        measured = self.estimated_us
+        return self.estimate is not None and measured > 0 and not self.estimate.low_us <= measured <= self.estimate.high_us
 
     @property
     def times(self) -> list[float]:
@@ -72,6 +91,9 @@ class MeasuredGroup:
             "total_us": sum(self.times),
             "bound_us": self.bound_us if plan else None,
             "bound_over_measured": self.bound_us / median(self.times) if plan and median(self.times) else None,
+            "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
+            "estimated_as_measured_us": self.estimated_us if self.estimate and self.estimated_us else None,
+            "off_by_more_than_the_band": self.is_off,
             "planned_block_dim": case.launch.block_dim if case else None,
             "measured_block_dim": first.block_dim,
             "binding_pipe": self.binding_pipe,

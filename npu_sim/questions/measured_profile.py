@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile, profile_of_soc
+from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
-from npu_sim.questions.measured_device import MeasuredDevice, find_device
+from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.questions.varied_calls import fixed_call
@@ -24,6 +24,9 @@ from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError
 from npu_sim.timelines import timeline
+from npu_sim.timelines.estimates import estimate_of
+from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
+from npu_sim.timelines.rates import clock_mhz
 
 
 @dataclass(frozen=True)
@@ -109,13 +112,14 @@ def read_profile(
         161002 for a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
     """
     launches = read_device_profile(file)
-    chosen = None if product is None and soc is None else load_profile(product, soc) if product is not None else profile_of_soc(str(soc))
+    chosen = chosen_profile(product, soc)
     wanted = None if release is None else require_release(release)
     ours = [one for one in launches if operator_of_launch(one.kernel) is not None]
     if not ours:
         return MeasuredProfile(str(file), launches, None, wanted or default_release(), "", (), ())
     device = find_device(launches, chosen)
-    readings = [_Reading(launches, ours, device.profile.with_release(name)) for name in ([wanted] if wanted else release_names())]
+    profiles = [device.profile.with_release(name) for name in ([wanted] if wanted else release_names())]
+    readings = [_Reading(launches, ours, profile, device.clock_mhz) for profile in profiles]
     most = max(reading.explained for reading in readings)
     best = [reading for reading in readings if reading.explained == most]
     if wanted:
@@ -133,8 +137,8 @@ def read_profile(
 class _Reading:
     """The launches of a file read as those of one device and release."""
 
-    def __init__(self, launches: Sequence[MeasuredLaunch], ours: Sequence[MeasuredLaunch], profile: Profile) -> None:
-        self.profile = profile
+    def __init__(self, launches: Sequence[MeasuredLaunch], ours: Sequence[MeasuredLaunch], profile: Profile, measured_mhz: float) -> None:
+        self.profile, self.clock_mhz = profile, measured_mhz
         self.equal: dict[Any, list[MeasuredLaunch]] = {}
         for one in ours:
             self.equal.setdefault(_facts(one), []).append(one)
@@ -181,7 +185,12 @@ class _Reading:
         bound = timeline(plan, self.profile).launches[group.cases[0].place]
         call = fixed_call(load_operator(plan.operator), group.cases[0].arguments, plan.deterministic)
         nearby = tuple(one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path)
-        return replace(group, bound_us=bound.us, binding_pipe=bound.binds, nearby=nearby)
+        return replace(group, bound_us=bound.us, binding_pipe=bound.binds, nearby=nearby, estimate=self._estimate(group.cases[0]))
+
+    def _estimate(self, case: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
+        """Return the estimate of a launch at the clock of the file, or at the SoC's where it has no counters."""
+        mhz = self.clock_mhz or clock_mhz(self.profile)
+        return estimate_of(case.launch, case.plan, self.profile, mhz, None)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return equal calls together."""

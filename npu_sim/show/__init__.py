@@ -24,6 +24,7 @@ WAYS = MappingProxyType(
         "npu_sim.questions.compare.Comparison": Ways("compare:comparison_text"),
         "npu_sim.questions.explain.Explanation": Ways("explain:explanation_text"),
         "npu_sim.questions.limits.LimitTable": Ways("limits:limits_text"),
+        "npu_sim.questions.calibrate.CalibrationAnswer": Ways("calibration:calibration_text"),
         "npu_sim.questions.measured_profile.MeasuredProfile": Ways("measured_profile:measured_profile_text"),
     }
 )

@@ -10,6 +10,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
 from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.timelines import estimate_note, estimate_text
 
 SHOWN_NEARBY = 3
 COLUMNS = ("product", "SoC", "release", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats")
@@ -31,6 +32,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         cells = _cells(row)
         table.add_row(*(cells.get(name, "") for name in columns), style="" if row.plan else "dim")
     parts: list[RenderableType] = [table]
+    estimates = [line for row in comparison.rows for line in estimate_lines(row)]
+    if estimates:
+        parts += ["", lines_table(estimates)]
     why = _refusals(comparison)
     if why:
         reasons = Table.grid(padding=(0, 2))
@@ -53,6 +57,12 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
     return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
+
+
+def estimate_lines(row: Compared) -> list[Line]:
+    """Return the estimates of a row, at the clock of its first SoC."""
+    where = f"{row.profile.soc}, {row.profile.release}"
+    return [(where, f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)) for kernel, estimate in row.estimates]
 
 
 def _cells(row: Compared) -> dict[str, str]:

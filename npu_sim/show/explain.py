@@ -1,6 +1,7 @@
 """An explanation as text a person reads."""
 
 from collections.abc import Sequence
+from math import isclose
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -17,8 +18,14 @@ from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import plan_headline, render
+from npu_sim.show.timelines import about_us, estimate_note, estimate_text
+from npu_sim.timelines.estimates import Estimate
+from npu_sim.timelines.model import BankConflict, VectorEstimate
 
 SHOWN_NEARBY = 4
+SHOWN_CONFLICTS = 3
+EQUAL_ALIGNMENT = 2
+"""What two sources cost that start in the same bank group (specification page ``estimate``, "Bank groups")."""
 Row = Sequence[str]
 
 
@@ -46,6 +53,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section(f"launches: {len(plan.launches)}, one after the other", _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
+    parts += _section("estimate beside the bound of npu-sim timeline", estimate_rows(explanation.estimates))
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
@@ -96,6 +104,24 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             rows.append(("", f"reads {launch.read_bytes} bytes: {tensors_text(launch.inputs)}"))
         rows.append(("", f"writes {launch.written_bytes} bytes: {tensors_text(launch.outputs)}"))
     return rows
+
+
+def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
+    """Return the estimate of every kernel that has one, and what of it longer instructions or other places of buffers would save."""
+    rows: list[Row] = []
+    for kernel, estimate in estimates:
+        rows.append((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)))
+        if isinstance(estimate, VectorEstimate):
+            start_up = about_us(estimate.startup_share * estimate.vector_us)
+            rows.append((f"{estimate.instructions} instructions start up in {start_up} us", "half as many, twice as long, save half of it"))
+            rows += [_conflict_row(one, estimate) for one in estimate.conflicts[:SHOWN_CONFLICTS]]
+    return rows
+
+
+def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
+    how = "start in the same bank group" if isclose(conflict.factor, EQUAL_ALIGNMENT) else "share bank groups"
+    saved = f"without that {conflict.cycles / estimate.slowest_cycles:.1%} less of the longest core's {estimate.slowest_cycles:.0f} cycles"
+    return f"{conflict.between} {how}: {conflict.factor:.3g} cycles a repeat", saved
 
 
 def _memory_title(memory: Memory) -> str:

@@ -11,7 +11,7 @@ from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.text import Line, lines_table, render
-from npu_sim.show.timelines import percent, short_us
+from npu_sim.show.timelines import estimate_note, estimate_text, percent, short_us
 
 SHOWN_KERNELS = 6
 """Kernels that are not modelled shown by name; the others are counted."""
@@ -92,6 +92,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     busy = f"busiest by the counters: {facts['busiest_pipe']}" if facts["busiest_pipe"] else "the file has no counters"
     lines.append(("bound", short_us(facts["bound_us"]), f"{percent(share or 0.0)} of the measured time"))
     lines.append(("binds", facts["binding_pipe"], busy))
+    lines += _estimate_lines(group)
     measured = facts["measured_block_dim"]
     agree = "not in the file" if measured is None else "as planned" if measured == facts["planned_block_dim"] else "not as planned"
     lines.append(("cores", f"{facts['planned_block_dim']} planned, {'?' if measured is None else measured} measured", agree))
@@ -102,3 +103,14 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         mode = "deterministic" if case.plan.deterministic else said
         lines.append(("or", f"{case.plan.path}, tiling key {case.plan.tiling_key}", f"{mode}: the file does not say it"))
     return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]
+
+
+def _estimate_lines(group: MeasuredGroup) -> list[Line]:
+    """Return the estimate beside its counter, and a line more where they are further apart than the band."""
+    if group.estimate is None:
+        return []
+    lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]
+    if not group.estimated_us:
+        return lines
+    verdict = "off by more than the band: look here" if group.is_off else "within the range"
+    return [*lines, ("counter" if group.estimate.of == "vector pipe" else "measured", short_us(group.estimated_us), verdict)]

@@ -1,11 +1,15 @@
 """Timelines as text: the bound first, then what binds, then what is not in it."""
 
+from collections.abc import Sequence
+
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.text import Line, lines_table, render
-from npu_sim.timelines.model import Change, LaunchTime, Timeline
+from npu_sim.timelines.model import Change, LaunchEstimate, LaunchTime, Timeline, VectorEstimate
 
+SAID_SHARE = 0.05
+"""Bank conflicts are said from this share of an estimate on."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
-HEADINGS = ("call", "SoC", "MHz", "lower bound", "largest launch", "busy share of the kernel", "imbalance")
+HEADINGS = ("call", "SoC", "MHz", "lower bound", "estimate", "largest launch", "busy share of the kernel", "imbalance")
 
 
 def short_us(value: float) -> str:
@@ -27,9 +31,65 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: the call, its launches, what would be faster, the planned kernels, what is left out."""
     clock = f"{timeline.clock} {timeline.clock_mhz:g} MHz; no execution of this call can be faster"
     lines: list[Line] = [("lower bound", short_us(timeline.bound_us), clock)]
+    lines += [("estimate" if number == 0 else "", *line) for number, line in enumerate(_estimates(timeline))]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
     lines += [_change_line(change) for change in timeline.changes]
     return lines + _kernel_lines(timeline) + caution_lines(timeline)
+
+
+def about_us(value: float) -> str:
+    """Return microseconds in two digits at least, no more of them than an estimate can have."""
+    return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
+    """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
+    limits = f"{about_us(estimate.low_us)} to {about_us(estimate.high_us)}"
+    if isinstance(estimate, VectorEstimate):
+        return f"vector pipe about {about_us(estimate.vector_us)} us ({limits})"
+    return f"{limits} us" if estimate.us is None else f"about {about_us(estimate.us)} us ({limits})"
+
+
+def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
+    """Return what an estimate rests on, and what of it a user can change."""
+    if isinstance(estimate, LaunchEstimate):
+        return f"{estimate.evidence}, if yours is like one of them" if estimate.us is None else estimate.evidence
+    conflicts = f", {estimate.conflict_share:.0%} bank conflicts" if estimate.conflict_share >= SAID_SHARE else ""
+    doubt = f"; {estimate.note}" if estimate.note else ""
+    return f"{estimate.startup_share:.0%} of it instruction start-up{conflicts}; {estimate.evidence}{doubt}"
+
+
+def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
+    """Return every estimate of a call's launches with its kernel, and what it rests on."""
+    said = [(launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None]
+    return [(f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)) for kernel, estimate in said]
+
+
+def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
+    """Return what can be said beyond the bound: of the call where every launch has an estimate, and of its launches."""
+    call = [] if timeline.estimate_us is None else [(call_estimate_text(timeline), "sum of the launches")]
+    return call + launch_estimates(timeline.launches)
+
+
+def call_estimate_text(timeline: Timeline) -> str:
+    """Return the estimate of a call whose launches all have one, with its range."""
+    ranges = [(launch.estimate.low_us, launch.estimate.high_us) for launch in timeline.launches if launch.estimate is not None]
+    low, high = (sum(ends) for ends in zip(*ranges, strict=True))
+    return f"about {about_us(timeline.estimate_us or 0.0)} us ({about_us(low)} to {about_us(high)})"
+
+
+def estimate_cell(timeline: Timeline) -> str:
+    """Return the estimate of a call, or of the one launch that has one, for a table; empty without any."""
+    if timeline.estimate_us is not None:
+        return call_estimate_text(timeline)
+    said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
+    return "" if not said else estimate_text(said[0]).replace("vector pipe", "V") if len(said) == 1 else f"of {len(said)} launches"
+
+
+def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
+    """Return what the estimates of a comparison are and rest on; empty without any."""
+    said = [launch.estimate.evidence for one in timelines for launch in one.launches if launch.estimate is not None]
+    return f"estimates (V: busy time of the vector pipe, not of the launch): {'; '.join(dict.fromkeys(said))}" if said else ""
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
@@ -97,6 +157,7 @@ def table_row(name: str, timeline: Timeline) -> tuple[str, ...]:
         timeline.soc,
         f"{timeline.clock_mhz:g}",
         short_us(timeline.bound_us),
+        estimate_cell(timeline),
         largest_text(timeline),
         busy,
         f"{timeline.imbalance:.3f}",

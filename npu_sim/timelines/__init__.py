@@ -1,7 +1,7 @@
 """Lower-bound timelines: how fast a plan could run at the published rates, and what would bind.
 
 Source: specification page ``timeline``. There is no device to time and nothing here is measured: a bound says that no execution
-of the call can be faster. What launching costs and scalar instructions count 0.
+of the call can be faster. What launching costs and scalar instructions count 0. Estimates, where there are any, stand beside the bound.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,12 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
+from npu_sim.timelines.calibration import Calibration
+from npu_sim.timelines.estimates import estimate_of_call
 from npu_sim.timelines.launches import launch_times
 from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
 from npu_sim.timelines.program import COPY_PIPES, WRITING_PIPES, Copy, Phase, Program, weighted_work
-from npu_sim.timelines.rates import copied_bytes, cycles, rate_name
+from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, rate_name
 from npu_sim.timelines.schedule import Scheduler
 
 NEVER_COUNTED = ("kernel launch", "scalar instructions")
@@ -30,13 +32,8 @@ def program_of(plan: Plan) -> Program:
     return program
 
 
-def clock_mhz(profile: Profile) -> float:
-    """Return the clock that cycles are divided by: the SoC's vector clock where given, else its core clock."""
-    return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
-
-
-def timeline(plan: Plan, profile: Profile) -> Timeline:
-    """Return the lower-bound schedule of a plan.
+def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = None) -> Timeline:
+    """Return the lower-bound schedule of a plan, and what can be said beyond the bound.
 
     Parameters
     ----------
@@ -44,6 +41,8 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
         A plan made for ``profile``.
     profile
         Product and SoC, with their published rates.
+    calibration
+        What a profile of the device says, for estimates; no bound changes.
     """
     program = program_of(plan)
     mhz = clock_mhz(profile)
@@ -52,7 +51,8 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
     cores = _core_times(program, measured, mhz)
     kernel_us = sum(phase.us for phase in phases)
     owners = [phase.kernel or plan.kernel for phase in program.phases]
-    launches = launch_times(plan, profile, list(zip(owners, phases, strict=True)), mhz)
+    launches = launch_times(plan, profile, list(zip(owners, phases, strict=True)), mhz, calibration)
+    estimate_us, estimate_without = estimate_of_call(launches)
     slowest = max(cores, key=lambda core: core.us, default=None)
     busy = slowest.busy_us if slowest else {}
     read, written = _traffic(program)
@@ -69,6 +69,8 @@ def timeline(plan: Plan, profile: Profile) -> Timeline:
         clock="vector clock" if profile.chip.vector_clock_mhz else "core clock",
         bound_us=sum(launch.us for launch in launches),
         launches=launches,
+        estimate_us=estimate_us,
+        estimate_without=estimate_without,
         kernel_us=kernel_us,
         binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
         busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},

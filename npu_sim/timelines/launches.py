@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from npu_sim.cores import Profile
 from npu_sim.plans.launches import Launch, LaunchTensor
 from npu_sim.plans.model import Plan
+from npu_sim.timelines.calibration import Calibration
+from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import LaunchTime, PhaseTime
 from npu_sim.timelines.rates import memory_rate
 
 
-def launch_times(plan: Plan, profile: Profile, phases: Sequence[tuple[str, PhaseTime]], mhz: float) -> tuple[LaunchTime, ...]:
-    """Return the bound of every launch of a plan.
+def launch_times(
+    plan: Plan, profile: Profile, phases: Sequence[tuple[str, PhaseTime]], mhz: float, calibration: Calibration | None = None
+) -> tuple[LaunchTime, ...]:
+    """Return the bound of every launch of a plan, and what can be said beyond it.
 
     Parameters
     ----------
@@ -24,6 +28,8 @@ def launch_times(plan: Plan, profile: Profile, phases: Sequence[tuple[str, Phase
         The phases of its program, each with the kernel it belongs to.
     mhz
         The clock that cycles are divided by.
+    calibration
+        What a profile of the device says, for estimates.
     """
     found = []
     for launch in plan.launches:
@@ -34,6 +40,7 @@ def launch_times(plan: Plan, profile: Profile, phases: Sequence[tuple[str, Phase
             us, binds = _moving_us(launch, profile, mhz)
         found.append((launch, us, binds, bool(own)))
     total = sum(us for _, us, _, _ in found)
+    said = [estimate_of(launch, plan, profile, mhz, calibration) for launch in plan.launches]
     return tuple(
         LaunchTime(
             kernel=launch.kernel,
@@ -44,8 +51,10 @@ def launch_times(plan: Plan, profile: Profile, phases: Sequence[tuple[str, Phase
             read_bytes=launch.read_bytes,
             written_bytes=launch.written_bytes,
             evidence=launch.evidence,
+            estimate=estimate,
+            estimate_missing=missing,
         )
-        for launch, us, binds, planned in found
+        for (launch, us, binds, planned), (estimate, missing) in zip(found, said, strict=True)
     )
 
 

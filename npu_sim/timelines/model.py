@@ -26,6 +26,71 @@ class PhaseTime(Frozen):
     binding_pipe: str
 
 
+class BankConflict(Frozen):
+    """What bank groups of the Unified Buffer cost the longest core.
+
+    Attributes
+    ----------
+    between
+        What lies in the same bank groups.
+    factor
+        What the cycles of a repeat are multiplied by, the mean over repeats: 2 when two sources start in the same group.
+    cycles
+        Cycles it adds.
+    """
+
+    between: str
+    factor: float
+    cycles: float
+
+
+class VectorEstimate(Frozen):
+    """How long the vector pipe is busy, about; never a measurement, and never less than the bound's share of it can be.
+
+    Attributes
+    ----------
+    vector_cycles, slowest_cycles
+        Cycles of the mean working core, which is what a profiler's counter shows, and of the longest one.
+    vector_us, low_us, high_us
+        The mean in microseconds, and the range to print with it.
+    instructions
+        Vector instructions of the longest core.
+    startup_share
+        Share of the cycles that is start-up of instructions: fewer, longer ones save it.
+    conflict_share
+        Share of the cycles that bank groups add.
+    conflicts
+        What they are added by, the largest first.
+    evidence
+        What it rests on.
+    note
+        Remark; empty when there is none.
+    """
+
+    of: Literal["vector pipe"] = "vector pipe"
+    vector_cycles: float
+    slowest_cycles: float
+    vector_us: float
+    low_us: float
+    high_us: float
+    instructions: int
+    startup_share: float
+    conflict_share: float
+    conflicts: tuple[BankConflict, ...] = ()
+    evidence: str
+    note: str = ""
+
+
+class LaunchEstimate(Frozen):
+    """How long a launch takes that streams through memory; ``us`` is None where only a range can be said. Microseconds."""
+
+    of: Literal["launch"] = "launch"
+    us: float | None
+    low_us: float
+    high_us: float
+    evidence: str
+
+
 class LaunchTime(Frozen):
     """One launch of a call.
 
@@ -45,6 +110,10 @@ class LaunchTime(Frozen):
         Bytes of its tensors, every element once.
     evidence
         How sure it is that it is launched.
+    estimate
+        What can be said beyond the bound; None where nothing can.
+    estimate_missing
+        Why there is no estimate, in one sentence; empty when there is one.
     """
 
     kernel: str
@@ -55,6 +124,8 @@ class LaunchTime(Frozen):
     read_bytes: int
     written_bytes: int
     evidence: Evidence
+    estimate: VectorEstimate | LaunchEstimate | None = None
+    estimate_missing: str = ""
 
 
 class Change(Frozen):
@@ -96,6 +167,10 @@ class Timeline(Printed, Frozen):
         No execution of this call can be faster, in microseconds: the sum of its launches.
     launches
         Every launch, in launch order.
+    estimate_us
+        Sum of the launches' estimates when every one of them is of a whole launch, else None.
+    estimate_without
+        Kernels of the launches that have no such estimate.
     changes
         What would remove the largest launches; filled by :func:`npu_sim.questions.faster_calls.with_changes`.
     kernel_us
@@ -132,6 +207,8 @@ class Timeline(Printed, Frozen):
     clock: Literal["vector clock", "core clock"]
     bound_us: float
     launches: tuple[LaunchTime, ...] = ()
+    estimate_us: float | None = None
+    estimate_without: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     kernel_us: float
     binding_pipe: str

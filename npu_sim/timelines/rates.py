@@ -24,6 +24,11 @@ SEEN_FASTER = {"cast_32_to_16": 128}
 """Elements a cycle at which the bound counts what a device did faster than its published rate (page, "V")."""
 
 
+def clock_mhz(profile: Profile) -> float:
+    """Return the clock that cycles are divided by: the SoC's vector clock where given, else its core clock."""
+    return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
+
+
 def cycles(work: Work, profile: Profile, pipe: str) -> float | None:
     """Return the cycles of a piece of work on a pipe; None when its rate is not published."""
     if isinstance(work, Copy):

@@ -3,7 +3,10 @@
 import json
 from pathlib import Path
 
-from tests.measured import EMBEDDING, GRAD, OTHER, write_csv
+import pytest
+
+from npu_sim.timelines.calibration import load_calibration
+from tests.measured import EMBEDDING, GRAD, OTHER, Row, write_csv
 
 ROWS = (OTHER, *EMBEDDING, GRAD)
 
@@ -19,3 +22,20 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
     assert json.loads(found.out)["modelled"] == len(ROWS) - 1
     assert "Measured beside bound" in report.read_text(encoding="utf-8")
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["file"] == str(path)
+
+
+def test_calibrating_prints_json_and_writes_what_timelines_read(cli, tmp_path: Path):
+    elements = 200_000_000
+    stream = Row("Add", 2000.0, 40, str(elements), "FLOAT", str(elements), "FLOAT", cycles=1650 * 2000.0 * 40)
+    path, out = write_csv(tmp_path / "kernel_details.csv", [stream]), tmp_path / "calibration.yaml"
+    found = cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3", "--out", str(out), "--json")
+    assert json.loads(found.out)["calibration"]["ceilings"]["reads and writes"]["tb_per_s"] == pytest.approx(0.8)
+    assert load_calibration(out).clock_mhz == pytest.approx(1650)
+    assert "one shape: its error is not known" in " ".join(cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3").out.split())
+
+
+def test_there_is_nothing_to_write_without_calibrating(cli, tmp_path: Path):
+    path = write_csv(tmp_path / "kernel_details.csv", ROWS)
+    found = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
+    assert found.code != 0
+    assert not (tmp_path / "calibration.yaml").exists()

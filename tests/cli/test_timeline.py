@@ -66,3 +66,57 @@ def test_a_call_refused_everywhere_is_refused(cli):
     refused = cli("timeline", *WORDS, "--product", "atlas_inference")
     assert (refused.code, refused.out) == (2, "")
     assert "161002" in refused.err
+
+
+RMS = ("rms_norm_grad", "--dy", "4096x1024:bf16", "--x", "4096x1024:bf16", "--rstd", "4096:fp32", "--gamma", "1024:bf16")
+COMPARED = ("--soc", "Ascend910B3", "--release", "8.3")
+
+
+def words_of(done):
+    return " ".join(done.out.split())
+
+
+def test_the_estimate_stands_under_the_bound_with_range_start_up_and_evidence(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    lines = cli("timeline", *RMS, *COMPARED).out.splitlines()
+    bound = next(number for number, line in enumerate(lines) if line.startswith("lower bound"))
+    assert "vector pipe about 37 us (33 to 40)" in lines[bound + 1]
+    assert "57% of it instruction start-up" in lines[bound + 1]
+    assert "published rates, compared with one device" in lines[bound + 1]
+
+
+def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    text = words_of(cli("timeline", *RMS, *COMPARED, "--vary", "row=4096,8192"))
+    assert "V about 37 us (33 to 40)" in text
+    assert "V about 74 us (66 to 81)" in text
+    assert "busy time of the vector pipe, not of the launch): published rates, compared with one device" in text
+
+
+def test_explain_and_diff_say_what_an_estimate_is_made_of(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    explained = words_of(cli("explain", *RMS, *COMPARED))
+    assert "dy and x start in the same bank group: 2 cycles a repeat" in explained
+    rows = cli("diff", *RMS, "--product", "atlas_a2", *COMPARED, "--json").data["rows"]
+    assert [one["evidence"] for row in rows for one in row["estimates"]] == ["published rates, compared with one device"]
+
+
+def test_a_calibration_file_is_read(cli, tmp_path):
+    file = tmp_path / "calibration.yaml"
+    file.write_text("{source: mine.csv, soc: Ascend910B3, release: '8.3', vector_cores: 40, clock_mhz: 1650}", encoding="utf-8")
+    (row,) = cli("timeline", *RMS, *COMPARED, "--calibration", file, "--json").data["timelines"]
+    assert row["timeline"]["launches"][0]["estimate"]["vector_us"] == pytest.approx(40.13, abs=0.01)
+    assert row["timeline"]["estimate_us"] is None
+    assert row["timeline"]["estimate_without"] == ["RmsNormGrad"]
+    refused = cli("timeline", *RMS, "--soc", "Ascend910B2", "--calibration", file)
+    assert refused.code == 2
+    assert "40 vector cores" in words_of(refused) + refused.err
+
+
+@pytest.mark.parametrize("command", ["timeline", "diff"])
+def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, command):
+    report = tmp_path / "report.html"
+    assert cli(command, *RMS, "--product", "atlas_a2", *COMPARED, "--report", report).code == 0
+    page = report.read_text(encoding="utf-8")
+    assert "vector pipe about 37 us (33 to 40)" in page
+    assert "published rates, compared with one device" in page

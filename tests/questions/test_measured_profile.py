@@ -76,3 +76,14 @@ def test_the_trace_has_a_measured_and_a_bound_lane(answer: MeasuredProfile):
     assert len(bounds) == len(ROWS) - 1
     times = {event["ts"]: event["dur"] for event in measured}
     assert all(event["dur"] <= times[event["ts"]] for event in bounds)
+
+
+@pytest.mark.parametrize(("vector_us", "off"), [(37.0, False), (60.0, True), (20.0, True), (0.0, False)])
+def test_a_launch_is_flagged_whose_counter_is_off_by_more_than_the_band(tmp_path: Path, vector_us: float, off: bool):
+    row = GRAD._replace(vector_us=vector_us)
+    (group,) = npu_sim.read_profile(write_csv(tmp_path / "one.csv", [row]), soc="Ascend910B3", release="8.3").groups
+    facts = group.as_dict()
+    assert facts["off_by_more_than_the_band"] is off
+    assert facts["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
+    assert facts["estimated_as_measured_us"] == (vector_us or None)
+    assert ("look here" in str(npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"))) is off

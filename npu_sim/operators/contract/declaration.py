@@ -52,6 +52,8 @@ class Declaration:
         ``data(arguments, seed)`` gives realistic inputs; None draws normal numbers.
     program
         ``program(plan)`` gives the timeline.
+    instructions
+        ``instructions(plan)`` gives the vector instructions of every core; None where no list of them is published.
     claims, terms, parts, causes, variants, changes
         What studies ask: summation trees, terms of an element, contributions of cores, further causes of error, math types, and how
         samples are added to a batch.
@@ -94,6 +96,7 @@ class Declaration:
     formula: Hook | None = None
     data: Hook | None = None
     program: Hook | None = None
+    instructions: Hook | None = None
     claims: Hook | None = None
     terms: Hook | None = None
     parts: Hook | None = None

@@ -6,7 +6,7 @@ from typing import Any
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
-from npu_sim.show.compare import upgrade_lines
+from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
@@ -49,6 +49,9 @@ def diff_report(comparison: Comparison) -> Document:
     tables = [Table(headings, rows, "Side by side")]
     if refusals:
         tables.append(Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused"))
+    estimates = tuple(line for row in comparison.rows for line in estimate_lines(row))
+    if estimates:
+        tables.append(Table(("SoC, release", "estimate", "of which, and what it rests on"), estimates, "Beyond the lower bounds"))
     if comparison.nearby:
         changes = tuple(
             (one.axis.name, str(one.now), str(one.value), one.path or f"refused: {one.refusal}", one.decision, ", ".join(products))

@@ -12,8 +12,8 @@ from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
-from npu_sim.show.timelines import NOT_MEASURED, caution_lines
-from npu_sim.timelines.model import Timeline
+from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.timelines.model import LaunchTime, Timeline
 
 
 def plan_report(plan: Plan, product: str = "") -> Document:
@@ -134,7 +134,7 @@ TIMELINE_HEADINGS = (
     *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds", "busy share of the kernel", "imbalance"),
     *("kernel reads, bytes", "kernel writes, bytes"),
 )
-LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "share", "binds", "bytes read", "bytes written", "evidence")
+LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "estimate", "share", "binds", "bytes read", "bytes written", "evidence")
 
 
 def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
@@ -163,6 +163,13 @@ def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
     return (name, one.soc, one.clock_mhz, one.bound_us, *kernel)
 
 
+def _estimate_cell(launch: LaunchTime) -> str:
+    """Return a launch's estimate with its range and what it rests on, or why there is none."""
+    if launch.estimate is None:
+        return f"none: {launch.estimate_missing}"
+    return f"{estimate_text(launch.estimate)}; {estimate_note(launch.estimate)}"
+
+
 def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
     return [
         (
@@ -170,6 +177,7 @@ def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
             one.soc,
             launch.kernel,
             launch.us,
+            _estimate_cell(launch),
             launch.share,
             launch.binds,
             launch.read_bytes,

@@ -1,0 +1,55 @@
+"""A calibration as text: clock, ceilings, and vector estimates beside their counters."""
+
+import yaml
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from npu_sim.questions.calibrate import CalibrationAnswer
+from npu_sim.show.text import Line, lines_table, render
+from npu_sim.timelines.calibration import Calibration, Ceiling
+
+
+def calibration_text(answer: CalibrationAnswer, width: int | None = None) -> str:
+    """Return what was found as text."""
+    return render(calibration_view(answer), width)
+
+
+def calibration_yaml(calibration: Calibration) -> str:
+    """Return a calibration as the file that ``timeline --calibration`` reads."""
+    head = "# Written by npu-sim profile --calibrate. Clock in MHz, ceilings in 10^12 bytes a second; a fact of one machine.\n"
+    text: str = yaml.safe_dump(calibration.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    return head + text
+
+
+def calibration_view(answer: CalibrationAnswer) -> RenderableType:
+    """Return the answer as something rich can print."""
+    found = answer.calibration
+    lines: list[Line] = [
+        ("read as", f"{found.soc}, release {found.release}", "--soc and --release choose"),
+        ("clock", f"{found.clock_mhz:.0f} MHz", "vector cores"),
+    ]
+    lines += [(f"ceiling, {kind}", f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one)) for kind, one in found.ceilings.items()]
+    lines.append(("vector pipe", f"factor {found.vector_factor:.3f}" if found.vector_factor else "no factor", answer.factor_reason))
+    lines += [("skipped", f"{count} launches", reason) for reason, count in answer.skipped.items()]
+    lines += [("warning", warning, "") for warning in answer.warnings]
+    return Group(Text(f"calibration from {found.source}", style="bold green"), "", lines_table(lines), *_shapes(answer))
+
+
+def _ceiling_note(ceiling: Ceiling) -> str:
+    if ceiling.low_error is None or ceiling.high_error is None:
+        return "one shape: its error is not known"
+    return f"{ceiling.shapes} shapes; one told from the others: {ceiling.low_error:+.1%} to {ceiling.high_error:+.1%}"
+
+
+def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
+    if not answer.shapes:
+        return ()
+    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+    for heading in ("vector pipe of", "launches", "measured", "estimate", "ratio"):
+        table.add_column(heading)
+    for shape in answer.shapes:
+        ratio = f"{shape.ratio:.3f}{'' if shape.used else ', not used'}"
+        name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
+        table.add_row(name, str(shape.count), f"{shape.measured_us:.2f} us", f"{shape.estimate_us:.2f} us", ratio)
+    return "", table
