@@ -173,6 +173,7 @@ def test_a_second_process_compiles_nothing(tmp_path):
     assert compile_passes[1] == 0
 
 
+@pytest.mark.long
 def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
     with ThreadPoolExecutor(3) as pool:
         digests = set(pool.map(lambda _: digest_of_a_run(tmp_path), range(3)))

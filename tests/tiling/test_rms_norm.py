@@ -222,6 +222,7 @@ def test_the_workspace_is_the_same_everywhere():
     assert {tiler.tile(problem(9, wide), device, RULES).workspace_bytes for wide in WIDTHS for device in (A2, A3, INFERENCE)} == {16777472}
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(problems(), devices, any_rules)
 @example(problem(0, 5), A2, RULES)
