@@ -6,6 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.questions.measured_profile import MeasuredProfile
+from npu_sim.show.measured_profile import measured_profile_text
 from npu_sim.show.measured_trace import measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv, write_database
 
@@ -86,4 +87,5 @@ def test_a_launch_is_flagged_whose_counter_is_off_by_more_than_the_band(tmp_path
     assert facts["off_by_more_than_the_band"] is off
     assert facts["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
     assert facts["estimated_as_measured_us"] == (vector_us or None)
-    assert ("look here" in str(npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"))) is off
+    told = measured_profile_text(npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200)
+    assert ("look here" in told) is off
