@@ -1,6 +1,7 @@
 """Programs that tests run in a Python of their own: with other numbers of threads, or without a compiler."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,8 @@ def words_printed_by(program, *words, **environment):
         check=True,
     )
     return done.stdout.split()
+
+
+def interruptible():
+    """Undo what a test run in the background hands down: that interruptions are ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,6 +11,7 @@ import pytest
 
 from npu_sim.cores import config_directory
 from tests.cli import runner
+from tests.processes import interruptible
 
 
 @pytest.fixture
@@ -20,7 +21,7 @@ def started(tmp_path):
         (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: my_chip"), encoding="utf-8"
     )
     words = [sys.executable, "-m", "npu_sim", "explore", str(own), "--port", "0", "--no-browser"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible)
     yield process, own
     process.kill()
     process.communicate()

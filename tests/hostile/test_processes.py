@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import interruptible
+
 ROOT = Path(__file__).parents[2]
 
 FORK = """
@@ -51,11 +53,6 @@ COMMANDS = {
     "while a study compiles": ["study", "determinism", "rms_norm_grad", "--dy", "64x256:fp32", "--gamma", "256:fp32"],
     "while a sweep compiles": ["sweep", "embedding_dense_backward", "--grid", "rows=1..100000000", "--out", "plans.csv"],
 }
-
-
-def interruptible():
-    """Undo what a test run in the background hands down: that interruptions are ignored."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
