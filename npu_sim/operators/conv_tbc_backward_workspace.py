@@ -2,7 +2,7 @@
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.operators.contract.case import Case
-from npu_sim.operators.conv_tbc_backward_math import computed_in, converts_to_fp16
+from npu_sim.operators.conv_tbc_backward_math import computed_in, converts_to_fp16, elementwise_gradients
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 from npu_sim.plans.workspace_model import WorkspacePart
@@ -148,26 +148,21 @@ def _products(executor: _Executor, transposed: dict[str, LaunchTensor]) -> tuple
     columns = row.Cin * row.K
     gradient, weight, x = (transposed[name] for name in ("self", "weight", "input"))
     operands = gradient.viewed((row.B, 1, row.Cout)), weight.viewed((row.Cout, columns))
-    grad_input = _product(executor, "gradInput", operands, (row.B, 1, columns), contraction=row.Cout)
+    grad_input = _product(executor, "gradInput", operands, (row.B, 1, columns))
     operands = gradient.viewed((row.B, row.Cout)), x.viewed((row.B, columns))
-    grad_weight = _product(executor, "gradWeight", operands, (row.Cout, columns), contraction=row.B)
+    grad_weight = _product(executor, "gradWeight", operands, (row.Cout, columns))
     return grad_input.viewed((row.B, row.Cin, row.K)), grad_weight.viewed((row.Cout, row.Cin, row.K))
 
 
-def multiplies_plainly(contraction: int) -> bool:
-    """Whether a product is a plain Mul: its contraction has length 1, and both operands and the result have one dtype.
+def _product(executor: _Executor, name: str, operands: tuple[LaunchTensor, ...], shape: Shape) -> LaunchTensor:
+    """Append one product with the casts around it (page: BatchMatMulV3 or an older BatchMatMul, which one is closed).
 
-    Operands that are cast have the dtype of the result before it is cast back, so the length alone decides.
+    Operands that are cast have the dtype of the result before it is cast back, so that one of elements is a plain Mul with casts too.
     """
-    return contraction == 1
-
-
-def _product(executor: _Executor, name: str, operands: tuple[LaunchTensor, ...], shape: Shape, contraction: int) -> LaunchTensor:
-    """Append one product with the casts around it (page: BatchMatMulV3 or an older BatchMatMul, which one is closed)."""
     if converts_to_fp16(executor.case):
         operands = tuple(executor.cast(one, f"{one.name} as fp16 for {name}", "float16") for one in operands)
     output = between(name, shape, operands[0].dtype)
-    if multiplies_plainly(contraction):
+    if name in elementwise_gradients(executor.case):
         evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT
         executor.launches.append(Launch(kernel="Mul", inputs=operands, outputs=(output,), evidence=evidence))
     else:

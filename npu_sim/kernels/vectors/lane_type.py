@@ -13,7 +13,9 @@ from numba import types
 from numba.core.datamodel import models
 from numba.extending import lower_builtin, register_model, type_callable
 
-LINE_BYTES = 64
+from npu_sim.kernels.engine import scratch
+
+LINE_BYTES = scratch.LINE_BYTES
 """Bytes of a cache line, and of the stored elements of one vector."""
 Emitted = tuple[Any, Callable[..., Any]]
 """What an intrinsic returns: its signature, and the function that emits its instructions."""
