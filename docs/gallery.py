@@ -59,7 +59,7 @@ def plan_picture() -> None:
     """The report of one plan."""
     profile = load_profile("atlas_a2")
     arguments = {"dy": "4096x8192:bf16", "x": "4096x8192:bf16", "rstd": "4096:fp32", "gamma": "8192:bf16"}
-    plan = npu_sim.plan("rms_norm_grad", profile=profile, **arguments)
+    plan = npu_sim.plan("rms_norm_grad", product=profile, **arguments)
     shoot_document(render(plan_report(plan)), "report.png", (1080, 1180))
 
 
@@ -78,7 +78,7 @@ def curve_picture() -> None:
     dims = [*range(8, 513, 8), 513, *range(520, 1100, 20)]
     used = []
     for dim in dims:
-        plan = npu_sim.plan("embedding_dense_backward", profile=profile, grad=f"65536x{dim}:fp32", indices="65536:int32", num_weights=32000)
+        plan = npu_sim.plan("embedding_dense_backward", product=profile, grad=f"65536x{dim}:fp32", indices="65536:int32", num_weights=32000)
         used.append(plan.memories[0].used_bytes)
     bounds = (Bound("small dim up to", 512), Bound("usable", profile.device.ub_bytes, "y"))
     curve = Curve("bytes used", dims, used)

@@ -5,10 +5,11 @@ and every operator is a function of its own name, for instance ``embedding_dense
 used, so that importing the package costs nothing.
 """
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.registry import all_operators, find_operator
+from npu_sim.registry import all_operators
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile, load_profile
@@ -21,19 +22,21 @@ if TYPE_CHECKING:
     from npu_sim.questions.explain import explain
     from npu_sim.questions.limits import limits
     from npu_sim.questions.measured_profile import read_profile
-    from npu_sim.status import AclnnError, Status
+    from npu_sim.status import AclnnError, NpuSimError, Status, UsageError
     from npu_sim.sweeps.runner import sweep, sweep_to
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AclnnError",
+    "NpuSimError",
     "OrderMask",
     "Plan",
     "Profile",
     "Result",
     "Status",
     "TensorSpec",
+    "UsageError",
     "compare",
     "explain",
     "limits",
@@ -50,12 +53,14 @@ __all__ = [
 
 _HOMES = {
     "AclnnError": "npu_sim.status",
+    "NpuSimError": "npu_sim.status",
     "OrderMask": "npu_sim.operators.contract.results",
     "Plan": "npu_sim.plans.model",
     "Profile": "npu_sim.cores",
     "Result": "npu_sim.operators.contract.results",
     "Status": "npu_sim.status",
     "TensorSpec": "npu_sim.numbers.formats",
+    "UsageError": "npu_sim.status",
     "load_profile": "npu_sim.cores",
     "plan": "npu_sim.operators",
     "prepare": "npu_sim.operators",
@@ -71,23 +76,24 @@ _HOMES = {
 }
 
 
-_FACES = ("aclnn", "torch")
-"""Subpackages that show the operators under other names; `torch` needs PyTorch."""
+_MODULES = {"aclnn": "npu_sim.aclnn", "study": "npu_sim.studies.functions", "torch": "npu_sim.torch"}
+"""Modules under their public names; `torch` needs PyTorch."""
 
 
 def __getattr__(name: str) -> Any:
     """Load a public name from its module."""
-    if name in _FACES:
-        return import_module(f"npu_sim.{name}")
-    if name not in _HOMES:
-        if not name.startswith("_") and name == name.lower() and find_operator(name) is not None:
-            from npu_sim.operators import public_function
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if not name.startswith("_") and name in {entry.name for entry in all_operators()}:
+        from npu_sim.operators import public_function
 
-            return public_function(name)
-        raise AttributeError(f"module 'npu_sim' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+        return public_function(name)
+    raise AttributeError(f"module 'npu_sim' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:
-    """List the public names, operators included."""
-    return sorted({*globals(), *_HOMES, *(entry.name for entry in all_operators())})
+    """List the public names, operators included, and what every module has."""
+    special = (name for name in globals() if name.startswith("__"))
+    return sorted({*special, *__all__, *_MODULES, *(entry.name for entry in all_operators())})

@@ -6,6 +6,7 @@ vendor's public platform configuration files; the usable Unified Buffer and the 
 documents.
 """
 
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -13,9 +14,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
-from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product
+from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames
 from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, release_words, require_release
-from npu_sim.status import INVALID, AclnnError, closest, shown
+from npu_sim.status import UsageError, closest, shown
 
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
@@ -23,6 +24,10 @@ NPU_ARCH_A2_A3 = 2201
 
 SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93 = range(len(SOC_VERSIONS))
 """Codes of the SoCs' short versions, which tell A2 from A3."""
+
+
+DEFAULT_PRODUCT = "atlas_a2"
+"""Product of a call that names neither product nor SoC."""
 
 
 class Device(NamedTuple):
@@ -66,6 +71,12 @@ class Profile(BaseModel):
     product: Product
     soc: str
     release: str = Field(default_factory=default_release)
+
+    def __repr__(self) -> str:
+        return f"Profile({self.name!r}, soc={self.soc!r}, release={self.release!r})"
+
+    def __str__(self) -> str:
+        return self.title
 
     @property
     def name(self) -> str:
@@ -124,13 +135,13 @@ class Profile(BaseModel):
 
         Raises
         ------
-        AclnnError
-            161002 when the product has no such SoC.
+        UsageError
+            When the product has no such SoC.
         """
-        wanted = self.product.default_soc if soc is None else soc
-        if wanted not in self.product.socs:
-            message = f"soc = {shown(wanted)}: {self.product.name} has no such SoC"
-            raise AclnnError(INVALID, "soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(wanted, self.product.socs)}")
+        wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
+        if wanted is None:
+            message = f"soc = {shown(soc)}: {self.product.name} has no such SoC"
+            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(str(soc), self.product.socs)}")
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -138,8 +149,8 @@ class Profile(BaseModel):
 
         Raises
         ------
-        AclnnError
-            161002 when there is no such release.
+        UsageError
+            When there is no such release.
         """
         return self if release in (None, self.release) else self.model_copy(update={"release": require_release(str(release))})
 
@@ -167,53 +178,74 @@ def shipped_products() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in config_directory().glob("*.yaml") if path.name != RELEASES_FILE))
 
 
-def load_profile(profile: "str | Path | Profile", soc: str | None = None, release: str | None = None) -> Profile:
+def load_profile(product: "str | Path | Profile | None" = None, soc: str | None = None, release: str | None = None) -> Profile:
     """Load a product and choose one of its SoCs.
 
     Parameters
     ----------
-    profile
-        Name of a shipped product (``"atlas_a2"``), the path of a YAML file of the same form, or a loaded profile.
+    product
+        A shipped product by any of its names (``"atlas_a2"``, ``"A2"``, ``"Atlas A2 训练系列产品"``) or by a SoC of it (``"910B3"``);
+        the path of a YAML file of the same form; or a loaded profile. None takes the product of the SoC.
     soc
-        SoC of that product; None takes its default (or keeps that of a loaded profile).
+        SoC of that product, with or without ``Ascend``; None takes its default (or keeps that of a loaded profile).
     release
         Release of the product's software; None takes the newest (or keeps that of a loaded profile).
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
+    UsageError
+        For an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
     """
     if not isinstance(soc, str | None):
-        raise AclnnError(INVALID, "soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default")
-    if isinstance(profile, Profile):
-        return (profile if soc is None else profile.with_soc(soc)).with_release(release)
-    if not isinstance(profile, str | Path):
-        raise AclnnError(INVALID, "profile", f"profile = {shown(profile)} is no name", f"products: {', '.join(shipped_products())}")
-    name = str(profile)
-    if name in shipped_products():
-        return _shipped_profile(name, soc, release)
-    if name.endswith((".yaml", ".yml")) or "/" in name:
-        return _default_profile(_load_product(Path(name))).with_soc(soc).with_release(release)
-    hint = f"products: {', '.join(shipped_products())}{closest(name, shipped_products())}; or the path of a profile file ending in .yaml"
-    raise AclnnError(INVALID, "profile", f"profile = {shown(name)}: no such product", hint)
+        raise UsageError("soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default")
+    if isinstance(product, Profile):
+        return (product if soc is None else product.with_soc(soc)).with_release(release)
+    if not isinstance(product, str | Path | None):
+        raise UsageError("product", f"product = {shown(product)} is no name", f"products: {', '.join(shipped_products())}")
+    if product is None:
+        return _shipped_profile(*(shipped_names().soc(soc) if soc is not None else (DEFAULT_PRODUCT, None)), release)
+    text = str(product)
+    if text in shipped_products():
+        return _shipped_profile(text, soc, release)
+    if text.endswith((".yaml", ".yml")) or ("/" in text and not shipped_names().meant(text)):
+        return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
+    name, named = shipped_names().product(text)
+    if named is not None and soc is not None and _shipped_product(name).soc_named(soc) != named:
+        raise UsageError("soc", f"soc = {shown(soc)}: product = {shown(text)} is another SoC", "name one of the two")
+    return _shipped_profile(name, soc if named is None else named, release)
 
 
-def profile_of_soc(soc: str, release: str | None = None) -> Profile:
-    """Return the shipped profile that has a SoC of this name.
+def all_socs(product: str | Path) -> list[Profile]:
+    """Load a product once for each of its SoCs; for one alone where the name is that of a SoC."""
+    profile = load_profile(product)
+    text = str(product)
+    if any(soc is not None for _, soc in shipped_names().meant(text)):
+        return [profile]
+    return [profile.with_soc(soc) for soc in profile.product.socs]
+
+
+def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]:
+    """Keep the profiles whose SoC is one of these.
 
     Raises
     ------
-    AclnnError
-        161002 when no shipped product has such a SoC, or there is no such release.
+    UsageError
+        For a SoC that none of them has.
     """
-    names: list[str] = []
-    for name in shipped_products():
-        product = _shipped_product(name)
-        if soc in product.socs:
-            return _shipped_profile(name, soc, release)
-        names.extend(product.socs)
-    raise AclnnError(INVALID, "soc", f"soc = {soc!r}: no shipped product has such a SoC", f"SoCs: {', '.join(names)}{closest(soc, names)}")
+    kept: set[tuple[str, str]] = set()
+    for soc in socs:
+        found = {(one.name, one.soc) for one in profiles if one.product.soc_named(soc) == one.soc}
+        if not found:
+            known = [one.soc for one in profiles]
+            raise UsageError("soc", f"soc = {shown(soc)}: not among the chosen products", f"SoCs: {', '.join(known)}{closest(soc, known)}")
+        kept |= found
+    return [one for one in profiles if (one.name, one.soc) in kept]
+
+
+@cache
+def shipped_names() -> ProductNames:
+    """Return what texts name among the products that ship with the package."""
+    return ProductNames(map(_shipped_product, shipped_products()))
 
 
 def _default_profile(product: Product) -> Profile:

@@ -3,12 +3,13 @@
 :mod:`npu_sim.cores` reads the files and answers from them.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from npu_sim.registry import OPERATORS, all_operators, find_operator
-from npu_sim.status import closest
+from npu_sim.status import UsageError, closest, plain_name, shown
 
 Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
@@ -116,6 +117,7 @@ class Product(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     title: str
     title_zh: str = ""
+    aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=100)] = ()
     default_soc: str
     overflow_mode: Literal["inf_nan", "saturation"]
     dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
@@ -145,7 +147,8 @@ class Product(BaseModel):
         if self.default_soc not in self.socs:
             raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}")
         for position, operator in enumerate(self.operators):
-            if find_operator(operator) is None:
+            entry = find_operator(operator)
+            if entry is None or entry.name != operator:
                 raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(one.name for one in all_operators())}")
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
@@ -153,6 +156,92 @@ class Product(BaseModel):
             if chip.ub_bytes <= self.ub_reserved_bytes:
                 raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}")
         return self
+
+    def soc_named(self, text: str) -> str | None:
+        """Return the SoC that a text names, with or without ``Ascend``, in any case; None when it is none of the product."""
+        if text in self.socs:
+            return text
+        return next((soc for soc in self.socs if plain_name(text) in _short_and_long(soc)), None)
+
+    def names(self) -> dict[str, str | None]:
+        """Return every plain name that the product goes by, and the SoC that it means; None where it means them all.
+
+        Names are those of the profile, of the documents in both languages, one by one where several are joined, and of the SoCs.
+        """
+        own = (self.name, self.title, self.title_zh, *self.title_zh.split("/"), *self.aliases)
+        found: dict[str, str | None] = {plain_name(text): None for text in own if text}
+        found |= {name: None for chip in self.socs.values() for name in _short_and_long(chip.short_soc_version)}
+        return found | {name: soc for soc in self.socs for name in _short_and_long(soc)}
+
+
+def _short_and_long(soc: str) -> tuple[str, str]:
+    """Return both names of a SoC, ``910b3`` for ``Ascend910B3``."""
+    plain = plain_name(soc)
+    return plain, plain.removeprefix("ascend")
+
+
+class ProductNames:
+    """What texts name among some products.
+
+    Parameters
+    ----------
+    products
+        The products; a name that several of them have is refused.
+    """
+
+    def __init__(self, products: Iterable[Product]) -> None:
+        self._products = {one.name: one for one in products}
+        self._meant: dict[str, tuple[tuple[str, str | None], ...]] = {}
+        for product in self._products.values():
+            for name, soc in product.names().items():
+                self._meant[name] = (*self._meant.get(name, ()), (product.name, soc))
+
+    def meant(self, text: str) -> tuple[tuple[str, str | None], ...]:
+        """Return what a text may mean: products, each with a SoC or without."""
+        return ((text, None),) if text in self._products else self._meant.get(plain_name(text), ())
+
+    def product(self, text: str) -> tuple[str, str | None]:
+        """Return the product that a text names, and the SoC where it names one.
+
+        Raises
+        ------
+        UsageError
+            When it names none, or may mean several.
+        """
+        found = self.meant(text)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise _ambiguous("product", text, found)
+        known = [name for one in self._products.values() for name in (one.name, *one.aliases, *one.socs)]
+        hint = f"a SoC, a profile file ending in .yaml, or one of the products: {', '.join(self._products)}{closest(text, known)}"
+        raise UsageError("product", f"product = {shown(text)}: no such product", hint)
+
+    def soc(self, text: str) -> tuple[str, str]:
+        """Return the product and the SoC that a text names; a SoC's whole name means nothing else.
+
+        Raises
+        ------
+        UsageError
+            When no product has such a SoC, or several could be meant.
+        """
+        for product in self._products.values():
+            if text in product.socs:
+                return product.name, text
+        found = self.meant(text)
+        if len(found) > 1:
+            raise _ambiguous("soc", text, found)
+        for name, soc in found:
+            if soc is not None:
+                return name, soc
+        names = [soc for product in self._products.values() for soc in product.socs]
+        hint = f"SoCs: {', '.join(names)}{closest(text, names)}"
+        raise UsageError("soc", f"soc = {shown(text)}: no shipped product has such a SoC", hint)
+
+
+def _ambiguous(argument: str, text: str, found: Sequence[tuple[str, str | None]]) -> UsageError:
+    meant = " or ".join(name if soc is None else f"{soc} of {name}" for name, soc in found)
+    return UsageError(argument, f"{argument} = {shown(text)} may be {meant}", "write the product, or the whole name of a SoC")
 
 
 def _owners_of(name: str) -> list[tuple[str, str]]:
@@ -167,7 +256,7 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
 
 def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
-    if entry is None:
+    if entry is None or entry.name != operator:
         names = [one.name for one in OPERATORS if one.limits]
         raise ValueError(f"documented_limits.{operator}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}")
     for name in stated if not entry.home else ():  # an operator of somebody else says itself what it knows

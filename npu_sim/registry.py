@@ -8,7 +8,7 @@ import importlib
 from functools import cache
 from typing import Any, NamedTuple
 
-from npu_sim.status import INVALID, AclnnError, closest, shown
+from npu_sim.status import NpuSimError, UsageError, closest, plain_name, shown
 
 ENTRY_POINTS = "npu_sim.operators"
 """Group of entry points under which other packages offer operators: ``name = "package.module:OPERATOR"``."""
@@ -82,21 +82,33 @@ def all_operators() -> tuple[OperatorEntry, ...]:
 
 
 def find_operator(name: str) -> OperatorEntry | None:
-    """Return the entry of an operator by its name here or in the product documents; None when there is none.
+    """Return the entry of an operator by its name here or in the product documents, in any case; None when there is none.
+
+    ``rms_norm_grad``, ``RmsNormGrad``, ``aclnnRmsNormGrad`` and ``rms-norm-grad`` are one operator.
 
     Raises
     ------
-    AclnnError
-        161002 for what is no name.
+    UsageError
+        For what is no name.
     """
     if not isinstance(name, str):
-        raise AclnnError(INVALID, "operator", f"operator = {shown(name)} is no name", f"operators: {', '.join(OPERATOR_NAMES)}")
-    wanted = name.removeprefix("aclnn").replace("-", "_").lower()
-    for entries in (OPERATORS, tuple(entry for entry, _ in _registered.values())):
-        for entry in entries:
-            if wanted in (entry.name, entry.title.lower()):
-                return entry
-    return next((entry for entry in offered_operators() if wanted in (entry.name, entry.title.lower())), None)
+        raise UsageError("operator", f"operator = {shown(name)} is no name", f"operators: {', '.join(OPERATOR_NAMES)}")
+    wanted = plain_name(name).removeprefix("aclnn")
+    own = _by_plain_name(OPERATORS).get(wanted) or _by_plain_name(tuple(entry for entry, _ in _registered.values())).get(wanted)
+    return own or _by_plain_name(offered_operators()).get(wanted)
+
+
+@cache
+def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntry]:
+    """Return operators by the plain forms of their names; the first one where several have the same."""
+    return {plain_name(name): entry for entry in reversed(entries) for name in (entry.name, entry.title)}
+
+
+def unknown_operator(name: str) -> UsageError:
+    """Return the error for a name that no operator has."""
+    names = [one.name for one in all_operators()]
+    hint = f"operators: {', '.join(names)}{closest(name, names)}"
+    return UsageError("operator", f"operator = {shown(name)}: no such operator", hint)
 
 
 def find_kernel(kernel: str) -> OperatorEntry | None:
@@ -119,14 +131,12 @@ def load_operator(name: str) -> Any:
 
     Raises
     ------
-    AclnnError
-        161002 when there is no such operator.
+    UsageError
+        When there is no such operator.
     """
     entry = find_operator(name)
     if entry is None:
-        names = [one.name for one in all_operators()]
-        hint = f"operators: {', '.join(names)}{closest(name, names)}"
-        raise AclnnError(INVALID, "operator", f"operator = {shown(name)}: no such operator", hint)
+        raise unknown_operator(name)
     if entry.name in _registered:
         return _registered[entry.name][1]
     return _loaded(entry)
@@ -140,9 +150,9 @@ def _loaded(entry: OperatorEntry) -> Any:
     try:
         declaration = getattr(importlib.import_module(home), attribute)
         importlib.import_module("npu_sim.operators.contract.registration").check_declaration(declaration)
-    except AclnnError:
+    except NpuSimError:
         raise
     except Exception as error:  # a package of somebody else: whatever is wrong with it is said, and breaks nothing but its operator
         message = f"{entry.name} cannot be loaded from {entry.home}: {type(error).__name__}: {error}"
-        raise AclnnError(INVALID, "operator", message, f"mend the package, or its entry point in the group {ENTRY_POINTS}") from error
+        raise UsageError("operator", message, f"mend the package, or its entry point in the group {ENTRY_POINTS}") from error
     return declaration

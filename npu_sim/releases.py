@@ -12,7 +12,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import UsageError, closest
 
 RELEASES_FILE = "releases.yaml"
 """Name of the file among the profiles."""
@@ -146,12 +146,12 @@ def require_release(release: str) -> str:
 
     Raises
     ------
-    AclnnError
-        161002 when there is no such release; the hint lists them.
+    UsageError
+        When there is no such release; the hint lists them.
     """
     if not isinstance(release, str) or release not in release_names():
         hint = f"releases: {', '.join(release_names())}{closest(str(release), release_names())}"
-        raise AclnnError(INVALID, "release", f"release = {release!r}: no such release of the product's software", hint)
+        raise UsageError("release", f"release = {release!r}: no such release of the product's software", hint)
     return release
 
 
@@ -160,8 +160,8 @@ def chosen_releases(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
     Raises
     ------
-    AclnnError
-        161002 when there is no such release.
+    UsageError
+        When there is no such release.
     """
     if given is None:
         return (default_release(),)

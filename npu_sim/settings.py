@@ -9,13 +9,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_sim.cores import Profile, load_profile, profile_of_soc
+from npu_sim.cores import Profile, load_profile
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.results import CoreOrder, Order
-
-DEFAULT_PRODUCT = "atlas_a2"
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ def chosen_device() -> Settings | None:
 
 def current_device() -> Settings:
     """Return the settings that calls of this context use."""
-    return chosen_device() or Settings(load_profile(DEFAULT_PRODUCT))
+    return chosen_device() or Settings(load_profile())
 
 
 def changed(
@@ -67,8 +65,8 @@ def changed(
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC, release, order or set of limits.
+    UsageError
+        For an unknown product, SoC, release, order or set of limits.
     """
     order = settings.order
     return replace(
@@ -81,9 +79,9 @@ def changed(
 
 
 def _changed_profile(profile: Profile, soc: str | None, release: str | None) -> Profile:
-    if soc is None or soc in profile.product.socs:
+    if soc is None or profile.product.soc_named(soc) is not None:
         return load_profile(profile, soc, release)
-    return profile_of_soc(soc, release or profile.release)
+    return load_profile(None, soc, release or profile.release)
 
 
 def set_device(

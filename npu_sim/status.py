@@ -1,12 +1,16 @@
-"""Status codes of the aclnn interface and the one exception of the package.
+"""Status codes of the aclnn interface, and the errors of the package: what the product refuses, and what a caller got wrong.
 
 Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn return codes.
 """
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import IntEnum
-from typing import Any
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+Parameters = ParamSpec("Parameters")
+Returned = TypeVar("Returned")
 
 
 class Status(IntEnum):
@@ -28,19 +32,37 @@ TILING_FAILURE = Status.ACLNN_ERR_INNER_TILING_ERROR
 HARDWARE_LIMIT = Status.ACLNN_ERR_INNER_NULLPTR
 
 
-class AclnnError(Exception):
-    """A call that the product refuses, or that cannot be carried out here.
+class NpuSimError(Exception):
+    """An answer that is no result: :class:`AclnnError`, the product refuses, or :class:`UsageError`, the caller is to mend something.
 
     Attributes
     ----------
-    status
-        The aclnn return code.
     argument
         Name of the argument at fault, as the caller wrote it.
     message
         What is wrong: the value and the limit it breaks.
     hint
         What would be right: the nearest legal value, or what to do. May be empty.
+    """
+
+    argument: str
+    message: str
+    hint: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the error as plain data, the form ``--json`` prints."""
+        return {"argument": self.argument, "message": self.message, "hint": self.hint}
+
+
+class AclnnError(NpuSimError):
+    """A call that the product refuses, with the status that it would return.
+
+    Attributes
+    ----------
+    status
+        The aclnn return code.
+    argument, message, hint
+        As in every :class:`NpuSimError`.
     """
 
     def __init__(self, status: Status, argument: str, message: str, hint: str = "") -> None:
@@ -56,13 +78,33 @@ class AclnnError(Exception):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
-        return {
-            "status": int(self.status),
-            "status_name": self.status.name,
-            "argument": self.argument,
-            "message": self.message,
-            "hint": self.hint,
-        }
+        return {"status": int(self.status), "status_name": self.status.name, **super().as_dict()}
+
+
+class UsageError(NpuSimError, ValueError):
+    """A mistake of the caller, of which the product never hears: an unknown name, a file that cannot be read, a text of no meaning."""
+
+    def __init__(self, argument: str, message: str, hint: str = "") -> None:
+        self.argument = argument
+        self.message = message
+        self.hint = hint
+        super().__init__(argument, message, hint)
+
+    def __str__(self) -> str:
+        return f"{self.message}\n{self.hint}" if self.hint else self.message
+
+
+def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
+    """Let the errors of a public function come straight from its call: a traceback without the frames in between."""
+
+    @wraps(function)
+    def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
+        try:
+            return function(*arguments, **keywords)
+        except NpuSimError as error:
+            raise error.with_traceback(None) from None
+
+    return called
 
 
 LONGEST_VALUE = 120
@@ -91,9 +133,15 @@ LONGEST_WORD = 100
 """Characters of a misspelt word that is compared with the known ones; the time grows with their number."""
 
 
+def plain_name(text: str) -> str:
+    """Return a name as names are compared: without case, blanks, hyphens and underscores."""
+    return "".join(letter for letter in text.casefold() if letter not in " -_\t\u3000")
+
+
 def closest(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near."""
     if len(word) > LONGEST_WORD:
         return ""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    by_plain_name = {plain_name(one): one for one in known}
+    near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1)
+    return f"; did you mean {by_plain_name[near[0]]}?" if near else ""

@@ -30,6 +30,7 @@ from npu_sim.cli.workspace import workspace_command
 app = typer.Typer(
     name="npu-sim",
     help="Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation order.",
+    epilog="Exit code 0: success; 2: the product refuses the call; 64: a mistake of yours; 1: preflight has calls that are not accepted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )

@@ -22,8 +22,8 @@ def typed_arrays(operator: str, typed: dict[str, Any], seed: int = 0) -> dict[st
 
     Raises
     ------
-    AclnnError
-        161002 when a file cannot be read.
+    UsageError
+        When a file cannot be read.
     """
     from npu_sim.files.tensors import is_tensor_file, read_tensor
     from npu_sim.registry import load_operator

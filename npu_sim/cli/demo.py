@@ -3,14 +3,14 @@
 from typing import Any
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, Product, Release, Seed, Soc, Threads
+from npu_sim.cli.options import Deterministic, Json, Product, Release, Seed, Soc, Threads
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 """A batch of 8 sequences of 2048 tokens, hidden size 1024, vocabulary 32000."""
 
 
 def demo_command(
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -31,7 +31,7 @@ def demo_command(
     call: dict[str, Any] = {"grad": f"{ROWS}x{DIM}:fp32", "indices": f"{ROWS}:int32", "num_weights": NUM_WEIGHTS}
     data = generate(operator, load_operator(operator).build(call), seed)
     inputs = {**call, **data}
-    options: dict[str, Any] = {"profile": product, "soc": soc, "release": release, "deterministic": deterministic}
+    options: dict[str, Any] = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
     start = time.perf_counter()
     first = run(operator, core_order="sequential", **options, **inputs)
     cold_seconds = time.perf_counter() - start

@@ -32,7 +32,7 @@ def diff_command(
     specs = typed_specs(operator, arguments)
     comparison = compare(
         operator,
-        products=products,
+        product=products,
         soc=soc,
         release="all" if releases else release,
         deterministic=deterministic,

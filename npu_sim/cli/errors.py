@@ -1,14 +1,59 @@
-"""How a refusal is printed."""
+"""How refusals and mistakes are printed, in the words of the shell."""
 
+import re
 import sys
+from typing import Any
+
+import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.status import AclnnError, refusal_text
+from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
+
+REFUSED = 2
+"""Exit code of a call that the product refuses."""
+USAGE = 64
+"""Exit code of a mistake of the caller, as ``sysexits.h`` has it."""
+
+CommandError: Any = typer.BadParameter.__base__
+"""What typer raises for words that it cannot read; it keeps the class of all of them to itself."""
+
+_OPTION = re.compile(r"\b(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)=(?:\"([^\"]*)\"|(\w+))")
+_FUNCTION = re.compile(r"\bnpu_sim\.([a-z]+)\b")
 
 
-def report_error(error: AclnnError, *, as_json: bool) -> None:
-    """Print an error: JSON on standard output, or text on standard error."""
+def in_shell_words(text: str) -> str:
+    """Turn options and functions, which messages write as Python does (``limits="hardware"``), into those of the command line."""
+    return _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, text))
+
+
+def _option(found: re.Match[str]) -> str:
+    name, value = found[1].replace("_", "-"), found[2] if found[2] is not None else found[3]
+    return f"--{name}" if value == "True" else f"--{name} {value}"
+
+
+def report_error(error: NpuSimError, *, as_json: bool) -> int:
+    """Print an error, JSON on standard output or text on standard error; return the exit code that goes with it."""
+    words: dict[str, Any] = {**error.as_dict(), "message": in_shell_words(error.message), "hint": in_shell_words(error.hint)}
+    if isinstance(error, AclnnError):
+        if as_json:
+            print_json("error", {"outcome": "refused", "error": words})
+        else:
+            print(in_shell_words(refusal_text(error)), file=sys.stderr)
+        return REFUSED
     if as_json:
-        print_json("error", {"outcome": "refused", "error": error.as_dict()})
-        return
-    print(refusal_text(error), file=sys.stderr)
+        print_json("usage", {"outcome": "usage", **words})
+    else:
+        print("\n".join(line for line in (f"npu-sim: {words['message']}", words["hint"]) if line), file=sys.stderr)
+    return USAGE
+
+
+def usage_error(error: Any) -> UsageError | None:
+    """Return what typer could not read as a mistake like any other; None when it has shown the help instead."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return None
+    known = getattr(error, "possibilities", None)
+    message = str(error.message if known else error.format_message()).strip()
+    name = getattr(getattr(error, "param", None), "name", None) or str(getattr(error, "option_name", "")).lstrip("-")
+    where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
+    near = closest(error.option_name, known) if known else ""
+    return UsageError(name, f"{message}{near}", f"see {where}")

@@ -3,16 +3,15 @@
 import sys
 from typing import Any
 
+from npu_sim.cli.errors import REFUSED
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
-
-REFUSED = 2
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Soc
 
 
 def explain_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -24,7 +23,7 @@ def explain_command(
     from npu_sim.questions.explain import explain
 
     specs = typed_specs(operator, arguments)
-    explanation = explain(operator, profile=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    explanation = explain(operator, product=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if json_output:
         print_json("explain", explanation.as_dict())
     else:

@@ -19,11 +19,11 @@ def explore_command(
     """Plan in the browser: a page on this machine only, which changes as you type."""
     from npu_sim.cores import load_profile, shipped_products
     from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
-    from npu_sim.status import INVALID, AclnnError
+    from npu_sim.status import UsageError
 
     if host not in LOCAL_NAMES and not i_know:
         message = f"host = {host}: other machines would reach the explorer, which computes what it is asked to"
-        raise AclnnError(INVALID, "host", message, "leave it out, or add --i-know: the page then opens by a link with a token only")
+        raise UsageError("host", message, "leave it out, or add --i-know: the page then opens by a link with a token only")
 
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
     explorer = Explorer(products, port, host)
@@ -31,7 +31,7 @@ def explore_command(
         address = explorer.address
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
-        raise AclnnError(INVALID, "port", f"port = {port} of {host} cannot be used: {error.strerror}", hint) from None
+        raise UsageError("port", f"port = {port} of {host} cannot be used: {error.strerror}", hint) from None
     print(f"npu-sim explorer: {address}\nstop with Ctrl+C", flush=True)
     if browser:
         import webbrowser

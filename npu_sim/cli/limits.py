@@ -6,6 +6,7 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
+from npu_sim.status import UsageError
 
 Vary = Annotated[
     list[str],
@@ -35,7 +36,7 @@ def limits_command(
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.limits import limits
 
-    natural = named_values(set_ or [])
+    natural = named_values("set", set_ or [])
     table = limits(
         operator,
         vary,
@@ -61,18 +62,18 @@ def limits_command(
     Console(highlight=False).print(limits_view(table))
 
 
-def named_values(texts: list[str]) -> dict[str, str]:
+def named_values(option: str, texts: list[str]) -> dict[str, str]:
     """Read ``name=value`` options.
 
     Raises
     ------
-    typer.BadParameter
+    UsageError
         When one has another form.
     """
     named = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise typer.BadParameter(f"{text!r}: write name=value, such as rows=4096")
+            raise UsageError(option, f"{text!r} does not say what has which value", "write name=value, such as rows=4096")
         named[name.strip().replace("-", "_")] = value.strip()
     return named

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from npu_sim.registry import all_operators, find_operator, load_operator
+from npu_sim.registry import all_operators, find_operator, load_operator, unknown_operator
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
@@ -41,7 +41,7 @@ def add_action(
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             entry = find_operator(cmd_name)
             if entry is None:
-                return None
+                raise unknown_operator(cmd_name)
             return operator_command(entry.name, handler, takes_arguments, epilog(entry.name) if epilog is not None else None)
 
     group = typer.Typer(cls=OperatorGroup, no_args_is_help=True)

@@ -16,8 +16,10 @@ def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
-Product = Annotated[str, typer.Option("--product", help="Product name, or a profile file ending in .yaml.")]
-Soc = Annotated[str | None, typer.Option("--soc", help="SoC of the product; its default when left out.")]
+Product = Annotated[
+    str | None, typer.Option("--product", help="Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out.")
+]
+Soc = Annotated[str | None, typer.Option("--soc", help="SoC, such as Ascend910B3 or 910B3; it implies its product.")]
 Release = Annotated[str | None, typer.Option("--release", help="Release of the product's software: 8.3, 8.5, 9.0 or 9.1, the default.")]
 Deterministic = Annotated[bool, typer.Option("--deterministic", help="Switch deterministic computation on.")]
 LimitsOption = Annotated[str, typer.Option("--limits", help="documented: what the documents state; hardware: what really fits.")]
@@ -34,5 +36,3 @@ Trace = Annotated[
     Path | None,
     typer.Option("--trace", callback=writable, help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto."),
 ]
-
-DEFAULT_PRODUCT = "atlas_a2"

@@ -3,13 +3,13 @@
 from typing import Any
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 
 
 def plan_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -26,8 +26,8 @@ def plan_command(
 
     loaded = load_profile(product, soc, release)
     specs = typed_specs(operator, arguments)
-    result = plan(operator, profile=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
-    pictures = write_pictures(result, loaded, product, report, trace)
+    result = plan(operator, product=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    pictures = write_pictures(result, loaded, product or loaded.name, report, trace)
     if json_output:
         print_json("plan", {"outcome": "runs", "plan": result.as_dict(), **pictures})
     else:

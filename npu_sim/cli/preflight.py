@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Json, Report, writable
-from npu_sim.status import AclnnError
+from npu_sim.cli.options import Json, Report, writable
+from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
     from npu_sim.questions.preflight import Matrix
@@ -19,7 +19,7 @@ NOT_FINE = 1
 """Exit code when some call is not accepted, or some line is no call."""
 Calls = Annotated[Path, typer.Argument(help="File of calls, one JSON object a line, such as npu-sim record writes; - for standard input.")]
 Products = Annotated[
-    str, typer.Option("--products", "--product", help="all, names with commas, or profile files; for lines that name none.")
+    str | None, typer.Option("--products", "--product", help="all, names with commas, or profile files; for lines that name none.")
 ]
 Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas, which imply their products; all for every one.")]
 Releases = Annotated[
@@ -36,13 +36,13 @@ JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="
 EPILOG = """A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16",
 "indices": "4096:int32", "num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product,
 release, limits, name, count, and the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every call is
-accepted, or is as it expects; 1: some call is not, or some line is none; 2: the file cannot be read, or no line of it is a call.
+accepted, or is as it expects; 1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is a call.
 On GitHub faults are marked at their lines."""
 
 
 def preflight_command(
     calls: Calls,
-    products: Products = DEFAULT_PRODUCT,
+    products: Products = None,
     soc: Socs = None,
     release: Releases = None,
     max_workspace: MaxWorkspace = None,
@@ -62,10 +62,9 @@ def preflight_command(
         with file:
             matrix = check_file(lines_of(file), targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
     except OSError as error:
-        raise typer.BadParameter(f"{calls}: {error.strerror}") from None
-    except AclnnError as error:
-        where = f"{calls}: " if error.argument == "calls" else ""
-        raise typer.BadParameter(f"{where}{error.message}; {error.hint}") from None
+        raise UsageError("calls", f"{calls}: cannot be read: {error.strerror}", "a file of calls, one JSON object a line") from None
+    except UsageError as error:
+        raise (UsageError("calls", f"{calls}: {error.message}", error.hint) if error.argument == "calls" else error) from None
     _write(matrix, calls, out, junit, report)
     _print(matrix, calls, json_output)
     if matrix.faults():

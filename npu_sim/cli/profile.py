@@ -8,7 +8,7 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
 MaybeProduct = Annotated[
@@ -39,9 +39,7 @@ def profile_command(
         _calibrate(file, {"product": product, "soc": soc, "release": release}, out, json_output)
         return
     if out is not None:
-        raise AclnnError(
-            INVALID, "out", f"out = {out}: there is nothing to write without --calibrate", "--calibrate --out FILE, or --report"
-        )
+        raise UsageError("out", f"out = {out}: there is nothing to write without --calibrate", "--calibrate --out FILE, or --report")
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 

@@ -4,7 +4,6 @@ from typing import Any
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import (
-    DEFAULT_PRODUCT,
     CoreOrderOption,
     Deterministic,
     Json,
@@ -23,7 +22,7 @@ from npu_sim.cli.options import (
 def run_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -50,7 +49,7 @@ def run_command(
     limit_threads(threads)
     result = run(
         operator,
-        profile=loaded,
+        product=loaded,
         deterministic=deterministic,
         core_order=core_order,  # type: ignore[arg-type]
         seed=seed,
@@ -59,7 +58,7 @@ def run_command(
     )
     if out is not None:
         write_tensors(out, result.outputs)
-    pictures = write_pictures(result, loaded, product, report, trace)
+    pictures = write_pictures(result, loaded, product or loaded.name, report, trace)
     if json_output:
         print_json("run", {"outcome": "ran", **result.as_dict(), **pictures})
     else:

@@ -7,7 +7,7 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
-from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic, Json, Product, Release, Report, Seed, Soc, Threads
+from npu_sim.cli.options import CoreOrderOption, Deterministic, Json, Product, Release, Report, Seed, Soc, Threads
 
 RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
@@ -18,7 +18,7 @@ study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order
 def determinism_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     random_orders: RandomOrders = 32,
@@ -39,7 +39,7 @@ def determinism_command(
 def precision_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -60,7 +60,7 @@ def precision_command(
 def invariance_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     seed: Seed = 0,
@@ -80,7 +80,7 @@ def invariance_command(
 def certificate_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -111,7 +111,7 @@ for _name, _handler in (
 
 
 def _call(
-    operator: str, arguments: dict[str, Any], device: tuple[str, str | None, str | None], seed: int, threads: int | None
+    operator: str, arguments: dict[str, Any], device: tuple[str | None, str | None, str | None], seed: int, threads: int | None
 ) -> dict[str, Any]:
     """Turn what was typed into a call: files are read, shapes get generated data."""
     from npu_sim.cli.arguments import typed_arrays
@@ -120,7 +120,7 @@ def _call(
 
     profile = load_profile(*device)
     limit_threads(threads)
-    return {**typed_arrays(operator, arguments, seed), "profile": profile}
+    return {**typed_arrays(operator, arguments, seed), "product": profile}
 
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:

@@ -86,7 +86,7 @@ def sweep_command(
         with progress:
             summary, different = run_sweep(
                 operator,
-                named_values(grid),
+                named_values("grid", grid),
                 sample=sample,
                 seed=seed,
                 columns=chosen,

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
+from npu_sim.status import AclnnError, UsageError
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 def timeline_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     socs: Socs = None,
@@ -96,7 +96,7 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
         hint = f"write AXIS=VALUE,VALUE with one of: {', '.join(one.name for one in declared.axes)}"
-        raise AclnnError(INVALID, "vary", f"vary = {vary!r} does not say what takes which values", hint)
+        raise UsageError("vary", f"vary = {vary!r} does not say what takes which values", hint)
     call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))
@@ -104,14 +104,14 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
 
 
 def _profiles(chosen: "Profile", socs: str | None) -> "list[Profile]":
-    from npu_sim.cores import profile_of_soc
+    from npu_sim.cores import load_profile
 
     if socs is None:
         return [chosen]
     if socs == "all":
         return [chosen.with_soc(name) for name in chosen.product.socs]
     names = [name.strip() for name in socs.split(",")]
-    return [chosen.with_soc(name) if name in chosen.product.socs else profile_of_soc(name, chosen.release) for name in names]
+    return [load_profile(chosen if chosen.product.soc_named(name) else None, name, chosen.release) for name in names]
 
 
 def _calibration(file: Path | None) -> "Calibration | None":
@@ -126,10 +126,10 @@ def _row(
     from npu_sim.operators import plan
     from npu_sim.timelines import timeline
 
+    if calibration is not None:
+        calibration.require_device(profile)
     try:
-        if calibration is not None:
-            calibration.require_device(profile)
-        made = plan(operator, profile=profile, **options, **call)
+        made = plan(operator, product=profile, **options, **call)
     except AclnnError as error:
         return Row(name, profile, error=error)
     return Row(name, profile, made, timeline(made, profile, calibration))

@@ -3,13 +3,13 @@
 from typing import Any
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Soc
 
 
 def workspace_command(
     operator: str,
     arguments: dict[str, Any],
-    product: Product = DEFAULT_PRODUCT,
+    product: Product = None,
     soc: Soc = None,
     release: Release = None,
     deterministic: Deterministic = False,
@@ -18,11 +18,10 @@ def workspace_command(
 ) -> None:
     """Show the workspace of a call: kernels, lifetimes, buckets and offsets."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.cores import load_profile
     from npu_sim.operators import plan
 
     specs = typed_specs(operator, arguments)
-    result = plan(operator, profile=load_profile(product, soc, release), deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    result = plan(operator, product=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
     if json_output:
         data = {
             "operator": result.operator,

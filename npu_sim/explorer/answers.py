@@ -17,15 +17,17 @@ from npu_sim.show.reports.plans import plan_sections
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
-from npu_sim.status import AclnnError, refusal_text
+from npu_sim.status import AclnnError, NpuSimError, refusal_text
 from npu_sim.timelines import timeline
 
 SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
 
 
-def refusal(error: AclnnError) -> dict[str, Any]:
-    """Return a refusal as the page shows it."""
-    return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
+def refusal(error: NpuSimError) -> dict[str, Any]:
+    """Return a refusal, or what is wrong with a state that is no call, as the page shows it."""
+    if isinstance(error, AclnnError):
+        return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
+    return {"outcome": "usage", "error": error.as_dict(), "text": str(error)}
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     start = time.perf_counter()
     try:
         call = call_of(state, products)
-    except AclnnError as error:
+    except NpuSimError as error:
         return refusal(error)
     commands = {
         "cli": _written(command_line, call),
@@ -50,7 +52,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     }
     try:
         made = plan(call.operator, **call.options)
-    except AclnnError as error:
+    except NpuSimError as error:
         return {**refusal(error), **commands}
     bound = timeline(made, call.profile)
     return {

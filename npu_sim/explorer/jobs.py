@@ -12,7 +12,7 @@ from npu_sim.explorer.answers import refusal, result_answer
 from npu_sim.explorer.state import State, call_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import NpuSimError, UsageError
 
 MOST_BYTES = 1 << 31
 """Tensors of one run together; more is for the command line."""
@@ -66,7 +66,7 @@ class Jobs:
             self._set(number, began=began)
             try:
                 answer = compute(state, self.products, lambda stage: self._set(number, stage=stage))
-            except AclnnError as error:
+            except NpuSimError as error:
                 answer = refusal(error)
             except Exception as error:  # the page must hear of a bug, not wait for ever
                 traceback.print_exc()
@@ -99,4 +99,4 @@ def require_runnable(arguments: Mapping[str, Any]) -> None:
     if total > MOST_BYTES:
         largest = max(specs, key=lambda name: specs[name].nbytes)
         message = f"the tensors have {total} bytes, more than the {MOST_BYTES} that this page generates data for"
-        raise AclnnError(INVALID, largest, message, "make them smaller, or use npu-sim run with files")
+        raise UsageError(largest, message, "make them smaller, or use npu-sim run with files")

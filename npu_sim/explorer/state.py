@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Profile, load_profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
 from npu_sim.operators.contract.axes import Number, Switch, Values, Word
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.releases import default_release, release_names
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import UsageError
 
 State = Mapping[str, str]
 TRUE_WORDS = ("true", "1", "yes", "on")
@@ -39,7 +39,7 @@ class Call:
     @property
     def options(self) -> dict[str, Any]:
         """The call as keyword arguments, the operator left out."""
-        return {"profile": self.profile, "deterministic": self.deterministic, "limits": self.limits, **self.arguments}
+        return {"product": self.profile, "deterministic": self.deterministic, "limits": self.limits, **self.arguments}
 
 
 def call_of(state: State, products: Mapping[str, Profile]) -> Call:
@@ -47,16 +47,15 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
 
     Raises
     ------
-    AclnnError
-        161002 for a value that is none, with the message the command line gives.
+    UsageError
+        For a value that is none, with the message the command line gives.
     """
     operator = state.get("operator", "")
     declared: Operator = load_operator(operator)
-    product = state.get("product", "")
-    if product not in products:
-        message = f"profile = {product!r}: no such product"
-        raise AclnnError(INVALID, "profile", message, f"products: {', '.join(products)}{closest(product, products)}")
-    profile = products[product].with_soc(state.get("soc") or None).with_release(state.get("release") or None)
+    product, soc = state.get("product", ""), state.get("soc") or None
+    if product not in products:  # a link that somebody wrote: any name that the command line takes
+        product = load_profile(product or None, soc).name
+    profile = products[product].with_soc(soc).with_release(state.get("release") or None)
     return Call(
         operator=declared.name,
         profile=profile,
@@ -84,7 +83,7 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
 def _switch(name: str, text: str) -> bool:
     lowered = text.lower()
     if lowered not in TRUE_WORDS + FALSE_WORDS:
-        raise AclnnError(INVALID, name, f"{name} = {text!r} is not a switch", "true or false")
+        raise UsageError(name, f"{name} = {text!r} is not a switch", "true or false")
     return lowered in TRUE_WORDS
 
 
@@ -95,7 +94,7 @@ def _attribute(attribute: Attribute, text: str) -> Any:
         return attribute.kind(text)
     except ValueError:
         wanted = {int: "a whole number", IntArray: "whole numbers with commas between them"}.get(attribute.kind, "a number")
-        raise AclnnError(INVALID, attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted) from None
+        raise UsageError(attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
@@ -142,5 +141,5 @@ def flip_key(operator: str, argument: str) -> str | None:
     declared: Operator = load_operator(operator)
     try:
         return declared.axis(argument).name
-    except AclnnError:
+    except UsageError:
         return argument if argument in {one.name for one in declared.attributes} else None

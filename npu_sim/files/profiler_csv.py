@@ -12,7 +12,7 @@ from pathlib import Path
 
 from npu_sim.files.measured_launch import MISSING, MeasuredLaunch, counter_name, tensors_of
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 LARGEST_FILE = 1 << 31
 """Most bytes of a CSV file."""
@@ -38,12 +38,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     """Yield the launches of a CSV file; see :func:`npu_sim.files.device_profile.read_device_profile` for what it raises."""
     if file.stat().st_size > LARGEST_FILE:
-        raise AclnnError(INVALID, "file", f"{file}: {file.stat().st_size} bytes", f"at most {LARGEST_FILE} bytes; split the file")
+        raise UsageError("file", f"{file}: {file.stat().st_size} bytes", f"at most {LARGEST_FILE} bytes; split the file")
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise AclnnError(INVALID, "file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8") from None
+        raise UsageError("file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8") from None
     rows = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(rows, [])
@@ -52,7 +52,7 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             if any(cell.strip() for cell in cells):
                 yield columns.launch(rows.line_num, cells)
     except csv.Error as error:
-        raise AclnnError(INVALID, "file", f"{file}, line {rows.line_num}: is no CSV: {error}", "a whole file of the profiler") from None
+        raise UsageError("file", f"{file}, line {rows.line_num}: is no CSV: {error}", "a whole file of the profiler") from None
 
 
 class _Columns:
@@ -70,17 +70,15 @@ class _Columns:
         for wanted in ("kernel", "duration_us"):
             if wanted not in self.places:
                 names = " or ".join(repr(name) for name in COLUMNS[wanted])
-                raise AclnnError(
-                    INVALID, "file", f"{file}, line 1: has no column {names}", f"its columns: {', '.join(self.header)[:200] or 'none'}"
-                )
+                raise UsageError("file", f"{file}, line 1: has no column {names}", f"its columns: {', '.join(self.header)[:200] or 'none'}")
         known = set(self.places.values())
         self.counters = {place: name for place, name in enumerate(self.header) if place not in known and _is_counter(name)}
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
         if len(cells) != len(self.header):
-            raise AclnnError(
-                INVALID, "file", f"{self.file}, line {line}: {len(cells)} columns", f"{len(self.header)}, as in line 1; is the file whole?"
+            raise UsageError(
+                "file", f"{self.file}, line {line}: {len(cells)} columns", f"{len(self.header)}, as in line 1; is the file whole?"
             )
         block_dim = self._number(line, cells, "block_dim")
         counters = {counter_name(name): self._value(line, name, cells[place]) for place, name in self.counters.items()}
@@ -115,7 +113,7 @@ class _Columns:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise AclnnError(INVALID, "file", f"{self.file}, line {line}, column {name!r}: {text!r} is not a number", "a number, or N/A")
+            raise UsageError("file", f"{self.file}, line {line}, column {name!r}: {text!r} is not a number", "a number, or N/A")
         return value
 
     def _tensors(self, line: int, cells: list[str], side: str) -> tuple[TensorSpec | None, ...] | None:
@@ -124,7 +122,7 @@ class _Columns:
             return tensors_of(shapes, dtypes, formats)
         except ValueError as error:
             column = self.header[self.places[f"{side}_shapes"]]
-            raise AclnnError(INVALID, "file", f"{self.file}, line {line}, column {column!r}: {error}", 'such as "4096,1024;1024"') from None
+            raise UsageError("file", f"{self.file}, line {line}, column {column!r}: {error}", 'such as "4096,1024;1024"') from None
 
 
 def _plain(name: str) -> str:

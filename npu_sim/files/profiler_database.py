@@ -11,7 +11,7 @@ from pathlib import Path
 
 from npu_sim.files.measured_launch import MeasuredLaunch, counter_name, tensors_of
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 SQLITE_START = b"SQLite format 3\x00"
 """First bytes of every such file."""
@@ -34,14 +34,14 @@ def read_database(file: Path) -> Iterator[MeasuredLaunch]:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             yield from _database_launches(file, database)
     except sqlite3.Error as error:
-        raise AclnnError(INVALID, "file", f"{file}: cannot be read as a database: {error}", "a whole .db file of the profiler") from None
+        raise UsageError("file", f"{file}: cannot be read as a database: {error}", "a whole .db file of the profiler") from None
 
 
 def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[MeasuredLaunch]:
     columns = {table: _names(database, table) for table in ("COMPUTE_TASK_INFO", "TASK", "STRING_IDS", "TASK_PMU_INFO")}
     for table, wanted in (("COMPUTE_TASK_INFO", "opType"), ("TASK", "globalTaskId"), ("STRING_IDS", "value")):
         if wanted not in columns[table]:
-            raise AclnnError(INVALID, "file", f"{file}: has no table {table} with a column {wanted}", "an export of the profiler")
+            raise UsageError("file", f"{file}: has no table {table} with a column {wanted}", "an export of the profiler")
     texts = dict(database.execute("SELECT id, value FROM STRING_IDS"))
     counters: dict[int, dict[str, float]] = {}
     if columns["TASK_PMU_INFO"]:
@@ -80,4 +80,4 @@ def _said(file: Path, row: int, said: Mapping[str, str], side: str) -> tuple[Ten
     try:
         return tensors_of(said[f"{side}_shapes"], said[f"{side}_dtypes"], said[f"{side}_formats"])
     except ValueError as error:
-        raise AclnnError(INVALID, "file", f"{file}, row {row} of COMPUTE_TASK_INFO: {error}", 'such as "4096,1024;1024"') from None
+        raise UsageError("file", f"{file}, row {row} of COMPUTE_TASK_INFO: {error}", 'such as "4096,1024;1024"') from None

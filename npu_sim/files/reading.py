@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 YAML_BYTES = 1 << 20
 """Largest profile file; the shipped ones have some ten thousand bytes."""
@@ -21,18 +21,18 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
 
     Raises
     ------
-    AclnnError
-        161002 when it is none, or cannot be read.
+    UsageError
+        When it is none, or cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise AclnnError(INVALID, argument, f"{path}: cannot be read: it is no plain file", hint)
+            raise UsageError(argument, f"{path}: cannot be read: it is no plain file", hint)
         return os.fdopen(descriptor, "rb")
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise AclnnError(INVALID, argument, f"{path}: cannot be read: {why}", hint) from None
+        raise UsageError(argument, f"{path}: cannot be read: {why}", hint) from None
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:
@@ -40,13 +40,13 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
 
     Raises
     ------
-    AclnnError
-        161002 when it is none, cannot be read, or is larger.
+    UsageError
+        When it is none, cannot be read, or is larger.
     """
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise AclnnError(INVALID, argument, f"{path} is larger than {most_bytes} bytes, the most that is read of such a file", hint)
+        raise UsageError(argument, f"{path} is larger than {most_bytes} bytes, the most that is read of such a file", hint)
     return content
 
 

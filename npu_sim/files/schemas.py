@@ -24,6 +24,7 @@ VERSIONS = MappingProxyType(
         "study": 1,
         "sweep": 1,
         "timeline": 1,
+        "usage": 1,
         "workspace": 1,
     }
 )

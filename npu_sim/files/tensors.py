@@ -11,7 +11,7 @@ import numpy as np
 from npu_sim.files.reading import open_plain
 from npu_sim.files.writing import require_room, write_atomically
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 
 def read_tensor(name: str, text: str) -> np.ndarray:
@@ -19,8 +19,8 @@ def read_tensor(name: str, text: str) -> np.ndarray:
 
     Raises
     ------
-    AclnnError
-        161002 when the file cannot be read as an array of a known dtype.
+    UsageError
+        When the file cannot be read as an array of a known dtype.
     """
     path, _, dtype = text.partition(".npy:")
     path = path + ".npy" if dtype else path
@@ -30,14 +30,14 @@ def read_tensor(name: str, text: str) -> np.ndarray:
             _require_whole(file)
             array = np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:  # NumPy reads headers with Python's own parser, which raises whatever it meets
-            raise AclnnError(INVALID, name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
+            raise UsageError(name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # what numpy.save leaves of an ml_dtypes array
     try:
         return array.view(numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:
         hint = "bits and dtype must have the same size, e.g. uint16 bits as bf16"
-        raise AclnnError(INVALID, name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint) from None
+        raise UsageError(name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint) from None
 
 
 def _require_whole(file: IO[bytes]) -> None:
@@ -74,8 +74,8 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
     Raises
     ------
-    AclnnError
-        161002 when the ending does not fit, or the file cannot be written.
+    UsageError
+        When the ending does not fit, or the file cannot be written.
     """
     require_room(path, sum(array.nbytes for array in arrays.values()))
     if path.suffix == ".npz":
@@ -84,7 +84,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         write_atomically(path, lambda file: np.save(file, _savable(next(iter(arrays.values())))))
     else:
         hint = ".npy for one output, .npz for several"
-        raise AclnnError(INVALID, "out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint)
+        raise UsageError("out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint)
 
 
 def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:

@@ -13,19 +13,19 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 HINT = "name a file in a folder you may write to"
 UNNAMED = getattr(os, "O_TMPFILE", 0)
 """Linux makes files without a name: a process that is killed leaves nothing of them behind."""
 
 
-def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> AclnnError:
+def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> UsageError:
     """Return the refusal for a file or folder that the system does not let us write."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = getattr(error, "strerror", None) or error
     hint = "make room, or name a file on another disk" if full else HINT
-    return AclnnError(INVALID, argument, f"{_shown(path)}: cannot be written: {why}", hint)
+    return UsageError(argument, f"{_shown(path)}: cannot be written: {why}", hint)
 
 
 def require_target(path: Path, argument: str = "out") -> None:
@@ -33,17 +33,17 @@ def require_target(path: Path, argument: str = "out") -> None:
 
     Raises
     ------
-    AclnnError
-        161002, naming what is in the way.
+    UsageError
+        Naming what is in the way.
     """
     folder = path.parent
     try:
         if path.is_dir():
-            raise AclnnError(INVALID, argument, f"{_shown(path)} is a folder", "name a file in it")
+            raise UsageError(argument, f"{_shown(path)} is a folder", "name a file in it")
         if not folder.is_dir():
-            raise AclnnError(INVALID, argument, f"{_shown(path)}: the folder {_shown(folder)} does not exist", HINT)
+            raise UsageError(argument, f"{_shown(path)}: the folder {_shown(folder)} does not exist", HINT)
         if path.exists() and not path.is_file():
-            raise AclnnError(INVALID, argument, f"{_shown(path)} is no plain file", HINT)
+            raise UsageError(argument, f"{_shown(path)} is no plain file", HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
@@ -55,8 +55,8 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
 
     Raises
     ------
-    AclnnError
-        161002, with the bytes that are needed and those that are free.
+    UsageError
+        With the bytes that are needed and those that are free.
     """
     try:
         free = shutil.disk_usage(path.parent).free
@@ -64,7 +64,7 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
         raise cannot_write(argument, path, error) from None
     if needed_bytes > free:
         message = f"{_shown(path)} takes at least {needed_bytes} bytes, its disk has {free} left"
-        raise AclnnError(INVALID, argument, message, "make room, or name a file on another disk")
+        raise UsageError(argument, message, "make room, or name a file on another disk")
 
 
 @contextmanager
@@ -73,8 +73,8 @@ def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
 
     Raises
     ------
-    AclnnError
-        161002 when it cannot be written, also for want of room while the block writes.
+    UsageError
+        When it cannot be written, also for want of room while the block writes.
     """
     require_target(path, argument)
     try:
@@ -124,11 +124,11 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
 
     Raises
     ------
-    AclnnError
-        161002 when something foreign is there; nothing is removed then.
+    UsageError
+        When something foreign is there; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        raise AclnnError(INVALID, argument, f"{_shown(path)} is in the way and not of npu_sim", "remove it, or choose another name")
+        raise UsageError(argument, f"{_shown(path)} is in the way and not of npu_sim", "remove it, or choose another name")
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -141,7 +141,7 @@ def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "", argum
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
         message = f"{_shown(folder)} holds {foreign!r}, which npu_sim did not write"
-        raise AclnnError(INVALID, argument, message, "move it elsewhere, or choose another name")
+        raise UsageError(argument, message, "move it elsewhere, or choose another name")
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
 

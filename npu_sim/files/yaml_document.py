@@ -9,7 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from npu_sim.files.reading import YAML_BYTES, read_limited
-from npu_sim.status import INVALID, AclnnError, closest, shown
+from npu_sim.status import UsageError, closest, shown
 
 YAML_DEPTH = 20
 """Mappings and lists within each other."""
@@ -48,12 +48,12 @@ class YamlDocument:
             key = key[:-1]
         return self.lines.get(key, 1)
 
-    def error(self, key: KeyPath, problem: str, hint: str = "") -> AclnnError:
+    def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
-        return AclnnError(INVALID, "profile", f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
+        return UsageError("profile", f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
 
-    def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> AclnnError:
+    def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
         """Return the first problem that pydantic found as an error of this file; the hint counts the others."""
         # A misspelt key is also a missing one: the misspelling is what the user can see in the file.
         problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
@@ -80,14 +80,14 @@ def read_yaml(path: Path) -> YamlDocument:
 
     Raises
     ------
-    AclnnError
-        161002 when the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or deeper than a profile is.
+    UsageError
+        When the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or deeper than a profile is.
     """
     content = read_limited("profile", path, YAML_BYTES, "name a product or a YAML file")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise AclnnError(INVALID, "profile", f"{path}: cannot be read: {error}", "name a product or a YAML file") from None
+        raise UsageError("profile", f"{path}: cannot be read: {error}", "name a product or a YAML file") from None
     try:
         try:
             node, data = _read(text, path, FAST_LOADER)
@@ -97,11 +97,11 @@ def read_yaml(path: Path) -> YamlDocument:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise AclnnError(INVALID, "profile", f"{path}{line}: not valid YAML: {problem}") from None
+        raise UsageError("profile", f"{path}{line}: not valid YAML: {problem}") from None
     except (ValueError, OverflowError) as error:  # a date, a number or a tag whose value is none
-        raise AclnnError(INVALID, "profile", f"{path}: holds a value that cannot be read: {error}") from None
+        raise UsageError("profile", f"{path}: holds a value that cannot be read: {error}") from None
     if node is None or not isinstance(data, dict):
-        raise AclnnError(INVALID, "profile", f"{path}: a profile is a mapping of keys to values", "copy one of the shipped profiles")
+        raise UsageError("profile", f"{path}: a profile is a mapping of keys to values", "copy one of the shipped profiles")
     lines: dict[KeyPath, int] = {}
     _collect_lines(node, (), lines, path)
     return YamlDocument(path, data, lines)
@@ -127,19 +127,19 @@ def _require_modest(text: str, path: Path, loader_class: Any) -> None:
     for event in yaml.parse(text, Loader=loader_class):
         where = f"{path}, line {event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent):
-            raise AclnnError(INVALID, "profile", f"{where}: profiles take no aliases", f"write out what *{event.anchor} stands for")
+            raise UsageError("profile", f"{where}: profiles take no aliases", f"write out what *{event.anchor} stands for")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise AclnnError(INVALID, "profile", f"{where}: profiles take no tags such as {shown(tag)}", "write the plain value")
+            raise UsageError("profile", f"{where}: profiles take no tags such as {shown(tag)}", "write the plain value")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
             message = f"{where}: a value of {len(event.value)} characters"
-            raise AclnnError(INVALID, "profile", message, f"at most {YAML_SCALAR} characters")
+            raise UsageError("profile", message, f"at most {YAML_SCALAR} characters")
         if depth > YAML_DEPTH:
-            raise AclnnError(INVALID, "profile", f"{where}: nested more than {YAML_DEPTH} deep", "a profile is nested 5 deep at most")
+            raise UsageError("profile", f"{where}: nested more than {YAML_DEPTH} deep", "a profile is nested 5 deep at most")
 
 
 def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
@@ -149,7 +149,7 @@ def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], pat
             line = name.start_mark.line + 1
             if inner in lines:
                 dotted = ".".join(str(part) for part in inner)
-                raise AclnnError(INVALID, "profile", f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
+                raise UsageError("profile", f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
             lines[inner] = line
             _collect_lines(value, inner, lines, path)
     elif isinstance(node, yaml.SequenceNode):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.numbers.arrays import as_array, bfloat16, dtype_name
-from npu_sim.status import shown
+from npu_sim.status import closest, shown
 
 __all__ = [
     "DTYPES",
@@ -146,14 +146,14 @@ def canonical_dtype(dtype: Any) -> str:
             text = str(dtype)
     else:
         text = str(getattr(dtype, "name", None) or dtype)
-    # "torch.bfloat16" names its library first; product documents write dtypes in capitals.
-    name = _ALIASES.get(text.strip().lower().rsplit(".", 1)[-1])
-    if name is None:
+    # "torch.bfloat16" names its library first, "ACL_BF16" and "DT_BF16" the vendor's; product documents write dtypes in capitals.
+    plain = text.strip().lower().rsplit(".", 1)[-1].removeprefix("acl_").removeprefix("dt_").removesuffix("_t")
+    if (name := _ALIASES.get(plain)) is None:
         hint = ""
         if text == "void16":
             hint = "; 2-byte void is what numpy.save makes of bfloat16: view the array as ml_dtypes.bfloat16"
         short = ", ".join(f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES)
-        raise ValueError(f"unknown dtype {shown(text)}; allowed are {short}{hint}")
+        raise ValueError(f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; allowed are {short}{hint}")
     return name
 
 

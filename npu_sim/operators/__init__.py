@@ -17,7 +17,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import CoreOrder, Order, Result
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError, shown
+from npu_sim.status import UsageError, closest, shown, straight
 
 if TYPE_CHECKING:
     from npu_sim.operators.contract.prepared import Prepared
@@ -30,13 +30,16 @@ def require_limits(limits: str) -> Limits:
     for known in LIMITS:
         if isinstance(limits, str) and limits == known:
             return known
-    raise AclnnError(INVALID, "limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}")
+    raise UsageError(
+        "limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}{closest(str(limits), LIMITS)}"
+    )
 
 
+@straight
 def plan(
     operator: str,
     *,
-    profile: str | Path | Profile = "atlas_a2",
+    product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
     deterministic: bool = False,
@@ -49,8 +52,9 @@ def plan(
     ----------
     operator
         Name of the operator, here (``rms_norm_grad``) or in the product documents (``RmsNormGrad``).
-    profile, soc
-        Product (name or YAML file) and SoC; the product's default SoC when None.
+    product, soc
+        Product (any of its names, or a YAML file) and SoC. A SoC alone implies its product, a product alone its default SoC; Atlas A2
+        when both are None.
     release
         Release of the product's software: ``8.3``, ``8.5``, ``9.0`` or ``9.1``, which None takes.
     deterministic
@@ -68,14 +72,15 @@ def plan(
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc, release)
+    loaded = load_profile(product, soc, release)
     return plan_of(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
 
 
+@straight
 def run(
     operator: str,
     *,
-    profile: str | Path | Profile = "atlas_a2",
+    product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
     deterministic: bool = False,
@@ -93,7 +98,7 @@ def run(
         Order in which the atomic additions of different cores arrive; deterministic kernels ignore it.
     out
         Array (or tuple of arrays, one for every output in order) to write the results to; new arrays when None.
-    operator, profile, soc, release, deterministic, limits, **arguments
+    operator, product, soc, release, deterministic, limits, **arguments
         As for :func:`plan`, with arrays for the tensors.
 
     Raises
@@ -104,6 +109,7 @@ def run(
     from npu_sim.operators.contract.execution import execute
 
     declared: Operator = load_operator(operator)
+    declared.require_given(arguments)
     names = declared.input_names
     # Views: shape and strides of the caller's array may change under the call, those of a view do not.
     tensors = {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
@@ -111,7 +117,7 @@ def run(
         declared,
         declared.build({**arguments, **tensors}),
         tensors,
-        load_profile(profile, soc, release),
+        load_profile(product, soc, release),
         deterministic=require_bool("deterministic", deterministic),
         order=Order(core_order, seed),
         limits=require_limits(limits),
@@ -119,10 +125,11 @@ def run(
     )
 
 
+@straight
 def prepare(
     operator: str,
     *,
-    profile: str | Path | Profile = "atlas_a2",
+    product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
     deterministic: bool = False,
@@ -135,7 +142,7 @@ def prepare(
 
     Parameters
     ----------
-    operator, profile, soc, release, deterministic, core_order, seed, limits, **arguments
+    operator, product, soc, release, deterministic, core_order, seed, limits, **arguments
         As for :func:`run`; tensors also as :func:`plan` takes them.
 
     Returns
@@ -152,7 +159,7 @@ def prepare(
 
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc, release)
+    loaded = load_profile(product, soc, release)
     order = Order(core_order, seed)
     return Prepared(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)), order)
 

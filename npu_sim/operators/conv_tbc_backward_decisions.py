@@ -254,7 +254,7 @@ def _planner_caveats(case: Case) -> list[Caveat]:
             code=f"hardware_limit_{name.lower()}",
             argument="deterministic",
             message=f"hardware limit: the deterministic planner's base block {base} needs {needed} bytes of {name}, there are {available}; "
-            "the call may fail on the device (without --deterministic it fits)",
+            "the call may fail on the device (it fits when not deterministic)",
         )
         for name, exceeds, needed, available in excess
         if exceeds

@@ -195,7 +195,7 @@ def _input_order(case: Case) -> str:
 def _bias_order(case: Case) -> str:
     if case.tiling.bias_cores > 1:
         rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
-        return f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed with --deterministic"
+        return f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed when deterministic"
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         return "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not published)"
     return "fp32 sum of self by one core, rounded once"
@@ -208,7 +208,7 @@ def _weight_order(case: Case) -> str:
         return "one matrix product, summed over the batch"
     if is_split(case.tiling):
         parts = case.tiling.grad_weight.splits
-        return f"{parts} cores share every tile, each adds one sum over its samples and time atomically; fixed with --deterministic"
+        return f"{parts} cores share every tile, each adds one sum over its samples and time atomically; fixed when deterministic"
     if case.tiling.published.stream_k:
         return "sample after sample; split tiles go to private slots, added in slot order"
     if case.tiling.route == ROUTE_PLANNER:

@@ -16,7 +16,7 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     weight = "weight" if case.row.weighted else "no weight"
     which = f"{SHORT_NAMES[case.specs['log_prob'].dtype]}, {case.arguments.reduction}, {weight}"
-    really = f"N <= {largest} ({which}, C = {case.row.C}, {case.device.vector_cores} cores): --limits hardware"
+    really = f'N <= {largest} ({which}, C = {case.row.C}, {case.device.vector_cores} cores): limits="hardware"'
     message = f"log_prob has N = {case.row.N} rows; the product document allows fewer than {rows_below}"
     return message, _hint(case, min(rows_below - 1, largest), f"what really fits       {really}")
 

@@ -55,7 +55,7 @@ def _scaled_words(call: Inspection) -> tuple[str, str]:
         f"{v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores)} must be {bound}; "
         f"countsSize = {row.num_weights}//{cores} + {row.num_weights}%{cores} = {v1.counts_size(row.num_weights, cores)}"
     )
-    both = f"{documented} documented, {hardware} by the Unified Buffer (limits=hardware)"
+    both = f'{documented} documented, {hardware} by the Unified Buffer (limits="hardware")'
     return message, f"largest embeddingDim for numWeights {row.num_weights}: {both}"
 
 

@@ -32,8 +32,8 @@ def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict
 
     Raises
     ------
-    AclnnError
-        161002 when there is no such operator.
+    UsageError
+        When there is no such operator.
     """
     declared: Operator = load_operator(operator)
     if declared.data is None:

@@ -56,7 +56,7 @@ def check_ids(ids: np.ndarray) -> None:
     if outside.any():
         place = np.unravel_index(int(outside.argmax()), ids.shape)
         message = f"indices[{', '.join(map(str, place))}] = {ids[place]} is no id that is documented to be sorted"
-        hint = f"0 <= id <= {LARGEST_ID}, or an end of its type: {', '.join(map(str, ends))}; limits=hardware sorts ids as fp32"
+        hint = f'0 <= id <= {LARGEST_ID}, or an end of its type: {", ".join(map(str, ends))}; limits="hardware" sorts ids as fp32'
         raise runtime_failure("indices", message, f"{hint}; nothing was written")
 
 

@@ -39,7 +39,7 @@ def _documented_words(call: Inspection) -> tuple[str, str]:
         f"num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; "
         f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = {moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
     )
-    return message, f"nearest legal value: {documented}; what really fits on {profile.title}: {really} (limits=hardware)"
+    return message, f'nearest legal value: {documented}; what really fits on {profile.title}: {really} (limits="hardware")'
 
 
 def check_entries(call: Inspection) -> None:

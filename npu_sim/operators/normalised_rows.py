@@ -53,7 +53,7 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
         )
         reason = (
             f"the Unified Buffer moves blocks of {call.profile.chip.ub_block_bytes} bytes; the planner itself takes any length and no "
-            "physical reason is published, so the limit holds with limits=hardware too"
+            'physical reason is published, so the limit holds with limits="hardware" too'
         )
         return message, f"last axis of {name} >= {ceil_div(least_bytes, spec.itemsize)}; {reason}"
 

@@ -69,7 +69,7 @@ def axes(rows: str) -> tuple[Axis, ...]:
 
 def topk_words(call: Any) -> tuple[str, str]:
     """What the bound of the experts of a token says."""
-    message = f"probs has {call.size('top_k')} columns: the product takes numTopk <= {MOST_TOPK}, with limits=hardware too"
+    message = f'probs has {call.size("top_k")} columns: the product takes numTopk <= {MOST_TOPK}, with limits="hardware" too'
     return message, f"nearest legal value: {MOST_TOPK}"
 
 

@@ -5,11 +5,17 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+_BROUGHT = frozenset(dir(BaseModel))
+
 
 class Frozen(BaseModel):
     """Base of answers and of their parts: nothing in them changes, and nothing unknown is in them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def __dir__(self) -> list[str]:
+        """List what an answer says, without what its base class brings."""
+        return [name for name in super().__dir__() if name.startswith("__") or name not in _BROUGHT]
 
 
 class Facts(dict[str, Any]):

@@ -4,21 +4,28 @@ A plan, a comparison or a timeline is data and knows neither its text nor its re
 asks ``show`` for them; the room is loaded then, so that reading numbers costs no import.
 """
 
+from html import escape
 from importlib import import_module
 
 SHOW = "npu_sim.show"
 
 
 class Printed:
-    """Base of answers: ``print`` gives their text, notebooks show their report."""
+    """Base of answers: a prompt and ``print`` give the text of the command line, notebooks show the report.
+
+    A dataclass among them says ``repr=False``.
+    """
 
     __slots__ = ()
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         text: str | None = import_module(SHOW).text_of(self)
-        return repr(self) if text is None else text
+        return super().__repr__() if text is None else text
 
-    def _repr_html_(self) -> str | None:
-        """Return the report as notebooks show it; None when there is none, they take the text then."""
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return the report as notebooks show it; the text where there is none."""
         html: str | None = import_module(SHOW).html_of(self)
-        return html
+        return f"<pre>{escape(repr(self))}</pre>" if html is None else html

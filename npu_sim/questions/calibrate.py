@@ -17,7 +17,7 @@ from npu_sim.questions.measured_device import CLOCK_TOLERANCE, chosen_profile, f
 from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.releases import release_names
-from npu_sim.status import RUNTIME_FAILURE, AclnnError
+from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.calibration import Calibration
 from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import VectorEstimate
@@ -56,7 +56,7 @@ class ComparedShape:
     fits: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CalibrationAnswer(Printed):
     """What was found in a profile.
 
@@ -99,8 +99,8 @@ def calibrate(
 
     Raises
     ------
-    AclnnError
-        161002 as :func:`npu_sim.read_profile`; 361001 for a profile without a row to calibrate on.
+    UsageError
+        As :func:`npu_sim.read_profile`, and for a profile without a row to calibrate on.
     """
     answer = read_profile(file, product=product, soc=soc, release=release)
     device = answer.device or find_device(answer.launches, chosen_profile(product, soc))
@@ -113,7 +113,7 @@ def calibrate(
     warnings = tuple(_warnings(profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
         looked_for = f"{WANTED}, all on the {cores} vector cores of {profile.soc}"
-        raise AclnnError(RUNTIME_FAILURE, "file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for)
+        raise UsageError("file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for)
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,
@@ -150,7 +150,7 @@ def _fitting(group: MeasuredGroup, profile: Profile, measured: float, clock: flo
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                made = plan(group.operator, profile=other, deterministic=case.plan.deterministic, **case.arguments)
+                made = plan(group.operator, product=other, deterministic=case.plan.deterministic, **case.arguments)
             except AclnnError:
                 continue
             estimate, _ = estimate_of(made.launches[case.place], made, other, clock, None)

@@ -18,7 +18,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, straight
 from npu_sim.timelines.estimates import Estimate, estimates_of
 
 
@@ -86,7 +86,7 @@ class Compared:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison(Printed):
     """The call on all chosen products, the nearest changes that take another path anywhere, and what another release changes."""
 
@@ -102,10 +102,11 @@ class Comparison(Printed):
         return {"operator": self.operator, "rows": rows, "nearest_changes": nearest, "upgrades": upgrades}
 
 
+@straight
 def compare(
     operator: str,
     *,
-    products: str | Path | Sequence[str | Path] | None = None,
+    product: str | Path | Sequence[str | Path] | None = None,
     soc: str | Sequence[str] | None = None,
     release: str | Sequence[str] | None = None,
     deterministic: bool = False,
@@ -116,8 +117,8 @@ def compare(
 
     Parameters
     ----------
-    products, soc
-        Which ones; all shipped products and all their SoCs when None.
+    product, soc
+        Which ones, one or several; all shipped products and all their SoCs when None.
     release
         Releases of the products' software, ``"all"`` for every one; the newest when None.
     operator, deterministic, limits, **arguments
@@ -125,13 +126,13 @@ def compare(
 
     Raises
     ------
-    AclnnError
-        161002 or 161001 when the call cannot be read: an unknown operator, product or argument, or a missing one.
+    UsageError
+        When the call cannot be read: an unknown operator, product or argument, or a missing one.
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     require_limits(limits)
-    single = [_compared(declared, built, profile, deterministic, limits) for profile in chosen_profiles(products, soc, release)]
+    single = [_compared(declared, built, profile, deterministic, limits) for profile in chosen_profiles(product, soc, release)]
     rows = _joined(_joined(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)
     nearby: dict[NearbyPlan, tuple[str, ...]] = {}

@@ -16,7 +16,7 @@ from npu_sim.questions.limits import Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.varied_calls import FixedCall, fixed_call
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, straight
 from npu_sim.timelines.estimates import Estimate, estimates_of
 
 PROBES = 4
@@ -33,7 +33,7 @@ class SizeLimit:
     hardware: Bound
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation(Printed):
     """A plan with its surroundings, or a refusal with what would be legal.
 
@@ -80,10 +80,11 @@ class Explanation(Printed):
         }
 
 
+@straight
 def explain(
     operator: str,
     *,
-    profile: str | Path | Profile = "atlas_a2",
+    product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
     deterministic: bool = False,
@@ -94,12 +95,12 @@ def explain(
 
     Raises
     ------
-    AclnnError
-        161002 or 161001 when the call cannot even be read: an unknown operator, product or argument, or a missing one.
+    UsageError
+        When the call cannot even be read: an unknown operator, product or argument, or a missing one.
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc, release)
+    loaded = load_profile(product, soc, release)
     require_limits(limits)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None

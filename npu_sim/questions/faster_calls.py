@@ -74,7 +74,7 @@ def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[
 def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:
     """Plan another call like a given one; None where it is refused."""
     try:
-        return plan_call(plan.operator, profile=profile, deterministic=deterministic, limits=plan.limits, **arguments)  # type: ignore[arg-type]
+        return plan_call(plan.operator, product=profile, deterministic=deterministic, limits=plan.limits, **arguments)  # type: ignore[arg-type]
     except AclnnError:
         return None
 

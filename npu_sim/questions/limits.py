@@ -18,7 +18,7 @@ from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import FixedCall, device_groups, fixed_call
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import AclnnError, UsageError, straight
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
@@ -96,7 +96,7 @@ class ProductLimits:
         return {**where, "documented": self.documented.as_dict(), "hardware": self.hardware.as_dict()}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LimitTable(Printed):
     """The answer of :func:`limits`.
 
@@ -128,6 +128,7 @@ class LimitTable(Printed):
         }
 
 
+@straight
 def limits(
     operator: str,
     vary: str | Sequence[str],
@@ -159,13 +160,13 @@ def limits(
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown name.
+    UsageError
+        For an unknown name.
     """
     declared: Operator = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary)
     if not 1 <= len(names) <= 2:
-        raise AclnnError(INVALID, "vary", f"vary: {len(names)} names", "one name, or two for a frontier")
+        raise UsageError("vary", f"vary: {len(names)} names", "one name, or two for a frontier")
     axis = _number(declared, names[0])
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
@@ -175,7 +176,7 @@ def limits(
     else:
         second = _number(declared, second_name)
         if second == axis:
-            raise AclnnError(INVALID, "vary", f"vary: {axis.name} twice", "two different names")
+            raise UsageError("vary", f"vary: {axis.name} twice", "two different names")
         rows = [row for profile, socs in groups for row in _frontier(call, axis, second, listed, profile, socs)]
         second_name = second.name
     shown = {name: value for name, value in call.values.items() if name not in (axis.name, second_name)} | dict(call.attributes)
@@ -187,7 +188,7 @@ def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, 
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
     now = refusal(current)
-    if now is not None and now.argument == "profile":
+    if now is not None and now.argument == "product":
         return Bound((), None, now)  # the product does not support the operator at all
     window = 2 * max(profile.device.vector_cores, profile.device.cube_cores)
 
@@ -220,7 +221,7 @@ def quick_test(call: FixedCall, axis: Number, profile: Profile, limits: Limits) 
     values: Values = {**call.values, "limits": limits, "deterministic": call.deterministic}
     try:
         codes = {one.name: one.code(values[one.name]) for one in operator.all_axes}
-    except AclnnError:
+    except UsageError:
         return None
     planner, device, rules = operator.planner, profile.device, operator.rules(profile)
     return lambda value: planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules).status == 0
@@ -253,7 +254,7 @@ def _number(operator: Operator, name: str) -> Number:
     axis = operator.axis(name)
     if not isinstance(axis, Number):
         numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
-        raise AclnnError(INVALID, "vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
+        raise UsageError("vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
     return axis
 
 

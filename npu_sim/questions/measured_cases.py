@@ -15,7 +15,7 @@ from npu_sim.operators.contract.axes import Switch, Word
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, UsageError
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,11 @@ def possible_calls(operator: Operator, launch: MeasuredLaunch, profile: Profile)
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch):
         try:
-            planned = plan(operator.name, profile=profile, deterministic=deterministic, **arguments)
+            planned = plan(operator.name, product=profile, deterministic=deterministic, **arguments)
         except AclnnError as error:
             refusal = refusal or error
+            continue
+        except UsageError:  # a launch that lacks what the operator needs, or has what is no value of it
             continue
         for place, one in enumerate(planned.launches):
             if one.kernel == launch.kernel and _sees(one, launch):

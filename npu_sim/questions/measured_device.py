@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from npu_sim.cores import Profile, load_profile, profile_of_soc, shipped_products
+from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.files.measured_launch import MeasuredLaunch
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 CLOCK_TOLERANCE = 0.01
 """A measured clock is that of a SoC when it differs by no more."""
@@ -50,9 +50,7 @@ def measured_clock(launches: Sequence[MeasuredLaunch]) -> float:
 
 def chosen_profile(product: str | Path | None, soc: str | None) -> Profile | None:
     """Return the profile that was chosen by product, by SoC, or by both; None when neither was."""
-    if product is not None:
-        return load_profile(product, soc)
-    return None if soc is None else profile_of_soc(soc)
+    return None if product is None and soc is None else load_profile(product, soc)
 
 
 def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> MeasuredDevice:
@@ -60,20 +58,20 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
 
     Raises
     ------
-    AclnnError
-        161002 when nothing was chosen and the file does not tell, or no SoC fits.
+    UsageError
+        When nothing was chosen and the file does not tell, or no SoC fits.
     """
     clock, cores = measured_clock(launches), max((one.block_dim or 0 for one in launches if one.is_vector), default=0)
     if chosen is not None:
         return MeasuredDevice(chosen, clock, cores, "chosen")
     if not cores:
-        raise AclnnError(INVALID, "soc", "the file does not say on how many cores its kernels ran", "name the SoC: --soc Ascend910B3")
-    profiles = [load_profile(name).with_soc(soc) for name in shipped_products() for soc in load_profile(name).product.socs]
+        raise UsageError("soc", "the file does not say on how many cores its kernels ran", 'name the SoC, such as soc="Ascend910B3"')
+    profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
         known = ", ".join(sorted({str(profile.chip.vector_cores) for profile in profiles}, key=int))
         message = f"at most {cores} cores worked, and no SoC has {cores} vector cores ({known})"
-        raise AclnnError(INVALID, "soc", message, "name the SoC: --soc Ascend910B3")
+        raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
     best = sorted(fitting, key=lambda profile: _misfit(profile, clock))
     alike = tuple(profile.soc for profile in best[1:] if _misfit(profile, clock) == _misfit(best[0], clock))
     rated = best[0].chip.vector_clock_mhz or best[0].chip.cube_clock_mhz

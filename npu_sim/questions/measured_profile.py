@@ -22,14 +22,14 @@ from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.questions.varied_calls import fixed_call
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, straight
 from npu_sim.timelines import timeline
 from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MeasuredProfile(Printed):
     """The answer of :func:`read_profile`.
 
@@ -92,6 +92,7 @@ class MeasuredProfile(Printed):
         }
 
 
+@straight
 def read_profile(
     file: str | Path, *, product: str | Path | None = None, soc: str | None = None, release: str | None = None
 ) -> MeasuredProfile:
@@ -108,8 +109,8 @@ def read_profile(
 
     Raises
     ------
-    AclnnError
-        161002 for a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
+    UsageError
+        For a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
     """
     launches = read_device_profile(file)
     chosen = chosen_profile(product, soc)

@@ -10,7 +10,7 @@ from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.questions.varied_calls import FixedCall
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, UsageError
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
                 continue
             try:
                 value = axis.value(axis.code(flip.value))
-            except AclnnError:
+            except UsageError:
                 continue  # beyond what makes sense, such as 0 rows or fewer
             now = plan.deterministic if axis.name == "deterministic" else call.values[axis.name]
             if value != now:
@@ -94,7 +94,7 @@ def _axis(operator: Operator, name: str) -> Axis | None:
     """Return what a flip names; None for anything that cannot be varied."""
     try:
         axis = operator.axis(name)
-    except AclnnError:
+    except UsageError:
         return None
     return axis if axis.name != "limits" else None
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
+from npu_sim.plans.printing import Printed
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import AclnnError
 
@@ -23,8 +24,8 @@ class PlanChange:
     after: str
 
 
-@dataclass(frozen=True)
-class Upgrade:
+@dataclass(frozen=True, repr=False)
+class Upgrade(Printed):
     """What changes from one release to the next one that treats the call otherwise.
 
     Attributes

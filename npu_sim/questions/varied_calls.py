@@ -5,12 +5,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, shipped_products, with_socs
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.axes import Value, Values
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.releases import chosen_releases
-from npu_sim.status import INVALID, AclnnError
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ def fixed_call(operator: Operator, given: Mapping[str, Any], deterministic: bool
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown name.
+    UsageError
+        For an unknown name.
     """
     axes = {axis.name: axis for axis in operator.axes}
     known = {one.name for one in operator.arguments} - axes.keys()
@@ -105,16 +104,11 @@ def chosen_profiles(
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC or release.
+    UsageError
+        For an unknown product, SoC or release.
     """
-    names = list(shipped_products()) if products in (None, "all") else _names(products)
-    profiles = [profile.with_soc(soc) for profile in map(load_profile, names) for soc in profile.product.socs]
-    wanted = _names(socs) if socs not in (None, "all") else [profile.soc for profile in profiles]
-    for soc in wanted:
-        if all(profile.soc != soc for profile in profiles):
-            raise AclnnError(INVALID, "soc", f"soc = {soc!r}: not among the chosen products", f"SoCs: {', '.join(p.soc for p in profiles)}")
-    kept = [profile for profile in profiles if profile.soc in wanted]
+    profiles = [profile for name in product_names("all" if products is None else products) for profile in all_socs(name)]
+    kept = with_socs(profiles, _names(socs)) if socs not in (None, "all") else profiles
     return [profile.with_release(release) for profile in kept for release in chosen_releases(releases)]
 
 
@@ -126,6 +120,13 @@ def device_groups(
     for profile in chosen_profiles(products, socs, release):
         groups.setdefault((profile.name, profile.device), []).append(profile)
     return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
+
+
+def product_names(given: str | Path | Sequence[str | Path] | None) -> list[str]:
+    """Return the products that are meant: ``"all"`` shipped ones, names, a text with commas between them; the default when None."""
+    if given == "all":
+        return list(shipped_products())
+    return [DEFAULT_PRODUCT] if given is None else _names(given)
 
 
 def _names(given: Any) -> list[str]:

@@ -19,13 +19,22 @@ WAYS = MappingProxyType(
     {
         "npu_sim.plans.model.Plan": Ways("text:plan_text", "reports.plans:plan_html"),
         "npu_sim.plans.workspace_model.Workspace": Ways("workspace:workspace_text"),
-        "npu_sim.operators.contract.results.Result": Ways(html="reports.plans:result_html"),
-        "npu_sim.timelines.model.Timeline": Ways("timelines:timeline_text"),
-        "npu_sim.questions.compare.Comparison": Ways("compare:comparison_text"),
+        "npu_sim.operators.contract.prepared.Prepared": Ways("text:prepared_text", "reports.plans:prepared_html"),
+        "npu_sim.operators.contract.results.OrderMask": Ways("text:order_mask_text"),
+        "npu_sim.operators.contract.results.Result": Ways("text:result_text", "reports.plans:result_html"),
+        "npu_sim.timelines.model.Timeline": Ways("timelines:timeline_text", "reports.plans:timeline_html"),
+        "npu_sim.questions.compare.Comparison": Ways("compare:comparison_text", "reports.comparisons:diff_html"),
+        "npu_sim.questions.upgrades.Upgrade": Ways("compare:upgrade_text"),
         "npu_sim.questions.explain.Explanation": Ways("explain:explanation_text"),
         "npu_sim.questions.limits.LimitTable": Ways("limits:limits_text"),
         "npu_sim.questions.calibrate.CalibrationAnswer": Ways("calibration:calibration_text"),
-        "npu_sim.questions.measured_profile.MeasuredProfile": Ways("measured_profile:measured_profile_text"),
+        "npu_sim.questions.measured_profile.MeasuredProfile": Ways(
+            "measured_profile:measured_profile_text", "reports.measured_profile:measured_html"
+        ),
+        "npu_sim.studies.certificate.Certificate": Ways("studies:certificate_text"),
+        "npu_sim.studies.determinism.DeterminismStudy": Ways("studies:determinism_text"),
+        "npu_sim.studies.invariance.InvarianceStudy": Ways("studies:invariance_text"),
+        "npu_sim.studies.precision.PrecisionStudy": Ways("studies:precision_text"),
     }
 )
 """By the full name of the type, so that neither the types nor the modules that print them are loaded for one plan."""

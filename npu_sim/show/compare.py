@@ -47,6 +47,11 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     return Group(*parts)
 
 
+def upgrade_text(upgrade: Upgrade) -> str:
+    """Return a step from one release to another as text."""
+    return f"{_upgrade_title(upgrade)}\n{render(lines_table(upgrade_lines(upgrade)))}"
+
+
 def _upgrade_title(upgrade: Upgrade) -> str:
     return f"from {upgrade.before} to {upgrade.after} on {upgrade.product} ({', '.join(upgrade.socs)})"
 

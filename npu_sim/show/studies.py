@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from npu_sim.show.text import Line, lines_table, render
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import PrecisionStudy
 
-Line = tuple[str, str, str]
 SHOWN_STEPS = 6
 SHOWN_TREE = 400
 """Characters of a tree that are shown; ``--json`` has all of it."""
@@ -83,3 +83,27 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
         formula = one.text
         lines.append(("", formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE] + " ...", f"t0 = {one.terms[0]}, ..."))
     return lines
+
+
+def determinism_text(study: DeterminismStudy) -> str:
+    """Return a determinism study as text."""
+    return _study_text(study, determinism_lines(study))
+
+
+def precision_text(study: PrecisionStudy) -> str:
+    """Return a precision study as text."""
+    return _study_text(study, precision_lines(study))
+
+
+def invariance_text(study: InvarianceStudy) -> str:
+    """Return an invariance study as text."""
+    return _study_text(study, invariance_lines(study))
+
+
+def certificate_text(certificate: Certificate) -> str:
+    """Return one certificate as text."""
+    return render(lines_table(certificate_lines([certificate])))
+
+
+def _study_text(study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]) -> str:
+    return f"{study.operator} on {study.product}, {study.soc}\n\n{render(lines_table(lines))}"

@@ -8,7 +8,8 @@ from itertools import groupby
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from npu_sim.operators.contract.results import Result
+from npu_sim.operators.contract.prepared import Prepared
+from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Decision, Memory, Plan
@@ -126,3 +127,20 @@ def result_lines(result: Result) -> list[Line]:
         ("time", f"{1000 * sum(result.seconds.values()):.1f} ms", ", ".join(f"{k} {1000 * v:.1f} ms" for k, v in result.seconds.items()))
     )
     return lines
+
+
+def result_text(result: Result, width: int | None = None) -> str:
+    """Return a run as text: its plan, and what came of it."""
+    plan = result.plan
+    lines = plan_lines(plan) + decision_lines(plan) + result_lines(result)
+    return f"{plan_headline(plan)}\n\n{render(lines_table(lines), width)}"
+
+
+def prepared_text(prepared: Prepared) -> str:
+    """Return a prepared call as text: its plan."""
+    return plan_text(prepared.plan)
+
+
+def order_mask_text(mask: OrderMask) -> str:
+    """Return how much of an output depends on the order, in one line."""
+    return f"{mask.count} of {mask.mask.size} {mask.axis}s depend on timing"

@@ -14,6 +14,8 @@ import numpy as np
 from npu_sim.operators.contract.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
+from npu_sim.plans.printing import Printed
+from npu_sim.status import straight
 
 MOST_RECOVERED_TERMS = 512
 """Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are compared with the declared tree."""
@@ -22,8 +24,8 @@ MOST_SAMPLED_TERMS = 16384
 SAMPLED_PAIRS = 4096
 
 
-@dataclass(frozen=True)
-class Certificate:
+@dataclass(frozen=True, repr=False)
+class Certificate(Printed):
     """A claim and what the probe says of it.
 
     ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs), ``evaluated`` (the kernel's bits on
@@ -94,6 +96,7 @@ def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
     return bool(np.array_equal(meeting_sizes(terms, firsts, seconds, outside, together=512), declared))
 
 
+@straight
 def certify(operator: str, *, probe: bool = True, deterministic: bool = False, **call: Any) -> list[Certificate]:
     """Declare, and probe, the summation tree of every class of elements of a call.
 

@@ -18,6 +18,8 @@ from npu_sim.operators import run
 from npu_sim.operators.contract.results import Result
 from npu_sim.operators.contract.study import StudyCall, study_call
 from npu_sim.orders.parts import Parts
+from npu_sim.plans.printing import Printed
+from npu_sim.status import straight
 
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
@@ -86,8 +88,8 @@ class OutputStudy:
     worst: WorstElement | None
 
 
-@dataclass(frozen=True)
-class DeterminismStudy:
+@dataclass(frozen=True, repr=False)
+class DeterminismStudy(Printed):
     """The study of one call."""
 
     operator: str
@@ -101,6 +103,7 @@ class DeterminismStudy:
         return asdict(self)
 
 
+@straight
 def study_determinism(
     operator: str,
     *,

@@ -12,8 +12,9 @@ import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.contract.study import Changes, Restore, StudyCall, study_call
+from npu_sim.plans.printing import Printed
 from npu_sim.releases import release_names
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, straight
 
 Bits = dict[str, np.ndarray]
 
@@ -31,8 +32,8 @@ class InvarianceRow:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class InvarianceStudy:
+@dataclass(frozen=True, repr=False)
+class InvarianceStudy(Printed):
     """The study of one call."""
 
     operator: str
@@ -45,6 +46,7 @@ class InvarianceStudy:
         return asdict(self)
 
 
+@straight
 def study_invariance(operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any) -> InvarianceStudy:
     """Change one thing at a time and compare bits.
 

@@ -15,6 +15,8 @@ from npu_sim.kernels.ulp import ulp_distance, ulp_error
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.contract.study import StudyCall, study_call
 from npu_sim.operators.formulas import plain
+from npu_sim.plans.printing import Printed
+from npu_sim.status import AclnnError, straight
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of
 
@@ -72,8 +74,8 @@ class OutputPrecision:
         }
 
 
-@dataclass(frozen=True)
-class PrecisionStudy:
+@dataclass(frozen=True, repr=False)
+class PrecisionStudy(Printed):
     """The study of one call on one SoC."""
 
     operator: str
@@ -93,6 +95,7 @@ class PrecisionStudy:
         }
 
 
+@straight
 def study_precision(operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any) -> PrecisionStudy:
     """Measure every dtype and math type of the product on the given data.
 
@@ -105,8 +108,6 @@ def study_precision(operator: str, *, progress: Callable[[str, float], None] | N
     **call
         The call as for :func:`npu_sim.run`; its floating tensors are rounded to every dtype.
     """
-    from npu_sim.status import AclnnError
-
     base = study_call(operator, call)
     base.operator.hook("formula")  # without it there is nothing to measure against, in any variant
     outputs: list[OutputPrecision] = []

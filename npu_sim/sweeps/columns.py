@@ -9,7 +9,7 @@ import numpy as np
 from npu_sim.cores import Device
 from npu_sim.operators.contract.rows import bound_of
 from npu_sim.releases import default_release
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.space import Space
 
@@ -66,8 +66,8 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown name, or sizes whose products exceed 64 bits.
+    UsageError
+        For an unknown name, or sizes whose products exceed 64 bits.
     """
     columns = [
         RecordColumn(name, _narrowest(name, len(words)), name, PLACES[name], words)
@@ -94,7 +94,9 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
     known = {column.name: column for column in columns}
     for name in wanted:
         if name not in known:
-            raise AclnnError(INVALID, "columns", f"columns: {name!r} is not a column of this sweep", f"columns: {', '.join(known)}")
+            raise UsageError(
+                "columns", f"columns: {name!r} is not a column of this sweep", f"columns: {', '.join(known)}{closest(name, known)}"
+            )
     return tuple(column for name, column in known.items() if name in wanted)
 
 
@@ -104,4 +106,4 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
     for integer in INTEGERS:
         if needed <= np.iinfo(integer).max:
             return np.dtype(integer)
-    raise AclnnError(INVALID, "grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes")
+    raise UsageError("grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes")

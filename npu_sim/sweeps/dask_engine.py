@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError
+from npu_sim.status import UsageError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.engine import LocalEngine, record_dtype, usable_cores
 from npu_sim.sweeps.space import Space
@@ -42,8 +42,8 @@ class DaskEngine:
 
         Raises
         ------
-        AclnnError
-            361001 when the cluster is gone, or several workers died at the same task.
+        UsageError
+            When the cluster is gone, or several workers died at the same task.
         """
         window = TASKS_AHEAD * max(sum(self._client.nthreads().values()), 1)
         waiting: deque[Any] = deque()
@@ -63,7 +63,7 @@ def _result(future: Any) -> np.ndarray:
         records: np.ndarray = future.result()
     except (KilledWorker, CancelledError, OSError) as error:
         message = f"the cluster cannot compute the sweep: {type(error).__name__}: {error}"
-        raise AclnnError(RUNTIME_FAILURE, "engine", message, "what is written stays: go on with --resume") from None
+        raise UsageError("engine", message, "what is written stays: go on with resume=True") from None
     return records
 
 
@@ -81,13 +81,13 @@ def dask_engine(space: Space, columns: tuple[RecordColumn, ...], scheduler: str 
 
     Raises
     ------
-    AclnnError
-        161002 when Dask is not installed or the scheduler does not answer.
+    UsageError
+        When Dask is not installed or the scheduler does not answer.
     """
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise AclnnError(INVALID, "engine", "engine = dask: dask.distributed is not installed", "pip install 'npu_sim[dask]'") from None
+        raise UsageError("engine", "engine = dask: dask.distributed is not installed", "pip install 'npu_sim[dask]'") from None
     if scheduler is None:
         count = workers or usable_cores()
         with (
@@ -100,6 +100,6 @@ def dask_engine(space: Space, columns: tuple[RecordColumn, ...], scheduler: str 
         client = Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         message = f"scheduler = {scheduler!r} does not answer: {error}"
-        raise AclnnError(INVALID, "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786") from None
+        raise UsageError("scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786") from None
     with client:
         yield DaskEngine(space, columns, client)

@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, shipped_products, with_socs
 from npu_sim.releases import chosen_releases, release_words
-from npu_sim.status import INVALID, AclnnError
 
 
 def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ...]:
@@ -17,8 +16,8 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC or release.
+    UsageError
+        For an unknown product, SoC or release.
     """
     names = chosen_releases(None if releases is None else ",".join(str(one) for one in items_of(releases)))
     return tuple(profile.with_release(release) for profile in _socs(products, socs) for release in names)
@@ -28,22 +27,17 @@ def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
     names = (
         items_of(products)
         if products is not None
-        else ["atlas_a2"]
+        else [DEFAULT_PRODUCT]
         if socs is None or items_of(socs) == ["all"]
         else list(shipped_products())
     )
     if names == ["all"]:
         names = list(shipped_products())
-    loaded = [load_profile(name) for name in names]
     if socs is None:
-        return tuple(loaded)
+        return tuple(map(load_profile, names))
+    found = [profile for name in names for profile in all_socs(name)]
     wanted = items_of(socs)
-    found = [one.with_soc(soc) for one in loaded for soc in one.product.socs if wanted == ["all"] or soc in wanted]
-    missing = [soc for soc in wanted if soc != "all" and all(soc != one.soc for one in found)]
-    if missing:
-        known = [soc for one in loaded for soc in one.product.socs]
-        raise AclnnError(INVALID, "soc", f"soc = {missing[0]!r}: not among the chosen products", f"SoCs: all, {', '.join(known)}")
-    return tuple(found)
+    return tuple(found if wanted == ["all"] else with_socs(found, wanted))
 
 
 def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:

@@ -12,7 +12,7 @@ import numpy as np
 from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.checks import check_attribute
 from npu_sim.registry import load_operator
-from npu_sim.status import INVALID, AclnnError, shown
+from npu_sim.status import UsageError, closest, shown, straight
 from npu_sim.sweeps.columns import RecordColumn, record_columns
 from npu_sim.sweeps.engine import record_dtype
 from npu_sim.sweeps.records import Records
@@ -29,6 +29,7 @@ Engine = Literal["local", "dask"]
 ENGINES: tuple[Engine, ...] = ("local", "dask")
 
 
+@straight
 def sweep(
     operator: str,
     grid: Mapping[str, Any] | None = None,
@@ -71,8 +72,8 @@ def sweep(
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown operator, axis, value, column or engine.
+    UsageError
+        For an unknown operator, axis, value, column or engine.
     """
     space, chosen = prepare(operator, grid or {}, sample, seed, columns)
     out = _memory_for(space.rows, record_dtype(chosen))
@@ -92,6 +93,7 @@ def sweep(
     return Records.wrap(out, space, chosen)
 
 
+@straight
 def sweep_to(
     out: str | Path,
     operator: str,
@@ -121,8 +123,8 @@ def sweep_to(
 
     Raises
     ------
-    AclnnError
-        161002 as for :func:`sweep`, and when the output cannot be written or an interrupted sweep is in the way.
+    UsageError
+        As for :func:`sweep`, and when the output cannot be written or an interrupted sweep is in the way.
     """
     run_sweep(operator, grid or {}, out=Path(out), resume=resume, chunk_rows=chunk_rows, **options)
     return Path(out)
@@ -161,7 +163,7 @@ def run_sweep(
     check_attribute(Attribute("chunk_rows", int, "rows computed and written at a time", low=1), chunk_rows)
     check_attribute(Attribute("check", int, "rows to plan again", low=0), check)
     if resume and out is None:
-        raise AclnnError(INVALID, "resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
+        raise UsageError("resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
     space, chosen = prepare(operator, grid, sample, seed, columns)
     summary, chunks = SweepSummary(space, chosen), 0
     store = Store(out, space, chosen, chunk_rows) if out is not None else None
@@ -201,7 +203,7 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
         return np.empty(rows, dtype)
     except (MemoryError, ValueError):
         message = f"{rows} rows take {rows * dtype.itemsize} bytes, which this machine does not have"
-        raise AclnnError(INVALID, "grid", message, "sweep to a file with sweep_to, keep fewer columns, or draw a sample") from None
+        raise UsageError("grid", message, "sweep to a file, keep fewer columns, or draw a sample") from None
 
 
 def prepare(
@@ -209,7 +211,7 @@ def prepare(
 ) -> tuple[Space, tuple[RecordColumn, ...]]:
     """Return space and record fields of a sweep."""
     if columns is not None and not (isinstance(columns, Sequence | np.ndarray) and all(isinstance(name, str) for name in columns)):
-        raise AclnnError(INVALID, "columns", f"columns = {shown(columns)} are no names", "a list of names")
+        raise UsageError("columns", f"columns = {shown(columns)} are no names", "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)
 
@@ -220,13 +222,15 @@ def open_engine(engine: str, space: Space, columns: tuple[RecordColumn, ...], sc
 
     Raises
     ------
-    AclnnError
-        161002 when there is none, or it is not installed.
+    UsageError
+        When there is none, or it is not installed.
     """
     if threads is not None:
         check_attribute(Attribute("threads", int, "threads or worker processes", low=1), threads)
     if not isinstance(engine, str) or engine not in ENGINES:
-        raise AclnnError(INVALID, "engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}")
+        raise UsageError(
+            "engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}{closest(str(engine), ENGINES)}"
+        )
     if engine == "local":
         from npu_sim.sweeps.engine import LocalEngine
 

@@ -16,7 +16,7 @@ from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.axes import Axis, Number, Values
 from npu_sim.operators.contract.checks import check_attribute
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.status import INVALID, AclnnError, shown
+from npu_sim.status import UsageError, shown
 from npu_sim.sweeps.devices import chosen_devices, device_name, items_of
 
 MASK = (1 << 64) - 1
@@ -186,11 +186,11 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown name or value, and for a sample or a seed that is no whole number.
+    UsageError
+        For an unknown name or value, and for a sample or a seed that is no whole number.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
-        raise AclnnError(INVALID, "grid", f"grid = {shown(grid)} is no mapping", "values by name, such as {'rows': '1..4096:*2'}")
+        raise UsageError("grid", f"grid = {shown(grid)} is no mapping", "values by name, such as {'rows': '1..4096:*2'}")
     check_attribute(Attribute("seed", int, "seed of the sample"), seed)
     if sample is not None:
         check_attribute(Attribute("sample", int, "the number of random rows", low=0), sample)
@@ -198,12 +198,12 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
     profiles = chosen_devices(given.pop("product", None), given.pop("soc", None), given.pop("release", None))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
-        raise AclnnError(INVALID, "grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
+        raise UsageError("grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
     axes = [axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis) for axis in operator.all_axes]
     for values in axes:
         if values.log and sample is None:
             name = values.axis.name
-            raise AclnnError(INVALID, name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
+            raise UsageError(name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
     return Space(operator, profiles, tuple(axes), sample, seed)
 
 
@@ -216,8 +216,8 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
 
     Raises
     ------
-    AclnnError
-        161002 when there are none, or one is not a value of the axis.
+    UsageError
+        When there are none, or one is not a value of the axis.
     """
     if isinstance(given, range) and isinstance(axis, Number) and given:
         for end in (given[0], given[-1]):
@@ -225,9 +225,9 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
     count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
     if count > LARGEST_TABLE:
-        raise AclnnError(INVALID, name, f"{name}: {count} values cannot be listed", f"a range, or at most {LARGEST_TABLE} values")
+        raise UsageError(name, f"{name}: {count} values cannot be listed", f"a range, or at most {LARGEST_TABLE} values")
     if not (items := items_of(given)):
-        raise AclnnError(INVALID, name, f"{name}: no values", f"for instance {name}={axis.default}")
+        raise UsageError(name, f"{name}: no values", f"for instance {name}={axis.default}")
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
         if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
@@ -236,7 +236,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         for one in ranges:
             if isinstance(one, AxisValues):
                 if one.log or len(codes) + one.count > LARGEST_TABLE:
-                    raise AclnnError(INVALID, name, f"{name}: {shown(given)} cannot be listed", "give one range alone, or fewer values")
+                    raise UsageError(name, f"{name}: {shown(given)} cannot be listed", "give one range alone, or fewer values")
                 codes.extend(one.at(position) for position in range(one.count))
             else:
                 codes.extend(one)
@@ -255,10 +255,10 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
     first, last = axis.code(low), axis.code(high)
     form = f"{name}={item}: write first..last, with :+step, :*factor or :log after it"
     if first > last:
-        raise AclnnError(INVALID, name, f"{name} = {item}: {first} is above {last}", form)
+        raise UsageError(name, f"{name} = {item}: {first} is above {last}", form)
     if step in ("", "log"):
         if step and first < 0:
-            raise AclnnError(INVALID, name, f"{name} = {item}: ':log' needs sizes of 0 or more", form)
+            raise UsageError(name, f"{name} = {item}: ':log' needs sizes of 0 or more", form)
         return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
     if step[0] == "+" and amount >= 1:
@@ -269,4 +269,4 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
             codes.append(first)
             first *= amount
         return codes
-    raise AclnnError(INVALID, name, f"{name} = {item}: {step!r} is not a step", form)
+    raise UsageError(name, f"{name} = {item}: {step!r} is not a step", form)

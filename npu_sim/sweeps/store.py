@@ -16,7 +16,7 @@ import numpy as np
 
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.writing import cannot_write, foreign_entry, remove_own, require_room, require_target, write_text
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
 from npu_sim.sweeps.store_columns import written_names
@@ -75,8 +75,8 @@ class Store:
 
         Raises
         ------
-        AclnnError
-            161002 when the folder cannot be written or has no room, something else has one of the names, or an interrupted sweep
+        UsageError
+            When the folder cannot be written or has no room, something else has one of the names, or an interrupted sweep
             lies there: a different one, or the same without ``resume``.
         """
         require_target(self.progress_file)
@@ -85,7 +85,7 @@ class Store:
                 self._require_replaceable()
                 if self.partial.exists() or self.partial.is_symlink():
                     message = f"{self.partial} is in the way: no sweep that can go on left it"
-                    raise AclnnError(INVALID, "out", message, "remove it, or choose another name")
+                    raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first, so that what lies at the partial name is known to be a sweep's
                 self.writer.start()
@@ -95,12 +95,12 @@ class Store:
     def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
         again = f"remove {self.partial.name} and {self.progress_file.name} to start again"
         if not resume:
-            hint = f"go on with --resume, or {again}"
-            raise AclnnError(INVALID, "out", f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete", hint)
+            hint = f"go on with resume=True, or {again}"
+            raise UsageError("out", f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete", hint)
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             message = f"{self.target}: the interrupted sweep there is another one: its {', '.join(different)} differ"
-            raise AclnnError(INVALID, "resume", message, f"repeat the sweep's own options, or {again}")
+            raise UsageError("resume", message, f"repeat the sweep's own options, or {again}")
         self._require_replaceable(resuming=True)
         chunks = progress["chunks"]
         if not progress["state"]:
@@ -110,9 +110,9 @@ class Store:
             try:
                 self.writer.go_on(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-                raise AclnnError(INVALID, "resume", f"{self.partial} is not what was written: {error}", again) from None
+                raise UsageError("resume", f"{self.partial} is not what was written: {error}", again) from None
         elif chunks * self.chunk_rows < self.total:
-            raise AclnnError(INVALID, "resume", f"{self.partial} is gone", again)
+            raise UsageError("resume", f"{self.partial} is gone", again)
         return chunks, progress["summary"]
 
     def _progress(self) -> dict[str, Any]:
@@ -123,7 +123,7 @@ class Store:
         except (ValueError, KeyError, TypeError, RecursionError):
             known = False
         if not known:
-            raise AclnnError(INVALID, "out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint)
+            raise UsageError("out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint)
         return dict(progress)
 
     def _require_replaceable(self, resuming: bool = False) -> None:
@@ -139,13 +139,13 @@ class Store:
             return
         hint = "name a new folder, or a file ending in .csv or .parquet"
         if not self.target.is_dir() or self.target.is_symlink():
-            raise AclnnError(INVALID, "out", f"{self.target} is a file, where a folder of columns is to be", hint)
+            raise UsageError("out", f"{self.target} is a file, where a folder of columns is to be", hint)
         names = written_names(self.target)
         if not names and not (resuming and not any(self.target.iterdir())):
-            raise AclnnError(INVALID, "out", f"{self.target} is a folder, but no sweep", hint)
+            raise UsageError("out", f"{self.target} is a folder, but no sweep", hint)
         foreign = foreign_entry(self.target, names.__contains__)
         if foreign is not None:
-            raise AclnnError(INVALID, "out", f"{self.target} holds {foreign!r}, which no sweep wrote", "move it elsewhere, or " + hint)
+            raise UsageError("out", f"{self.target} holds {foreign!r}, which no sweep wrote", "move it elsewhere, or " + hint)
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
         """Append a chunk; afterwards it counts as complete."""
@@ -159,7 +159,7 @@ class Store:
             if self.partial.exists():
                 self.writer.finish(self.target)
             if not self.target.exists():
-                raise AclnnError(INVALID, "out", f"{self.partial} was emptied by something else", f"remove {self.progress_file.name}")
+                raise UsageError("out", f"{self.partial} was emptied by something else", f"remove {self.progress_file.name}")
             self.progress_file.unlink()
 
     def close(self) -> None:
@@ -193,4 +193,4 @@ def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColum
 
         return ParquetWriter(partial, space, columns)
     hint = "no ending for a folder of .npy columns, .csv, or .parquet"
-    raise AclnnError(INVALID, "out", f"out: {ending} is not a format of sweeps", hint)
+    raise UsageError("out", f"out: {ending} is not a format of sweeps", hint)

@@ -11,7 +11,7 @@ import numpy as np
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import empty_own
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
 
@@ -91,7 +91,7 @@ def written_names(folder: Path) -> frozenset[str]:
     """Return the names of the files that a sweep wrote into a folder, as its description says them; none without a description."""
     try:
         described = _read_description(folder)
-    except AclnnError:
+    except UsageError:
         return frozenset()
     return frozenset({DESCRIPTION, *(f"{name}.npy" for name in described["columns"])})
 
@@ -115,8 +115,8 @@ def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
 
     Raises
     ------
-    AclnnError
-        161002 when it is no such folder.
+    UsageError
+        When it is no such folder.
     """
     path = Path(folder)
     names = _read_description(path)["columns"]
@@ -131,7 +131,7 @@ def _read_description(folder: Path) -> dict[str, Any]:
         described = json.loads(read_limited("folder", folder / DESCRIPTION, JSON_BYTES, GIVE))
     except (ValueError, RecursionError) as error:
         raise _no_sweep(folder, error) from None
-    except AclnnError as error:
+    except UsageError as error:
         raise _no_sweep(folder, error.message) from None
     columns = described.get("columns") if isinstance(described, dict) else None
     if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
@@ -139,5 +139,5 @@ def _read_description(folder: Path) -> dict[str, Any]:
     return dict(described)
 
 
-def _no_sweep(folder: Path, why: Any) -> AclnnError:
-    return AclnnError(INVALID, "folder", f"{folder} holds no sweep: {why}", GIVE)
+def _no_sweep(folder: Path, why: Any) -> UsageError:
+    return UsageError("folder", f"{folder} holds no sweep: {why}", GIVE)

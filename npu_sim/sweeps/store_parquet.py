@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.writing import remove_own
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
 
@@ -26,9 +26,7 @@ class ParquetWriter:
         try:
             import pyarrow.parquet
         except ImportError:
-            raise AclnnError(
-                INVALID, "out", "out: .parquet needs pyarrow, which is not installed", "pip install 'npu_sim[parquet]'"
-            ) from None
+            raise UsageError("out", "out: .parquet needs pyarrow, which is not installed", "pip install 'npu_sim[parquet]'") from None
         self._pyarrow = pyarrow
         self.partial = partial
         self.columns = columns

@@ -41,7 +41,7 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
     """Return what :func:`npu_sim.plan` says about one row."""
     profile, values = space.call_at(row)
     try:
-        planned = plan(space.operator.name, profile=profile, **space.operator.plan_arguments(values))
+        planned = plan(space.operator.name, product=profile, **space.operator.plan_arguments(values))
     except AclnnError as error:
         return {"status": int(error.status)}
     facts: dict[str, Any] = {"status": 0, "block_dim": planned.block_dim, "total_workspace_bytes": planned.workspace.total_bytes}

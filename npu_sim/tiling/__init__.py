@@ -5,9 +5,9 @@ from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
-from npu_sim.cores import Profile, profile_of_soc
+from npu_sim.cores import Profile, load_profile
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError, closest
 
 
 def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool = False, release: str | None = None) -> dict[str, Any]:
@@ -36,17 +36,17 @@ def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool =
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown kernel, SoC or release, or an input that is missing.
+    UsageError
+        For an unknown kernel, SoC or release, or an input that is missing.
     """
     entry = find_kernel(op)
     if entry is None:
         kernels = ", ".join(kernel for operator in OPERATORS for kernel in operator.kernels)
-        raise AclnnError(INVALID, "op", f"op = {op!r}: no planner of that name", f"planners: {kernels}")
+        raise UsageError("op", f"op = {op!r}: no planner of that name", f"planners: {kernels}{closest(op, kernels.split(', '))}")
     try:
-        return raw_plan(entry, op, inputs, profile_of_soc(soc, release), deterministic)
+        return raw_plan(entry, op, inputs, load_profile(None, soc, release), deterministic)
     except KeyError as error:
-        raise AclnnError(INVALID, "inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}") from None
+        raise UsageError("inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}") from None
 
 
 def raw_plan(entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 from npu_sim.cores import Profile
 from npu_sim.files.yaml_document import read_yaml
 from npu_sim.plans.answers import Frozen
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
@@ -74,13 +74,13 @@ class Calibration(Frozen):
 
         Raises
         ------
-        AclnnError
-            161002 when the SoC has another number of vector cores.
+        UsageError
+            When the SoC has another number of vector cores.
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
             message = f"the calibration from {self.source} is of a device with {self.vector_cores} vector cores, {profile.soc} has {cores}"
-            raise AclnnError(INVALID, "calibration", message, f"--soc {self.soc}, or calibrate on a profile of {profile.soc}")
+            raise UsageError("calibration", message, f'soc="{self.soc}", or calibrate on a profile of {profile.soc}')
 
 
 def load_calibration(file: str | Path) -> Calibration:
@@ -88,8 +88,8 @@ def load_calibration(file: str | Path) -> Calibration:
 
     Raises
     ------
-    AclnnError
-        161002 for a file that cannot be read or is no calibration; the message names file, line and key.
+    UsageError
+        For a file that cannot be read or is no calibration; the message names file, line and key.
     """
     document = read_yaml(Path(file))
     try:

@@ -37,7 +37,8 @@ __all__ = [*_differentiable, "record", "set_device", "use"]
 
 def __getattr__(name: str) -> Any:
     """Make the function of an operator when it is first used."""
-    if name.startswith("_") or find_operator(name) is None:
+    entry = None if name.startswith("_") else find_operator(name)
+    if entry is None or entry.name != name:
         raise AttributeError(f"module 'npu_sim.torch' has no attribute {name!r}")
     return operator_function(name)
 

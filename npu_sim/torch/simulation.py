@@ -56,7 +56,7 @@ def compute(operator: str, settings: Settings, arguments: dict[str, Any], out: A
     given = (out,) if isinstance(out, torch.Tensor) else out
     result = run(
         operator,
-        profile=settings.profile,
+        product=settings.profile,
         deterministic=settings.deterministic,
         core_order=settings.order.core_order,
         seed=settings.order.seed,

@@ -50,5 +50,5 @@ def test_a_refusal_is_explained_too(cli, more):
 
 def test_a_call_that_cannot_be_read_is_an_error(cli):
     done = cli(*CALL, "--product", "atlas_9")
-    assert done.code == 2
+    assert done.code == 64
     assert "atlas_9" in done.err

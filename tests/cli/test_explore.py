@@ -40,12 +40,12 @@ def test_it_says_where_it_is_serves_profiles_of_ones_own_and_stops(started):
 
 def test_other_machines_reach_it_only_when_that_is_wanted(capsys, monkeypatch):
     refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser", "--host", "0.0.0.0")
-    assert refused.code == 2
+    assert refused.code == 64
     assert "--i-know" in refused.err
 
 
 def test_a_port_in_use_is_refused_with_what_to_do(capsys, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser", "--port", taken.getsockname()[1])
-    assert refused.code == 2
+    assert refused.code == 64
     assert "--port" in refused.err

@@ -22,6 +22,7 @@ COMMANDS = {
     "caveats": ["caveats"],
     "products": ["products"],
     "error": ["plan", *EMBEDDING, "--product", "atlas_inference"],
+    "usage": ["plan", *EMBEDDING, "--product", "atlas_9"],
 }
 
 

@@ -42,9 +42,9 @@ def test_two_names_give_a_frontier(cli):
 
 def test_wrong_names_and_forms_are_refused(cli):
     for words, code, names in (
-        (("--vary", "width"), 2, "width"),
-        (("--vary", "dim", "--set", "rows"), 2, "name=value"),
-        ((), 2, "vary"),
+        (("--vary", "width"), 64, "width"),
+        (("--vary", "dim", "--set", "rows"), 64, "name=value"),
+        ((), 64, "vary"),
     ):
         done = cli("limits", OPERATOR, *words)
         assert done.code == code

@@ -51,14 +51,15 @@ def test_a_refusal_exits_with_2_and_says_why(cli):
     assert as_json.data["error"]["status"] == 161002
 
 
-def test_a_missing_tensor_is_161001(cli):
-    assert cli("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json").data["error"]["status"] == 161001
+def test_a_missing_tensor_is_a_mistake_and_no_refusal(cli):
+    missing = cli("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json")
+    assert (missing.code, missing.data["outcome"], missing.data["argument"]) == (64, "usage", "indices")
 
 
 @pytest.mark.parametrize("text", ["4096x512", "4096y512:bf16", "4096x512:bf17", "-1x2:fp32"])
 def test_a_malformed_tensor_says_what_form_is_right(cli, text):
     refused = cli("plan", "embedding_dense_backward", f"--grad={text}", "--indices", "4096:int32", "--num-weights", 3)
-    assert refused.code == 2
+    assert refused.code == 64
     assert text in refused.err
     assert "4096x512:bf16" in refused.err
 
@@ -103,7 +104,7 @@ def test_an_unreadable_file_is_refused(cli, files, name):
     (files / "text.npy").write_text("no array")
     words = ("run", "embedding_dense_backward", "--grad", files / name, "--indices", files / "i.npy", "--num-weights", 20)
     refused = cli(*words)
-    assert refused.code == 2
+    assert refused.code == 64
     assert "cannot be read" in refused.err
 
 

@@ -89,9 +89,9 @@ def test_the_default_product_is_for_lines_that_name_none(cli, calls):
     assert [one["product"] for one in done.data["results"]] == ["atlas_train", "atlas_a3"]
 
 
-def test_a_file_that_is_not_there_exits_2(cli, tmp_path):
+def test_a_file_that_is_not_there_exits_64(cli, tmp_path):
     done = cli("preflight", tmp_path / "none.jsonl")
-    assert done.code == 2
+    assert done.code == 64
     assert "none.jsonl" in done.err
 
 
@@ -157,19 +157,19 @@ USAGE = [
 
 
 @pytest.mark.parametrize(("options", "words"), USAGE, ids=[words for _, words in USAGE])
-def test_wrong_options_are_one_message_and_exit_2(cli, calls, options, words):
+def test_wrong_options_are_one_message_and_exit_64(cli, calls, options, words):
     done = cli("preflight", calls(CALL, CALL), *options)
-    assert done.code == 2
-    assert words in " ".join(done.err.replace("│", " ").split())
+    assert done.code == 64
+    assert words in done.err
 
 
 @pytest.mark.parametrize(("content", "words"), [(b"", "empty"), (b"\n \n", "empty"), (b"\xff\xfe\x00\n\x01", "no line is a call")])
-def test_a_file_without_a_call_exits_2(cli, tmp_path, content, words):
+def test_a_file_without_a_call_exits_64(cli, tmp_path, content, words):
     path = tmp_path / "calls.jsonl"
     path.write_bytes(content)
     done = cli("preflight", path)
-    assert done.code == 2
-    assert words in " ".join(done.err.replace("│", " ").split())
+    assert done.code == 64
+    assert words in done.err
 
 
 def test_equal_refusals_are_one_line_and_one_mark_on_github(cli, calls, monkeypatch, tmp_path):

@@ -60,5 +60,5 @@ def test_a_script_that_fails_leaves_its_code_and_no_file(cli, script, tmp_path):
 def test_a_script_that_is_not_there_is_named(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = cli("record", "none.py")
-    assert done.code == 2
+    assert done.code == 64
     assert "none.py" in done.err

@@ -67,5 +67,5 @@ def test_caveats_are_listed_and_run(cli):
     assert "saturation" in names
     assert "65504" in cli("caveats", "saturation").out
     refused = cli("caveats", "saturatoin")
-    assert refused.code == 2
+    assert refused.code == 64
     assert "did you mean saturation" in refused.err

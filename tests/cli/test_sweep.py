@@ -84,7 +84,7 @@ def test_an_interruption_keeps_what_is_complete_and_goes_on(cli, tmp_path, monke
     assert "2000 of 13650 rows" in done.err
     assert "--resume" in done.err
     monkeypatch.setattr(store.Store, "append", append)
-    assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target).code == 2
+    assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target).code == 64
     assert cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target, "--resume").code == 0
     assert len(target.read_text(encoding="utf-8").splitlines()) == 13651
 
@@ -107,9 +107,9 @@ def _defaults():
         (("--out", "plans.xlsx"), ".xlsx"),
     ],
 )
-def test_wrong_words_exit_2_and_are_named(cli, words, name):
+def test_wrong_words_exit_64_and_are_named(cli, words, name):
     done = cli("sweep", OPERATOR, *words)
-    assert done.code == 2
+    assert done.code == 64
     assert name in done.err
 
 

@@ -83,31 +83,33 @@ def test_flips_name_the_field_that_applies_them(planned):
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
+    ("state", "words", "code"),
     [
-        ({"product": "atlas_inference"}, ("--product", "atlas_inference")),
-        ({"grad": "65536x512"}, ("--grad", "65536x512")),
-        ({"indices": "5:int32"}, ("--indices", "5:int32")),
-        ({"soc": "Ascend910B9"}, ("--soc", "Ascend910B9")),
-        ({"limits": "none"}, ("--limits", "none")),
-        ({"padding_idx": "99999999999999999999"}, ("--padding-idx", "99999999999999999999")),
+        ({"product": "atlas_inference"}, ("--product", "atlas_inference"), 2),
+        ({"grad": "65536x512"}, ("--grad", "65536x512"), 64),
+        ({"indices": "5:int32"}, ("--indices", "5:int32"), 2),
+        ({"soc": "Ascend910B9"}, ("--product", "atlas_a2", "--soc", "Ascend910B9"), 64),
+        ({"limits": "none"}, ("--limits", "none"), 64),
+        ({"padding_idx": "99999999999999999999"}, ("--padding-idx", "99999999999999999999"), 2),
     ],
 )
-def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, state, words):
-    given = {"--grad": "65536x512:fp32", "--indices": "65536:int32", "--num-weights": "32000"} | {words[0]: words[1]}
+def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, state, words, code):
+    given = {"--grad": "65536x512:fp32", "--indices": "65536:int32", "--num-weights": "32000"} | dict(
+        zip(words[::2], words[1::2], strict=True)
+    )
     refused = runner.npu_sim(capsys, monkeypatch, "plan", "embedding_dense_backward", *(word for pair in given.items() for word in pair))
-    assert refused.code == 2
+    assert refused.code == code
     answer = planned(**state)
-    assert answer["outcome"] == "refused"
-    assert answer["text"].strip() == refused.err.strip()
+    assert answer["outcome"] == {2: "refused", 64: "usage"}[code]
+    assert answer["text"].strip() == refused.err.strip().removeprefix("npu-sim: ")
 
 
 @pytest.mark.parametrize(
     "state", [{"dim": "x"}, {"rows": "-3"}, {"grad_dtype": "fp33"}, {"deterministic": "maybe"}, {"operator": "none"}, {"product": "b"}]
 )
-def test_what_is_no_value_is_refused_with_what_would_be(planned, state):
+def test_what_is_no_value_is_a_mistake_with_what_would_be_right(planned, state):
     answer = planned(**state)
-    assert answer["outcome"] == "refused"
+    assert answer["outcome"] == "usage"
     assert answer["error"]["hint"]
 
 
@@ -263,5 +265,5 @@ def test_an_unknown_run_is_no_error(ask):
 
 def test_tensors_too_large_for_a_page_are_refused_before_they_are_made():
     arguments = load_operator("embedding_dense_backward").build({"grad": "4000000x512:fp32", "indices": "4000000:int32", "num_weights": 3})
-    with pytest.raises(npu_sim.AclnnError, match="more than the"):
+    with pytest.raises(npu_sim.UsageError, match="more than the"):
         require_runnable(arguments)

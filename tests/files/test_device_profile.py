@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_sim import AclnnError, TensorSpec
+from npu_sim import TensorSpec, UsageError
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import tensors_of
 from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv, write_database
@@ -84,7 +84,7 @@ def damaged(path: Path, find: str, put: str) -> Path:
 )
 def test_a_damaged_file_is_refused_with_line_and_column(tmp_path: Path, find: str, put: str, wanted: str):
     path = damaged(write_csv(tmp_path / "kernel_details.csv", [GRAD]), find, put)
-    with pytest.raises(AclnnError, match=wanted):
+    with pytest.raises(UsageError, match=wanted):
         read_device_profile(path)
 
 
@@ -93,7 +93,7 @@ def test_what_is_no_profile_is_refused(tmp_path: Path):
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)
     for path, wanted in ((text, "line 2: is no text"), (damaged_database, "cannot be read as a database"), (folder, "is no file")):
-        with pytest.raises(AclnnError, match=wanted):
+        with pytest.raises(UsageError, match=wanted):
             read_device_profile(path)
-    with pytest.raises(AclnnError, match="there is no such file"):
+    with pytest.raises(UsageError, match="there is no such file"):
         read_device_profile(tmp_path / "missing.csv")

@@ -1,4 +1,4 @@
-"""What strangers might do, drawn at random: one function a kind of trial, each ends in an answer or in an AclnnError."""
+"""What strangers might do, drawn at random: one function a kind of trial, each ends in an answer or in an NpuSimError."""
 
 import json
 import math
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import NpuSimError
 from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.files.tensors import read_tensor
 from npu_sim.operators.contract.axes import Number, Switch, Word
@@ -53,7 +53,7 @@ def plan(rng: np.random.Generator) -> bool:
     declared = load_operator(operator)
     profile = load_profile(draw(rng, shipped_products()))
     soc = draw(rng, list(profile.product.socs))
-    options = {"profile": profile, "soc": soc, "deterministic": bool(rng.integers(2)), "limits": draw(rng, ("documented", "hardware"))}
+    options = {"product": profile, "soc": soc, "deterministic": bool(rng.integers(2)), "limits": draw(rng, ("documented", "hardware"))}
     call = declared.call(values_of(rng, operator, 1 << 34))
     if rng.random() < 0.2:
         call[draw(rng, [one.name for one in declared.arguments])] = draw(rng, STRANGE)
@@ -103,7 +103,7 @@ def profile(rng: np.random.Generator) -> bool:
         path = Path(folder) / "own.yaml"
         path.write_bytes(damaged(rng, PROFILE))
         loaded = npu_sim.load_profile(path)
-    npu_sim.plan(draw(rng, NAMES), profile=loaded, **small_call(draw(rng, NAMES)))
+    npu_sim.plan(draw(rng, NAMES), product=loaded, **small_call(draw(rng, NAMES)))
     return True
 
 
@@ -134,5 +134,5 @@ def attempt(trial: Trial, seed: int) -> bool:
     """Carry out one trial; a refusal is an answer as well."""
     try:
         return trial(np.random.default_rng(seed))
-    except AclnnError:
+    except NpuSimError:
         return False

@@ -37,7 +37,7 @@ def race(operator: str, name: str, seconds: float) -> dict[str, int]:
         try:
             npu_sim.run(operator, **call)
             counts["ran"] += 1
-        except npu_sim.AclnnError:
+        except npu_sim.NpuSimError:
             counts["refused"] += 1
     stop.set()
     writer.join()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import UsageError
 from npu_sim.cores import config_directory
 from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
@@ -49,7 +49,7 @@ PROFILES = {
 def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, words):
     path = tmp_path / "own.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(AclnnError, match=words):
+    with pytest.raises(UsageError, match=words):
         npu_sim.load_profile(path)
 
 
@@ -58,7 +58,7 @@ def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):
     levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]" for level in range(20)]
     path = tmp_path / "laughs.yaml"
     path.write_text("\n".join(levels), encoding="utf-8")
-    with pytest.raises(AclnnError, match="take no aliases"):
+    with pytest.raises(UsageError, match="take no aliases"):
         npu_sim.load_profile(path)
 
 
@@ -74,7 +74,7 @@ def device(path):
 def test_what_is_no_plain_file_is_not_waited_for(tmp_path, make):
     for name, read in (("own.yaml", npu_sim.load_profile), ("own.npy", lambda path: read_tensor("x", str(path)))):
         make(tmp_path / name)
-        with pytest.raises(AclnnError, match="no plain file"):
+        with pytest.raises(UsageError, match="no plain file"):
             read(tmp_path / name)
 
 
@@ -101,7 +101,7 @@ TENSORS = {
 def test_tensors_of_strangers_are_refused_before_memory_is_asked_for(tmp_path, content):
     path = tmp_path / "x.npy"
     path.write_bytes(content)
-    with pytest.raises(AclnnError, match="cannot be read"):
+    with pytest.raises(UsageError, match="cannot be read"):
         read_tensor("x", str(path))
 
 
@@ -167,7 +167,7 @@ def test_targets_that_cannot_be_are_refused_before_the_work(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("npu_sim.operators.contract.operator.Operator.check", lambda *_: pytest.fail("work began"))
     outcome = run_here(capsys, monkeypatch, *command, target)
-    assert outcome.code == 2
+    assert outcome.code == 64
     assert any(word in outcome.err for word in words.split("|")), outcome.err
     assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.jsonl", "folder.npz", "pipe.npz"]
 
@@ -177,7 +177,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(tmp_path, name):
     target = {"run --out": "y.npz"}.get(name, "out")
     (tmp_path / "calls.jsonl").write_text(CALLS * 10, encoding="utf-8")
     done = npu_sim_command(*COMMANDS[name], target, cwd=tmp_path, room=1000)
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 64, done.stderr
     assert "cannot be written: File too large" in done.stderr
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["calls.jsonl"]
@@ -227,7 +227,7 @@ def test_new_files_have_the_rights_of_the_umask(tmp_path):
 def test_room_is_looked_for_before_the_sweep(tmp_path, monkeypatch):
     usage = type(writing.shutil.disk_usage(tmp_path))
     monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: usage(1 << 40, (1 << 40) - 100, 100))
-    with pytest.raises(AclnnError, match="its disk has 100 left"):
+    with pytest.raises(UsageError, match="its disk has 100 left"):
         sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     assert list(tmp_path.iterdir()) == []
 
@@ -272,14 +272,14 @@ def test_what_no_sweep_wrote_is_refused_and_stays(tmp_path, disturb, resume):
     sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     disturb(tmp_path)
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(AclnnError):
+    with pytest.raises(UsageError):
         sweep_to(tmp_path / "plans", *SWEEP, resume=resume, **COLUMNS)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
 def test_a_plain_file_is_no_folder_of_columns(tmp_path):
     (tmp_path / "plans").write_text("mine", encoding="utf-8")
-    with pytest.raises(AclnnError, match="is a file"):
+    with pytest.raises(UsageError, match="is a file"):
         sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     assert (tmp_path / "plans").read_text(encoding="utf-8") == "mine"
 
@@ -302,7 +302,7 @@ def test_a_partial_output_that_lost_something_is_not_gone_on_with(tmp_path, endi
     partial = target.with_name(target.name + ".partial")
     torn = next(path for path in sorted(partial.iterdir()) if path.suffix != ".json") if partial.is_dir() else partial
     os.truncate(torn, 3) if ending != ".parquet" else torn.unlink()
-    with pytest.raises(AclnnError, match="is not what was written"):
+    with pytest.raises(UsageError, match="is not what was written"):
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
     assert partial.exists()
 
@@ -311,7 +311,7 @@ def test_a_partial_output_that_is_gone_is_not_gone_on_with(tmp_path):
     target = tmp_path / "plans.csv"
     interrupted(target)
     target.with_name("plans.csv.partial").unlink()
-    with pytest.raises(AclnnError, match="is gone"):
+    with pytest.raises(UsageError, match="is gone"):
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
 
 
@@ -351,5 +351,5 @@ def _dying(method, left):
 
 
 def test_a_negative_number_of_checks_is_refused():
-    with pytest.raises(AclnnError, match="check = -1"):
+    with pytest.raises(UsageError, match="check = -1"):
         run_sweep(*SWEEP, check=-1)

@@ -1,4 +1,4 @@
-"""Whatever a caller passes, a call ends in an answer or in an AclnnError that names the argument."""
+"""Whatever a caller passes, a call ends in an answer or in an NpuSimError that names the argument."""
 
 import json
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import NpuSimError
 from npu_sim.registry import load_operator
 from npu_sim.status import shown
 from tests.hostile.calls import NAMES, small_call
@@ -33,7 +33,7 @@ def refusal_of(call):
     """The refusal of a call; None when there is none. Any other exception is a failure."""
     try:
         call()
-    except AclnnError as error:
+    except NpuSimError as error:
         return error
     return None
 
@@ -60,11 +60,11 @@ def test_strange_options(option, value):
 
 @pytest.mark.parametrize("value", [value for value in STRANGE.values() if not isinstance(value, int)])
 def test_strange_operators_orders_and_seeds(value):
-    with pytest.raises(AclnnError, match="operator"):
+    with pytest.raises(NpuSimError, match="operator"):
         npu_sim.plan(value)
-    with pytest.raises(AclnnError, match="core_order"):
+    with pytest.raises(NpuSimError, match="core_order"):
         npu_sim.run("rms_norm", **small_call("rms_norm"), core_order=value)
-    with pytest.raises(AclnnError, match="seed"):
+    with pytest.raises(NpuSimError, match="seed"):
         npu_sim.run("rms_norm", **small_call("rms_norm"), seed=value)
 
 
@@ -78,24 +78,24 @@ def test_strange_sweeps(option, value):
 
 @pytest.mark.parametrize("grid", [3, "x", {3: 4}, {"rows": None}, {"rows": {}}, {"rows": [[1]]}, {"rows": "1..5:+"}, {"soc": 3}], ids=str)
 def test_strange_grids(grid):
-    with pytest.raises(AclnnError):
+    with pytest.raises(NpuSimError):
         npu_sim.sweep("rms_norm", grid)
 
 
 def test_long_lists_of_values_are_refused_before_they_are_listed():
-    with pytest.raises(AclnnError, match="16777216 values cannot be listed"):
+    with pytest.raises(NpuSimError, match="16777216 values cannot be listed"):
         npu_sim.sweep("rms_norm", {"rows": np.broadcast_to(np.int64(1), 1 << 24)})
 
 
 def test_a_sweep_beyond_memory_is_refused():
-    with pytest.raises(AclnnError, match="which this machine does not have"):
+    with pytest.raises(NpuSimError, match="which this machine does not have"):
         npu_sim.sweep("rms_norm", {"rows": "1..1000000000", "columns": "1..1000000000"})
 
 
 @pytest.mark.parametrize("num_weights", [2**40, 2**62, 2**64 - 1])
 def test_a_result_beyond_memory_is_refused(num_weights):
     call = {**small_call("embedding_dense_backward"), "num_weights": num_weights}
-    with pytest.raises(AclnnError, match="which this machine does not have"):
+    with pytest.raises(NpuSimError, match="which this machine does not have"):
         npu_sim.run("embedding_dense_backward", **call)
 
 

@@ -39,7 +39,7 @@ def case(rows, columns, dtype, reduction, weighted, seed=0):
 
 def compute(grad_loss, log_prob, target, weight, reduction, ignored, soc="Ascend910B1"):
     profile = npu_sim.load_profile("atlas_a2", soc)
-    return npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, weight, reduction, ignored, profile=profile)
+    return npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, weight, reduction, ignored, product=profile)
 
 
 def assert_close(result, expected, most=2):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npu_sim
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.kernels import moe_token_permute as kernels
 from tests.golden import DATA
 from tests.processes import ALL_THREADS, words_printed_by
@@ -52,7 +52,7 @@ def test_golden_results_bit_for_bit(name):
         indices=indices,
         num_out_tokens=meta["num_out_tokens"],
         limits=meta["limits"],
-        profile=profile_of_soc(meta["soc"]),
+        product=load_profile(None, meta["soc"]),
     )
     assert result.plan.tiling_key == meta["tiling_key"]
     assert result.outputs["permuted_tokens"].shape == permuted.shape

@@ -48,7 +48,7 @@ def test_golden_results_bit_for_bit(name):
         meta, grad, indices, expected = json.loads(str(file["meta"])), *(file[key] for key in file.files if key != "meta")
     dtype = BF16 if meta["dtype"] == "bfloat16" else np.dtype(meta["dtype"])
     profile = npu_sim.load_profile("atlas_a2", meta["soc"])
-    result = npu_sim.moe_token_permute_grad(grad.view(dtype), indices, meta["num_topk"], profile=profile)
+    result = npu_sim.moe_token_permute_grad(grad.view(dtype), indices, meta["num_topk"], product=profile)
     assert np.array_equal(bits(result), bits(expected.view(dtype)))
 
 

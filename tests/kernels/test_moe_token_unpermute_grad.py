@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.kernels.vectors.lanes import STREAM_BYTES
 from tests.golden import DATA
 from tests.kernels.test_moe_token_unpermute import DTYPES, assert_same, bits, case, typed
@@ -36,8 +36,8 @@ def test_golden_results_bit_for_bit(name):
             typed(file[key], meta["dtype"]) for key in ("in_permuted_tokens", "in_unpermuted_tokens_grad", "out_permuted_tokens_grad")
         )
         weights = [typed(file[key], meta["probs_dtype"]) for key in ("in_probs", "out_probs_grad") if key in file.files]
-        profile = profile_of_soc(meta["soc"], meta["release"])
-        found = gradients(rows, g, file["in_sorted_indices"], weights[0] if weights else None, profile=profile)
+        profile = load_profile(None, meta["soc"], meta["release"])
+        found = gradients(rows, g, file["in_sorted_indices"], weights[0] if weights else None, product=profile)
     assert_same(found[0], expected)
     if weights:
         assert_same(found[1], weights[1])

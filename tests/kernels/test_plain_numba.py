@@ -10,7 +10,7 @@ import pytest
 from numba import config
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import UsageError
 from npu_sim.kernels.engine import numba_inside, plain
 from tests.hostile.calls import small_call
 
@@ -64,7 +64,7 @@ def test_a_checked_kernel_says_which_index_is_outside():
 
 @pytest.mark.parametrize("version", ["0.61.0", "0.61.2rc1", "0.9"])
 def test_a_numba_that_is_too_old_is_refused_with_a_sentence(version):
-    with pytest.raises(AclnnError, match=r"kernels need 0\.62 or later"):
+    with pytest.raises(UsageError, match=r"kernels need 0\.62 or later"):
         numba_inside.require_numba(version)
 
 

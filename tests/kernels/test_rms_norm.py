@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm as kernels
 from npu_sim.kernels.elementwise import saturate
 from npu_sim.numbers.storage import storage_view
@@ -64,7 +64,7 @@ def test_golden_results_bit_for_bit(name):
     with np.load(DATA / "kernels" / f"{name}.npz") as file:
         meta, arrays = json.loads(str(file["meta"])), {key: file[key] for key in file.files if key != "meta"}
     x, gamma, y, rstd = (arrays[key].view(BF16) if arrays[key].dtype == np.uint16 else arrays[key] for key in arrays)
-    profile = profile_of_soc(meta["soc"])
+    profile = load_profile(None, meta["soc"])
     tiling = tiler.tile(tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]), profile.device, rules_of("rms_norm"))
     assert tiling.tiling_key == meta["tiling_key"]
     got = compute(PATH_OF_KEY[tiling.tiling_key], x.reshape(tiling.rows, -1), gamma.reshape(-1), meta["epsilon"], tiling.ub_factor)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.kernels import rms_norm_grad as kernels
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals
 from npu_sim.numbers.storage import storage_view
@@ -41,8 +41,8 @@ def golden_split(meta):
     rows, columns = meta["shape"]
     dtype, gamma_dtype = meta["dtype"], meta["gamma_dtype"]
     specs = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32"}
-    profile = profile_of_soc(meta["soc"])
-    plan = npu_sim.plan("rms_norm_grad", profile=profile, **specs, gamma=f"{columns}:{gamma_dtype}")
+    profile = load_profile(None, meta["soc"])
+    plan = npu_sim.plan("rms_norm_grad", product=profile, **specs, gamma=f"{columns}:{gamma_dtype}")
     assert plan.tiling_key == meta["tiling_key"]
     lanes = any(decision.name == "lane accumulators" and decision.outcome for decision in plan.decisions)
     path = kernels.PIECES if plan.tiling_key == 2 else kernels.LANES if lanes else kernels.HALVING
@@ -82,7 +82,7 @@ def test_golden_dgamma_bit_for_bit(name):
 def test_whole_golden_calls_through_the_public_function(name, order):
     meta, arrays = load(name)
     inputs = {one: arrays[f"rows_{one}"] for one in ("dy", "x", "rstd")}
-    dx, dgamma = npu_sim.rms_norm_grad(**inputs, gamma=arrays["gamma"], profile=profile_of_soc(meta["soc"]), core_order=order)
+    dx, dgamma = npu_sim.rms_norm_grad(**inputs, gamma=arrays["gamma"], product=load_profile(None, meta["soc"]), core_order=order)
     assert np.array_equal(bits(dx), bits(arrays["rows_dx"]))
     assert np.array_equal(bits(dgamma), bits(arrays[f"columns_dgamma_{order}"]))
 

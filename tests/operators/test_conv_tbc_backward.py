@@ -38,9 +38,9 @@ def call(time, batch, in_channels, out_channels, taps, pad, dtype="fp32", **chan
     }
 
 
-def plan(arguments=None, profile="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
+def plan(arguments=None, product="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
     given_arguments = {**(GOOD if arguments is None else arguments), **changes}
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, deterministic=deterministic, limits=limits, **given_arguments)
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **given_arguments)
 
 
 refusal = partial(refusal_of, plan)
@@ -69,9 +69,9 @@ def run(values, pad, math_type=0, **options):
         (161001, "input", {"input": None}),
         (161001, "weight", {"weight": None}),
         (161001, "bias", {"bias": None}),
-        (161001, "bias", {"bias": None, "profile": "atlas_inference"}),
-        (161002, "profile", {"profile": "atlas_inference"}),
-        (161002, "profile", {"profile": "atlas_inference", "input": "128x4x64:fp64"}),
+        (161001, "bias", {"bias": None, "product": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_inference", "input": "128x4x64:fp64"}),
         (161002, "input", {"input": "128x4x64:fp64"}),
         (161002, "grad_output", {"grad_output": "128x4x96:int32", "input": "128x4x64:fp64"}),
         (161002, "weight", {"weight": "3x64x96:fp16"}),
@@ -125,9 +125,9 @@ def test_cube_math_type_by_product_and_dtype(profile, dtype, computed):
     for math_type, expected in enumerate(computed):
         arguments = with_dtype(dtype, cube_math_type=math_type)
         if expected is None:
-            assert int(refusal(arguments, profile=profile).status) == 161002
+            assert int(refusal(arguments, product=profile).status) == 161002
         else:
-            assert plan(arguments, profile=profile).decisions[0].values["computed in"] == expected
+            assert plan(arguments, product=profile).decisions[0].values["computed in"] == expected
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_documented_ranges_hold_on_a2_only_and_can_be_lifted(arguments, argument
     assert (int(refused.status), refused.argument) == (161002, argument)
     assert limit in refused.hint
     assert plan(arguments, limits="hardware").block_dim >= 1
-    assert plan(arguments, profile="atlas_train", cube_math_type=2).block_dim >= 1
+    assert plan(arguments, product="atlas_train", cube_math_type=2).block_dim >= 1
 
 
 def test_both_ends_of_the_documented_ranges_are_legal():
@@ -194,7 +194,7 @@ def test_output_length_one_is_a_matrix_product_of_unknown_workspace(deterministi
     assert planned.tiling["route"] == "matmul"
     unknown = [part.name for part in planned.workspace.unknown]
     assert unknown == ["workspace of ReduceSum", "workspace of BatchMatMul of gradInput", "workspace of BatchMatMul of gradWeight"]
-    assert plan(call(7, 4, 64, 96, 7, 0), profile="atlas_train", cube_math_type=2).tiling["route"] == "model"
+    assert plan(call(7, 4, 64, 96, 7, 0), product="atlas_train", cube_math_type=2).tiling["route"] == "model"
 
 
 @pytest.mark.parametrize("arguments", [call(0, 2, 4, 3, 1, 2), call(6, 2, 0, 3, 3, 1), call(6, 2, 4, 3, 0, 0)])
@@ -223,14 +223,14 @@ def made_up(tmp_path, **facts):
 def test_a_tile_that_does_not_fit_is_561103_with_buffer_bytes_and_nearest_k(tmp_path):
     profile = made_up(tmp_path, l1_bytes=20000)
     arguments = call(400, 2, 32, 32, 200, 3)
-    refused = refusal(arguments, profile=profile)
+    refused = refusal(arguments, product=profile)
     assert int(refused.status) == 561103
     for fact in ("L1", "20000", "gradInput"):
         assert fact in refused.message
     largest = int(refused.hint.rsplit(" ", 1)[1])
-    assert plan(call(400, 2, 32, 32, largest, 3), profile=profile).block_dim > 0
-    assert int(refusal(call(400, 2, 32, 32, largest + 1, 3), profile=profile).status) == 561103
-    assert "no K fits" in refusal(GOOD, profile=made_up(tmp_path, l0c_bytes=512)).hint
+    assert plan(call(400, 2, 32, 32, largest, 3), product=profile).block_dim > 0
+    assert int(refusal(call(400, 2, 32, 32, largest + 1, 3), product=profile).status) == 561103
+    assert "no K fits" in refusal(GOOD, product=made_up(tmp_path, l0c_bytes=512)).hint
 
 
 def test_planner_defects_are_hardware_limit_warnings():
@@ -292,7 +292,7 @@ def test_plans_of_any_legal_shape_are_consistent(time, batch, in_channels, out_c
     if time + 2 * pad - taps + 1 <= 0:
         return
     arguments = call(time, batch, in_channels, out_channels, taps, pad, cube_math_type=math_type)
-    planned = plan(arguments, profile=product, deterministic=deterministic)
+    planned = plan(arguments, product=product, deterministic=deterministic)
     assert 1 <= planned.block_dim <= planned.cores_available
     assert sum(part.bytes for part in planned.workspace.parts) == planned.workspace.total_bytes
     warned = any(caveat.code.startswith("hardware_limit") for caveat in planned.caveats)
@@ -413,7 +413,7 @@ def test_deterministic_runs_are_bit_identical_whatever_the_order(shape):
 
 def test_saturation_on_atlas_training():
     values = [np.full(shape, 3e5, np.float32) for shape in ((4, 1, 16), (4, 1, 16), (1, 16, 16), (16,))]
-    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*values, 0, 2, profile="atlas_train")
+    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*values, 0, 2, product="atlas_train")
     np.testing.assert_array_equal(grad_input, np.float32(65504))
     np.testing.assert_array_equal(grad_weight, np.float32(4) * np.float32(65504) ** 2)
     np.testing.assert_array_equal(grad_bias, np.float32(12e5))
@@ -467,7 +467,7 @@ def test_a_contraction_of_length_1_is_a_product_of_elements(arguments, kernel, d
     for gradient in ("gradInput", "gradWeight"):
         assert outcomes[f"{gradient} element by element"] is (f"{gradient} element" in kernel or kernel == "element by element")
     assert ("matmul_unpublished" in {one.code for one in planned.caveats}) is ("matrix" in kernel)
-    assert "element" not in plan(arguments, profile="atlas_train", cube_math_type=2).kernel
+    assert "element" not in plan(arguments, product="atlas_train", cube_math_type=2).kernel
 
 
 @pytest.mark.parametrize("math_type", [0, 1, 2, 3])
@@ -503,24 +503,24 @@ def test_whether_bf16_is_multiplied_element_by_element_is_a_model():
 @pytest.mark.parametrize("product", ["atlas_a2", "atlas_a3"])
 def test_one_shape_is_computed_deterministically_in_default_mode_too(product):
     listed = call(8, 1, 4, 2, 4, 0)
-    planned = plan(listed, profile=product)
-    assert planned.tiling["gradWeight"] == plan(listed, profile=product, deterministic=True).tiling["gradWeight"]
+    planned = plan(listed, product=product)
+    assert planned.tiling["gradWeight"] == plan(listed, product=product, deterministic=True).tiling["gradWeight"]
     assert (planned.tiling["route"], planned.tiling_key) == ("planner", 4)
     assert "white_listed" in {one.code for one in planned.caveats}
     assert all(one.deterministic for one in planned.order)
     for other in (call(9, 1, 4, 2, 4, 0), call(8, 2, 4, 2, 4, 0), call(8, 1, 4, 2, 4, 1), call(8, 1, 4, 2, 4, 0, "fp16")):
-        assert plan(other, profile=product).tiling["route"] == "model"
+        assert plan(other, product=product).tiling["route"] == "model"
     values = tensors(8, 1, 4, 2, 4, 0)
-    fixed = run(values, 0, deterministic=True, profile=product)
+    fixed = run(values, 0, deterministic=True, product=product)
     for order in ("sequential", "reverse"):
-        result = run(values, 0, core_order=order, profile=product)
+        result = run(values, 0, core_order=order, product=product)
         assert result.order_dependent["grad_weight"].count == 0
         assert all(array.tobytes() == fixed.outputs[name].tobytes() for name, array in result.outputs.items())
 
 
 def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     values = tensors(900, 3, 4, 5, 1, 0)
-    found = [run(values, 0, 1, profile="atlas_train", core_order="random", seed=seed) for seed in range(4)]
+    found = [run(values, 0, 1, product="atlas_train", core_order="random", seed=seed) for seed in range(4)]
     planned = found[0].plan
     decision = next(one for one in planned.decisions if one.name == "gradBias split over cores")
     assert decision.outcome
@@ -528,9 +528,9 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     assert found[0].order_dependent["grad_bias"].count == 5
     assert len({one.outputs["grad_bias"].tobytes() for one in found}) > 1
     sums = reference.bias_of_cores(values[0], 256)
-    in_order = run(values, 0, 1, profile="atlas_train").outputs["grad_bias"]
+    in_order = run(values, 0, 1, product="atlas_train").outputs["grad_bias"]
     np.testing.assert_array_equal(in_order, np.add.accumulate(np.array(sums))[-1])
-    fixed = run(values, 0, 1, profile="atlas_train", deterministic=True)
+    fixed = run(values, 0, 1, product="atlas_train", deterministic=True)
     np.testing.assert_array_equal(fixed.outputs["grad_bias"], reference.bias_of_cores(values[0], 2700)[0])
     assert fixed.order_dependent["grad_bias"].count == 0
 
@@ -544,7 +544,7 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     ],
 )
 def test_other_bias_gradients_are_summed_by_one_core(arguments, profile):
-    assert {one.output: one.deterministic for one in plan(arguments, profile=profile).order}["grad_bias"]
+    assert {one.output: one.deterministic for one in plan(arguments, product=profile).order}["grad_bias"]
 
 
 def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_deterministic_mode():
@@ -561,6 +561,6 @@ def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_
     fixed = run(values, 0, deterministic=True).outputs["grad_weight"]
     samples = [reference.core_weight(values[0][:, :, :2], values[1][:, :, :2], 1, 0, [sample], 0, 40) for sample in range(3)]
     np.testing.assert_array_equal(fixed[:, :2, :2], np.add.accumulate(np.array(samples))[-1])
-    trained = run(values, 0, 2, profile="atlas_train", deterministic=True).outputs["grad_weight"]
+    trained = run(values, 0, 2, product="atlas_train", deterministic=True).outputs["grad_weight"]
     halves = [one[:, :, :2].astype(np.float16).astype(np.float32) for one in values[:2]]
     np.testing.assert_array_equal(trained[:, :2, :2], reference.core_weight(*halves, 1, 0, range(3), 0, 40))

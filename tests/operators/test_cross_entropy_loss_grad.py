@@ -21,8 +21,8 @@ def call(rows=1000, columns=3200, dtype="fp32", **more):
     return {**shapes, **more}
 
 
-def plan(profile="atlas_a2", soc=None, limits="documented", **changes):
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, limits=limits, **{**GOOD, **changes})
+def plan(product="atlas_a2", soc=None, limits="documented", **changes):
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, limits=limits, **{**GOOD, **changes})
 
 
 refusal = partial(refusal_of, plan)
@@ -34,9 +34,9 @@ refusal = partial(refusal_of, plan)
         (161001, "grad_loss", {"grad_loss": None}),
         (161001, "log_prob", {"log_prob": None}),
         (161001, "target", {"target": None}),
-        (161001, "target", {"target": None, "profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_inference", "target": "1000:int32"}),
+        (161001, "target", {"target": None, "product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_inference", "target": "1000:int32"}),
         (161002, "grad_loss", {"grad_loss": "scalar:fp64"}),
         (161002, "grad_loss", {"grad_loss": "scalar:fp16"}),
         (161002, "log_prob", {"log_prob": "1000x3200:int32"}),
@@ -217,7 +217,7 @@ def test_the_command_line_infers_the_gradient_of_the_loss():
 
     assert str(infer(log_prob="20x5:bf16").grad_loss) == "scalar:bf16"
     assert str(infer(log_prob="20x5:fp32", reduction="none").grad_loss) == "20:fp32"
-    with pytest.raises(AclnnError, match="log_prob: tensor '20x5' has no dtype"):
+    with pytest.raises(npu_sim.UsageError, match="log_prob: tensor '20x5' has no dtype"):
         infer(log_prob="20x5")
     assert infer().grad_loss is None
     assert str(infer(log_prob="20x5:bf16", grad_loss="1:fp32").grad_loss) == "1:fp32"

@@ -10,8 +10,8 @@ OPERATOR = "embedding_dense_backward"
 GOOD = {"grad": "1000x64:fp32", "indices": "1000:int32", "num_weights": 5000}
 
 
-def plan(profile="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, deterministic=deterministic, limits=limits, **{**GOOD, **changes})
+def plan(product="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **{**GOOD, **changes})
 
 
 refusal = partial(refusal_of, plan)
@@ -22,12 +22,12 @@ refusal = partial(refusal_of, plan)
     [
         (161001, "grad", {"grad": None}),
         (161001, "indices", {"indices": None}),
-        (161001, "grad", {"grad": None, "profile": "atlas_inference"}),
-        (161002, "profile", {"profile": "atlas_inference"}),
-        (161002, "profile", {"profile": "atlas_inference", "grad": "1000x64:fp64"}),
+        (161001, "grad", {"grad": None, "product": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_inference", "grad": "1000x64:fp64"}),
         (161002, "grad", {"grad": "1000x64:fp64"}),
         (161002, "grad", {"grad": "1000x64:int32"}),
-        (161002, "grad", {"grad": "1000x64:bf16", "profile": "atlas_train"}),
+        (161002, "grad", {"grad": "1000x64:bf16", "product": "atlas_train"}),
         (161002, "indices", {"indices": "1000:bf16"}),
         (161002, "out", {"out": "5000x64:fp16"}),
         (161002, "grad", {"grad": "1x1x1x1x1x1x1x1000x64:fp32"}),
@@ -43,7 +43,7 @@ refusal = partial(refusal_of, plan)
         (161002, "scale_grad_by_freq", {"scale_grad_by_freq": 1}),
         (161002, "limits", {"limits": "none"}),
         (561002, "num_weights", {"num_weights": 0, "scale_grad_by_freq": True}),
-        (561002, "grad", {"grad": "1000x5001:fp32", "num_weights": 1000, "scale_grad_by_freq": True, "profile": "atlas_train"}),
+        (561002, "grad", {"grad": "1000x5001:fp32", "num_weights": 1000, "scale_grad_by_freq": True, "product": "atlas_train"}),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
@@ -136,7 +136,7 @@ def test_every_flip_turns_its_decision_around(changes):
 def test_the_bound_of_the_atlas_training_series_is_exact(num_weights):
     counts = num_weights // 32 + num_weights % 32
     largest = max(dim for dim in range(1, 6000) if 36 * dim + 4 * counts < 180192)
-    call = {"profile": "atlas_train", "soc": "Ascend910A", "num_weights": num_weights, "scale_grad_by_freq": True}
+    call = {"product": "atlas_train", "soc": "Ascend910A", "num_weights": num_weights, "scale_grad_by_freq": True}
     assert plan(grad=f"1000x{largest}:fp32", **call).block_dim == 32
     refused = refusal(grad=f"1000x{largest + 1}:fp32", **call)
     assert int(refused.status) == 561002
@@ -156,7 +156,7 @@ def test_the_bound_of_the_atlas_training_series_is_exact(num_weights):
         ({"grad": "2139095041x64:fp32", "indices": "2139095041:int32"}, "indices_above_sortable"),
         ({"grad": "16777217x64:fp32", "indices": "16777217:int32", "scale_grad_by_freq": True}, "counter_stops"),
         ({"padding_idx": 5000}, "padding_matches_nothing"),
-        ({"grad": "1000x9000:fp32", "profile": "atlas_train"}, "dim_split"),
+        ({"grad": "1000x9000:fp32", "product": "atlas_train"}, "dim_split"),
     ],
 )
 def test_caveats_are_warnings_of_the_plan(changes, code):

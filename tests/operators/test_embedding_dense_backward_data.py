@@ -5,7 +5,7 @@ import npu_sim
 from npu_sim.numbers.values import CHUNK, zipf
 from npu_sim.operators.generate import generate
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError
+from npu_sim.status import UsageError
 
 OPERATOR = "embedding_dense_backward"
 
@@ -58,5 +58,5 @@ def test_the_data_runs():
 
 
 def test_an_unknown_operator_is_refused():
-    with pytest.raises(AclnnError, match="no such operator"):
+    with pytest.raises(UsageError, match="no such operator"):
         generate("embedding", load_operator(OPERATOR).build({"num_weights": 1}))

@@ -8,7 +8,7 @@ import npu_sim
 from npu_sim.cores import config_directory
 from npu_sim.operators.contract.study import study_call
 from npu_sim.operators.formulas import plain
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, UsageError
 
 OPERATOR = "embedding_dense_backward"
 RNG = np.random.default_rng(11)
@@ -126,7 +126,7 @@ def test_an_index_out_of_range_is_named_and_nothing_is_written(position, value, 
     ],
 )
 def test_an_unfit_output_array_is_refused(out, says):
-    with pytest.raises(AclnnError, match=says):
+    with pytest.raises(UsageError, match=says):
         npu_sim.embedding_dense_backward(GRAD, INDICES, num_weights=30, out=out)
 
 
@@ -141,7 +141,7 @@ def test_a_made_up_chip_computes(tmp_path, call):
     text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace("  ub_bytes: 196608", "  ub_bytes: 65536")
     path = tmp_path / "seven.yaml"
     path.write_text(text, encoding="utf-8")
-    options = {"grad": GRAD, "indices": INDICES, "num_weights": 30, "profile": str(path), **call}
+    options = {"grad": GRAD, "indices": INDICES, "num_weights": 30, "product": str(path), **call}
     result = npu_sim.run(OPERATOR, **options)
     assert result.plan.block_dim == 7
     described = study_call(OPERATOR, options)
@@ -151,6 +151,6 @@ def test_a_made_up_chip_computes(tmp_path, call):
 
 @pytest.mark.parametrize("option", [{"core_order": "backwards"}, {"seed": -1}, {"limits": "none"}, {"deterministic": 1}, {"colour": 3}])
 def test_a_bad_option_is_refused_by_name(option):
-    with pytest.raises(AclnnError) as refused:
+    with pytest.raises(UsageError) as refused:
         npu_sim.run(OPERATOR, grad=GRAD, indices=INDICES, num_weights=30, **option)
     assert refused.value.argument == next(iter(option))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile, profile_of_soc, shipped_products
+from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.formulas import plain
 from npu_sim.operators.generate import generate
 from npu_sim.registry import load_operator
@@ -34,9 +34,9 @@ refusal = partial(refusal_of, plan)
     ("status", "argument", "changes"),
     [
         (161001, "tokens", {"tokens": None}),
-        (161001, "indices", {"indices": None, "profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_inference", "tokens": "30x24:int8"}),
+        (161001, "indices", {"indices": None, "product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_inference", "tokens": "30x24:int8"}),
         (161002, "tokens", {"tokens": "30x24:int8"}),
         (161002, "tokens", {"tokens": "30x24:fp64", "padded_mode": True}),
         (161002, "permuted_tokens", {"permuted_tokens": "120x24:fp32"}),
@@ -113,7 +113,7 @@ def test_every_golden_line_is_planned_or_refused_by_the_contract():
             "sorted_indices": (given["sorted_indices_shape"], "int32"),
         }
         call = {name: npu_sim.TensorSpec(tuple(shape), dtype) for name, (shape, dtype) in tensors.items()}
-        call |= {name: given[name] for name in ("num_out_tokens", "padded_mode")} | {"profile": profile_of_soc(line["soc"])}
+        call |= {name: given[name] for name in ("num_out_tokens", "padded_mode")} | {"product": load_profile(None, line["soc"])}
         if line["expect"]["status"] == "failed" or contract_refuses(line):
             assert int(refusal(**call).status) == 561002
             outcomes["refused"] += 1
@@ -239,7 +239,7 @@ def test_a_buffer_in_pieces_is_not_overrun_and_one_core_waits_for_nobody():
 def test_no_bit_depends_on_release_soc_or_determinism():
     data = generate(OPERATOR, load_operator(OPERATOR).build(specs("3000x5:fp32", "3000x4:int64")), 1)
     first = npu_sim.run(OPERATOR, **data, num_out_tokens=-7)
-    for options in ({"release": "8.3"}, {"soc": "Ascend910B4"}, {"profile": "atlas_a3"}, {"deterministic": True}):
+    for options in ({"release": "8.3"}, {"soc": "Ascend910B4"}, {"product": "atlas_a3"}, {"deterministic": True}):
         for name, one in npu_sim.run(OPERATOR, **data, num_out_tokens=-7, **options).outputs.items():
             assert one.tobytes() == first.outputs[name].tobytes()
 
@@ -281,7 +281,7 @@ def what_if(**facts):
     ],
 )
 def test_a_what_if_soc_whose_buffer_is_too_small_is_refused(ub_bytes, indices, words):
-    call = {"tokens": f"{indices.split('x')[0]}x24:bf16", "indices": indices, "profile": what_if(ub_bytes=ub_bytes)}
+    call = {"tokens": f"{indices.split('x')[0]}x24:bf16", "indices": indices, "product": what_if(ub_bytes=ub_bytes)}
     if words is None:
         assert plan(**call).block_dim == 48
     else:

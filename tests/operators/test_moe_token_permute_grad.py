@@ -13,8 +13,8 @@ OPERATOR = "moe_token_permute_grad"
 GOOD = {"permuted_output_grad": "65536x2048:bf16", "sorted_indices": "65536:int32", "num_topk": 8}
 
 
-def plan(profile="atlas_a2", soc=None, limits="documented", deterministic=False, **changes):
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, limits=limits, deterministic=deterministic, **{**GOOD, **changes})
+def plan(product="atlas_a2", soc=None, limits="documented", deterministic=False, **changes):
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, limits=limits, deterministic=deterministic, **{**GOOD, **changes})
 
 
 refusal = partial(refusal_of, plan)
@@ -25,10 +25,10 @@ refusal = partial(refusal_of, plan)
     [
         (161001, "permuted_output_grad", {"permuted_output_grad": None}),
         (161001, "sorted_indices", {"sorted_indices": None}),
-        (161001, "sorted_indices", {"sorted_indices": None, "profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_inference"}),
-        (161002, "profile", {"profile": "atlas_train", "permuted_output_grad": "65536x2048:fp64"}),
+        (161001, "sorted_indices", {"sorted_indices": None, "product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_train", "permuted_output_grad": "65536x2048:fp64"}),
         (161002, "permuted_output_grad", {"permuted_output_grad": "65536x2048:fp64"}),
         (161002, "permuted_output_grad", {"permuted_output_grad": "65536x2048:int32", "padded_mode": True}),
         (161002, "sorted_indices", {"sorted_indices": "65536:int64"}),
@@ -73,7 +73,7 @@ def test_a_tensor_that_is_left_out_is_missing_since_the_other_one_does_not_imply
 @pytest.mark.parametrize("profile", ["atlas_a2", "atlas_a3"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_the_documented_call_runs_on_every_documented_product_and_dtype(profile, dtype):
-    assert plan(profile=profile, permuted_output_grad=f"65536x2048:{dtype}", num_topk=512).block_dim == 48
+    assert plan(product=profile, permuted_output_grad=f"65536x2048:{dtype}", num_topk=512).block_dim == 48
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_the_arithmetic_in_the_hardware_refusal_adds_up():
 def test_a_profile_without_a_documented_bound_has_only_the_physical_one():
     profile = npu_sim.load_profile("atlas_a2")
     bare = profile.model_copy(update={"product": profile.product.model_copy(update={"documented_limits": {}})})
-    assert plan(profile=bare, num_topk=4096).caveats == ()
+    assert plan(product=bare, num_topk=4096).caveats == ()
 
 
 def what_if(ub_bytes):
@@ -119,10 +119,10 @@ def what_if(ub_bytes):
 
 def test_a_chip_whose_buffer_holds_no_row_is_refused_with_the_bytes_it_lacks():
     needed = 5120 + 513 * 14
-    refused = refusal(profile=what_if(needed + 255))
+    refused = refusal(product=what_if(needed + 255))
     assert int(refused.status) == 561002
     assert str(needed) in refused.hint
-    assert plan(profile=what_if(needed + 256)).tiling["hidden_splited_length"] == 512
+    assert plan(product=what_if(needed + 256)).tiling["hidden_splited_length"] == 512
 
 
 def test_no_tokens_succeed_without_a_kernel():

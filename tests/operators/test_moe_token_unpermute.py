@@ -23,9 +23,9 @@ refusal = partial(refusal_of, plan)
 @pytest.mark.parametrize(
     ("status", "argument", "changes"),
     [
-        (161001, "permuted_tokens", {"permuted_tokens": None, "profile": "atlas_train"}),
+        (161001, "permuted_tokens", {"permuted_tokens": None, "product": "atlas_train"}),
         (161001, "sorted_indices", {"sorted_indices": None}),
-        (161002, "profile", {"profile": "atlas_inference", "permuted_tokens": "65536x2048:fp64"}),
+        (161002, "product", {"product": "atlas_inference", "permuted_tokens": "65536x2048:fp64"}),
         (161002, "permuted_tokens", {"permuted_tokens": "65536x2048:fp64", "probs": "8192x8:fp64"}),
         (161002, "sorted_indices", {"sorted_indices": "65536:int64"}),
         (161002, "probs", {"probs": "8192x8:int32"}),
@@ -58,9 +58,9 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
 def test_all_nine_pairs_of_dtypes_run(profile, dtype, probs):
     keys = {"bf16": (0, 9, 17, 25), "fp16": (2, 11, 19, 27), "fp32": (4, 13, 21, 29)}
     same = {"bf16": 1, "fp16": 3, "fp32": 5}
-    made = plan(profile=profile, permuted_tokens=f"65536x2048:{dtype}", probs=f"128x512:{probs}")
+    made = plan(product=profile, permuted_tokens=f"65536x2048:{dtype}", probs=f"128x512:{probs}")
     assert made.tiling_key == (same[dtype] if probs == dtype else keys[dtype][("", "bf16", "fp16", "fp32").index(probs)])
-    assert plan(profile=profile, permuted_tokens=f"65536x2048:{dtype}", probs=None).tiling_key == keys[dtype][0]
+    assert plan(product=profile, permuted_tokens=f"65536x2048:{dtype}", probs=None).tiling_key == keys[dtype][0]
 
 
 def test_indices_that_tokens_and_probs_imply_need_not_be_typed():

@@ -30,10 +30,10 @@ refusal = partial(refusal_of, plan)
     ("status", "argument", "changes"),
     [
         (161001, "unpermuted_tokens_grad", {"unpermuted_tokens_grad": None, "permuted_tokens": None}),
-        (161001, "sorted_indices", {"sorted_indices": None, "profile": "atlas_train"}),
-        (161001, "permuted_tokens", {"permuted_tokens": None, "profile": "atlas_train"}),
+        (161001, "sorted_indices", {"sorted_indices": None, "product": "atlas_train"}),
+        (161001, "permuted_tokens", {"permuted_tokens": None, "product": "atlas_train"}),
         (161001, "permuted_tokens", {**NO_PROBS, "permuted_tokens": None, "release": "9.0"}),
-        (161002, "profile", {"profile": "atlas_inference"}),
+        (161002, "product", {"product": "atlas_inference"}),
         (161002, "unpermuted_tokens_grad", {"unpermuted_tokens_grad": "8192x2048:fp64"}),
         (161002, "permuted_tokens", {"permuted_tokens": "65536x2048:fp16"}),
         (161002, "permuted_tokens_grad", {"permuted_tokens_grad": "65536x2048:fp16"}),

@@ -72,7 +72,7 @@ FAULTS = {
 def test_a_declaration_that_contradicts_itself_is_refused_with_its_field_and_what_is_allowed(scale_rows, fault):
     changes, field, hint = FAULTS[fault]
     values = {name: change(scale_rows) if isinstance(change, FunctionType) else change for name, change in changes.items()}
-    with pytest.raises(npu_sim.AclnnError) as caught:
+    with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.register(replace(scale_rows, **values))
     assert caught.value.argument.startswith(field)
     assert hint in str(caught.value)
@@ -107,7 +107,7 @@ def test_an_operator_half_way_through_is_planned_and_run(half_way):
     ],
 )
 def test_what_is_missing_is_a_sentence(half_way, question, word):
-    with pytest.raises(npu_sim.AclnnError, match=f"half_way has no .*{word}"):
+    with pytest.raises(npu_sim.UsageError, match=f"half_way has no .*{word}"):
         question()
 
 
@@ -125,6 +125,6 @@ def test_a_file_that_declares_nothing_is_refused(tmp_path, name):
     text, fault = FILES[name]
     if text is not None:
         (tmp_path / name).write_text(text)
-    with pytest.raises(npu_sim.AclnnError, match=fault) as caught:
+    with pytest.raises(npu_sim.UsageError, match=fault) as caught:
         npu_sim.register_file(tmp_path / name)
     assert caught.value.argument == "operators"

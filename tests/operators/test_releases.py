@@ -26,7 +26,7 @@ WARNED = {
         {"input": "12x3x64:fp16", "weight": "3x64x32:fp16", "deterministic": True},
         {"8.3", "8.5", "9.0"},
     ),
-    "matrix_shape_unknown": (CONV, {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "profile": "atlas_train"}, {"8.3"}),
+    "matrix_shape_unknown": (CONV, {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "product": "atlas_train"}, {"8.3"}),
     "release_assumed": (PERMUTE_GRAD, {"permuted_output_grad": "8x64:fp32", "sorted_indices": "8:int32", "num_topk": 2}, {"8.3"}),
 }
 
@@ -51,7 +51,7 @@ def test_a_plan_warns_at_the_releases_that_are_concerned(name):
         (NORM_GRAD, {"dy": "6x512:bf16", "gamma": "512:bf16", "deterministic": True}),
         (NORM_GRAD, {"dy": "48x512:bf16", "gamma": "512:bf16"}),
         (NORM_GRAD, {"dy": "48x6081:bf16", "gamma": "6081:bf16", "deterministic": True}),
-        (NORM_GRAD, {"dy": "8x512:fp16", "gamma": "512:fp16", "deterministic": True, "profile": "atlas_inference"}),
+        (NORM_GRAD, {"dy": "8x512:fp16", "gamma": "512:fp16", "deterministic": True, "product": "atlas_inference"}),
         (NORM, {"x": "1048576x4096:fp32", "gamma": "4096:fp32"}),
     ],
 )
@@ -154,9 +154,9 @@ def test_a_weight_read_out_of_bounds_is_told_when_it_happens(release, warns):
 
 
 def test_the_training_series_takes_a_single_output_step_from_9_0_on():
-    call = {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "profile": "atlas_train"}
+    call = {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "product": "atlas_train"}
     with pytest.raises(AclnnError, match=r"pad 0 and K = T = 5: refused on .* at release 8.5") as refused:
         npu_sim.plan(CONV, release="8.5", **call)
     assert (refused.value.status, refused.value.argument) == (161001, "weight")
-    assert npu_sim.plan(CONV, release="8.5", **{**call, "profile": "atlas_a2"}).path.startswith("batched matrix products")
+    assert npu_sim.plan(CONV, release="8.5", **{**call, "product": "atlas_a2"}).path.startswith("batched matrix products")
     assert npu_sim.plan(CONV, release="9.0", **call).kernel

@@ -19,15 +19,15 @@ def specs(shape="60x128", columns="128", dtype="fp32", gamma_dtype=None, **chang
     return {"x": f"{shape}:{dtype}", "gamma": f"{columns}:{gamma_dtype or dtype}", **changes}
 
 
-def plan(profile="atlas_a2", soc=None, limits="documented", deterministic=False, **call):
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, limits=limits, deterministic=deterministic, **specs(**call))
+def plan(product="atlas_a2", soc=None, limits="documented", deterministic=False, **call):
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, limits=limits, deterministic=deterministic, **specs(**call))
 
 
 refusal = partial(refusal_of, plan)
 
 
 NINE = "1x1x1x1x1x1x1x60x128"
-INFERENCE = {"profile": "atlas_inference"}
+INFERENCE = {"product": "atlas_inference"}
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ INFERENCE = {"profile": "atlas_inference"}
     [
         (161001, "x", {"x": None}),
         (161001, "gamma", {"gamma": None}),
-        (161001, "x", {"x": None, "profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train"}),
+        (161001, "x", {"x": None, "product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train"}),
         (161002, "x", {"dtype": "fp64"}),
         (161002, "gamma", {"dtype": "fp32", "gamma_dtype": "fp16"}),
         (161002, "gamma", {"dtype": "bf16", "gamma_dtype": "fp16"}),
@@ -112,7 +112,7 @@ def test_rstd_has_a_one_for_every_axis_of_gamma(shape, columns, rstd):
     ],
 )
 def test_paths_and_keys(columns, dtype, gamma, product, path, key):
-    found = plan(shape=f"60x{columns}", columns=str(columns), dtype=dtype, gamma_dtype=gamma, profile=product)
+    found = plan(shape=f"60x{columns}", columns=str(columns), dtype=dtype, gamma_dtype=gamma, product=product)
     assert (found.path, found.tiling_key) == (path, key)
     assert found.memories[0].used_bytes <= found.memories[0].capacity_bytes
     assert found.workspace.total_bytes == 16777472
@@ -165,7 +165,7 @@ def test_a_row_whose_squares_overflow_is_told():
 
 
 def test_special_values_on_the_inference_series_saturate():
-    result = npu_sim.run(OPERATOR, x=np.zeros((2, 8), F), gamma=np.ones(8, F), epsilon=0.0, profile="atlas_inference")
+    result = npu_sim.run(OPERATOR, x=np.zeros((2, 8), F), gamma=np.ones(8, F), epsilon=0.0, product="atlas_inference")
     assert (result.outputs["rstd"] == np.finfo(F).max).all()
     assert (result.outputs["y"] == 0).all()
 

@@ -21,8 +21,8 @@ def specs(shape="60x128", columns="128", rows="60", dtype="fp32", gamma_dtype=No
     return {"dy": whole, "x": whole, "rstd": f"{rows}:fp32", "gamma": f"{columns}:{gamma_dtype or dtype}", **changes}
 
 
-def plan(profile="atlas_a2", soc=None, deterministic=False, limits="documented", **call):
-    return npu_sim.plan(OPERATOR, profile=profile, soc=soc, deterministic=deterministic, limits=limits, **specs(**call))
+def plan(product="atlas_a2", soc=None, deterministic=False, limits="documented", **call):
+    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **specs(**call))
 
 
 def planned(rows, columns, dtype="bf16", **options):
@@ -44,9 +44,9 @@ NINE = "1x1x1x1x1x1x1x60x128"
     ("status", "argument", "changes"),
     [
         *[(161001, name, {name: None}) for name in ("dy", "x", "rstd", "gamma")],
-        (161001, "x", {"x": None, "profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train"}),
-        (161002, "profile", {"profile": "atlas_train", "dtype": "fp64"}),
+        (161001, "x", {"x": None, "product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train"}),
+        (161002, "product", {"product": "atlas_train", "dtype": "fp64"}),
         *[(161002, name, {name: specs()[name] + ":strided"}) for name in ("dy", "x", "rstd", "gamma")],
         (161002, "x", {"x": "60x128:fp64:strided"}),
         (161002, "dy", {"dtype": "fp64"}),
@@ -57,8 +57,8 @@ NINE = "1x1x1x1x1x1x1x60x128"
         (161002, "gamma", {"dtype": "fp16", "gamma_dtype": "bf16"}),
         (161002, "dx", {"dx": "60x128:fp16"}),
         (161002, "dgamma", {"dtype": "fp16", "dgamma": "128:fp16"}),
-        (161002, "gamma", {"dtype": "fp16", "gamma_dtype": "fp32", "profile": "atlas_inference"}),
-        (161002, "dy", {"dtype": "bf16", "profile": "atlas_inference"}),
+        (161002, "gamma", {"dtype": "fp16", "gamma_dtype": "fp32", "product": "atlas_inference"}),
+        (161002, "dy", {"dtype": "bf16", "product": "atlas_inference"}),
         (161002, "dy", {"dtype": "fp64", "x": "1:fp64"}),
         (561002, "x", {"x": "60x128:fp32:FRACTAL_NZ"}),
         (561002, "x", {"shape": NINE}),
@@ -78,11 +78,11 @@ NINE = "1x1x1x1x1x1x1x60x128"
         (561002, "x", {"shape": "4294967296x1", "columns": "1", "rows": "4294967296"}),
         (561002, "gamma", {"shape": "1x4294967296", "columns": "4294967296", "rows": "1"}),
         *[
-            (561002, "x", {"shape": "60x7", "columns": "7", "profile": "atlas_inference", "limits": limits})
+            (561002, "x", {"shape": "60x7", "columns": "7", "product": "atlas_inference", "limits": limits})
             for limits in ("documented", "hardware")
         ],
-        (561002, "x", {"shape": "60x15", "columns": "15", "dtype": "fp16", "profile": "atlas_inference"}),
-        (561002, "x", {"shape": "60x8x4", "columns": "8x4", "profile": "atlas_inference"}),
+        (561002, "x", {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"}),
+        (561002, "x", {"shape": "60x8x4", "columns": "8x4", "product": "atlas_inference"}),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
@@ -93,14 +93,14 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     ("said", "changes"),
     [
         ("4294967295", {"shape": "4294967296x1", "columns": "1", "rows": "4294967296"}),
-        ("last axis of x >= 8", {"shape": "60x7", "columns": "7", "profile": "atlas_inference"}),
-        ("last axis of x >= 16", {"shape": "60x15", "columns": "15", "dtype": "fp16", "profile": "atlas_inference"}),
+        ("last axis of x >= 8", {"shape": "60x7", "columns": "7", "product": "atlas_inference"}),
+        ("last axis of x >= 16", {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"}),
         ("gamma: 128", {"columns": "127"}),
         ("rstd: 60", {"rows": "59"}),
         ("x: 60x128", {"x": "60x127:fp32"}),
         ("gamma fp16", {"dtype": "fp16", "gamma_dtype": "bf16"}),
         ("contiguous copy of x", {"x": "60x128:fp32:strided"}),
-        ("atlas_a2", {"profile": "atlas_train"}),
+        ("atlas_a2", {"product": "atlas_train"}),
     ],
 )
 def test_a_refusal_names_what_would_be_legal(said, changes):
@@ -116,15 +116,15 @@ def test_a_refusal_names_what_would_be_legal(said, changes):
         {"shape": "2x3x4x128", "rows": "2x3x4"},
         {"shape": "2x3x4x128", "columns": "4x128", "rows": "2x3"},
         {"shape": "1x1x1x1x1x1x60x128", "rows": "1x1x1x1x1x1x60"},
-        {"shape": "60x8", "columns": "8", "profile": "atlas_inference"},
-        {"shape": "60x16", "columns": "16", "dtype": "fp16", "profile": "atlas_inference"},
+        {"shape": "60x8", "columns": "8", "product": "atlas_inference"},
+        {"shape": "60x16", "columns": "16", "dtype": "fp16", "product": "atlas_inference"},
         {"shape": "60x1", "columns": "1"},
         {"dx": "60x128:fp32", "dgamma": "128:fp32"},
         {"dtype": "fp16", "gamma_dtype": "fp32"},
         {"dtype": "bf16", "gamma_dtype": "fp32"},
         {"dtype": "fp16"},
         {"dtype": "bf16"},
-        {"profile": "atlas_a3", "dtype": "bf16"},
+        {"product": "atlas_a3", "dtype": "bf16"},
     ],
 )
 def test_legal_calls_are_planned(changes):
@@ -183,7 +183,7 @@ def test_one_core_is_deterministic_by_itself():
         (60, 500, {}),
         (60, 1000, {"deterministic": True}),
         (60, 9000, {}),
-        (60, 640, {"profile": "atlas_inference", "dtype": "fp16"}),
+        (60, 640, {"product": "atlas_inference", "dtype": "fp16"}),
         (204, 340041, {"deterministic": True, "dtype": "fp32", "soc": "Ascend910B3"}),
         (204, 100000, {"deterministic": True, "dtype": "fp32", "soc": "Ascend910B3"}),
     ],
@@ -232,7 +232,7 @@ def test_a_smaller_buffer_is_told_not_refused():
     chip = product.socs["Ascend910B1"].model_copy(update={"ub_bytes": 98304})
     small = product.model_copy(update={"socs": {"Ascend910B1": chip}})
     half = profile.model_copy(update={"product": small, "soc": "Ascend910B1"})
-    (caveat,) = planned(4096, 8192, profile=half).caveats
+    (caveat,) = planned(4096, 8192, product=half).caveats
     assert caveat.code == "buffers_exceed_unified_buffer"
     assert "131456" in caveat.message
     assert "98048" in caveat.message
@@ -242,10 +242,10 @@ def test_ascend_910_chips_take_multiples_of_64_if_a_profile_enables_them():
     train = load_profile("atlas_train")
     product = train.product.model_copy(update={"operators": (*train.product.operators, OPERATOR)})
     enabled = train.model_copy(update={"product": product})
-    made = planned(60, 128, dtype="fp16", profile=enabled)
+    made = planned(60, 128, dtype="fp16", product=enabled)
     assert made.evidence == "model"
     with pytest.raises(AclnnError) as refused:
-        planned(60, 130, dtype="fp16", profile=enabled)
+        planned(60, 130, dtype="fp16", product=enabled)
     assert int(refused.value.status) == 561002
     assert "128 or 192" in refused.value.hint
 
@@ -395,7 +395,7 @@ def test_saturating_products_have_no_inf_and_no_nan_and_say_so():
     inputs["dy"][3, 4] = np.inf
     inputs["dy"][5, 6] = np.nan
     inputs["x"][7] = 60000
-    result = npu_sim.run(OPERATOR, **inputs, profile="atlas_inference")
+    result = npu_sim.run(OPERATOR, **inputs, product="atlas_inference")
     for array in result.outputs.values():
         assert np.isfinite(array).all()
     # inf times anything is inf, which becomes the largest number; where it meets itself it is nan, which becomes 0.
@@ -404,7 +404,7 @@ def test_saturating_products_have_no_inf_and_no_nan_and_say_so():
     (caveat,) = result.caveats
     assert (caveat.code, caveat.argument) == ("inf_or_nan_input", "dy")
     assert "2 elements" in caveat.message
-    assert npu_sim.run(OPERATOR, **data(60, 128, "fp16"), profile="atlas_inference").caveats == ()
+    assert npu_sim.run(OPERATOR, **data(60, 128, "fp16"), product="atlas_inference").caveats == ()
     kept = npu_sim.run(OPERATOR, **inputs)
     assert np.isnan(kept.outputs["dx"][5]).all()
     assert kept.caveats == ()

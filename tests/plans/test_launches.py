@@ -100,7 +100,7 @@ def test_the_workspace_of_the_launches_a_device_was_seen_to_launch(clears):
 @pytest.mark.parametrize("name", CALLS)
 def test_every_call_says_what_it_launches(name):
     operator, product, arguments = CALLS[name]
-    planned = npu_sim.plan(operator, profile=product, **arguments)
+    planned = npu_sim.plan(operator, product=product, **arguments)
     assert [launch.kernel for launch in planned.launches if launch.is_node] == [node.name for node in planned.workspace.nodes]
     assert bool(planned.launches) == bool(planned.block_dim)
     intermediate = {one.name: one.bytes for launch in planned.launches for one in (*launch.inputs, *launch.outputs) if one.intermediate}

@@ -167,7 +167,7 @@ def test_one_row_is_not_sorted():
 
 def test_atlas_train_counts_its_kernel_as_nothing():
     arguments = {"grad": "100x64:fp16", "indices": "100:int64", "num_weights": 50}
-    workspace = npu_sim.plan("embedding_dense_backward", profile="atlas_train", **arguments).workspace
+    workspace = npu_sim.plan("embedding_dense_backward", product="atlas_train", **arguments).workspace
     assert [area.name for area in workspace.areas] == ["grad as fp32", "result"]
     assert workspace.total_bytes == aligned_bytes(100 * 64 * 4) + aligned_bytes(50 * 64 * 4)
 
@@ -226,7 +226,7 @@ def test_the_operands_of_a_product_are_cast_only_to_fp16():
 
 
 def test_only_910_chips_are_known_to_reduce_without_workspace():
-    known = npu_sim.plan("conv_tbc_backward", profile="atlas_train", **conv("fp16", cube_math_type=0)).workspace
+    known = npu_sim.plan("conv_tbc_backward", product="atlas_train", **conv("fp16", cube_math_type=0)).workspace
     unknown = npu_sim.plan("conv_tbc_backward", **conv("fp16", cube_math_type=0)).workspace
     assert (known.total_bytes, known.unknown) == (unknown.total_bytes, ())
     assert [part.name for part in unknown.unknown] == ["workspace of ReduceSum"]

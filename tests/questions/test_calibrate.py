@@ -5,7 +5,7 @@ import yaml
 
 from npu_sim.questions.calibrate import calibrate
 from npu_sim.show.calibration import calibration_yaml
-from npu_sim.status import AclnnError, Status
+from npu_sim.status import UsageError
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, load_calibration
 from tests.measured import OTHER, Row, write_csv
 
@@ -114,9 +114,8 @@ def test_an_implausible_ratio_is_not_used_and_names_what_fits(tmp_path):
 
 @pytest.mark.parametrize("rows", [(OTHER,), (forward(1024, 60.0),), (STREAMS[0]._replace(block_dim=20),)])
 def test_a_profile_without_a_usable_row_is_refused_with_what_was_looked_for(tmp_path, rows):
-    with pytest.raises(AclnnError, match="no launch to calibrate on") as refused:
+    with pytest.raises(UsageError, match="no launch to calibrate on") as refused:
         calibrate(written(tmp_path, *rows), **DEVICE)
-    assert refused.value.status is Status.ACLNN_ERR_RUNTIME_ERROR
     assert "counters" in refused.value.hint
 
 
@@ -131,5 +130,5 @@ def test_a_calibration_with_a_wrong_value_names_its_line(tmp_path):
     found = calibrate(written(tmp_path, *STREAMS), **DEVICE).calibration.model_dump(mode="json")
     file = tmp_path / "calibration.yaml"
     file.write_text(yaml.safe_dump({**found, "clock_mhz": -1}, sort_keys=False), encoding="utf-8")
-    with pytest.raises(AclnnError, match="clock_mhz"):
+    with pytest.raises(UsageError, match="clock_mhz"):
         load_calibration(file)

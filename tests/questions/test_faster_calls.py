@@ -12,12 +12,12 @@ CALL = {"grad": "4096x1024:bf16", "indices": "4096:int64", "num_weights": 151936
 
 
 def changes(operator=EMBEDDING, **arguments):
-    plan = npu_sim.plan(operator, profile=PROFILE, **arguments)
+    plan = npu_sim.plan(operator, product=PROFILE, **arguments)
     return {change.change: change for change in with_changes(timeline(plan, PROFILE), plan, PROFILE).changes}
 
 
 def bound(**arguments):
-    return timeline(npu_sim.plan(EMBEDDING, profile=PROFILE, **arguments), PROFILE).bound_us
+    return timeline(npu_sim.plan(EMBEDDING, product=PROFILE, **arguments), PROFILE).bound_us
 
 
 def test_changes_are_those_that_remove_the_largest_launches():

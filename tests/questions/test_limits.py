@@ -186,7 +186,7 @@ def test_ends_of_the_ranges_are_exact_and_say_why():
             assert bound.smallest == 1
             assert bound.below.argument == "num_weights"
             call = {"grad": "1024x1533:fp32", "indices": "1024:int32", "scale_grad_by_freq": True}
-            options = {"profile": "atlas_train", "soc": row.socs[0], "limits": limits}
+            options = {"product": "atlas_train", "soc": row.socs[0], "limits": limits}
             npu_sim.plan("embedding_dense_backward", num_weights=bound.largest, **call, **options)
             with pytest.raises(AclnnError) as caught:
                 npu_sim.plan("embedding_dense_backward", num_weights=bound.largest + 1, **call, **options)
@@ -236,7 +236,7 @@ def test_a_chip_of_your_own_has_its_own_limits(tmp_path):
     ],
 )
 def test_wrong_names_are_named(vary, fixed, words):
-    with pytest.raises(AclnnError) as caught:
+    with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.limits("embedding_dense_backward", vary, **fixed)
     for word in words:
         assert word in f"{caught.value.argument} {caught.value.message} {caught.value.hint}"

@@ -48,7 +48,7 @@ def test_a_golden_line_with_a_wrong_number_is_found(kernel):
 
 def test_a_call_that_runs_carries_its_plan():
     one = checked(product="atlas_train", deterministic=True)
-    planned = npu_sim.plan(GOOD["op"], profile="atlas_train", deterministic=True, **GOOD["inputs"])
+    planned = npu_sim.plan(GOOD["op"], product="atlas_train", deterministic=True, **GOOD["inputs"])
     assert one.outcome == "runs"
     assert one.fine
     assert one.plan == planned.as_dict()

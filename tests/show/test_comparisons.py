@@ -110,7 +110,7 @@ def test_a_cut_through_a_sweep_is_what_plan_says(written):
         for dim, used, workspace, cores in list(zip(one["x"], one["used_bytes"], one["workspace_bytes"], one["cores"], strict=True))[::25]:
             plan = npu_sim.plan(
                 "embedding_dense_backward",
-                profile=one["product"],
+                product=one["product"],
                 grad=f"{curves['with']['rows']}x{dim}:fp32",
                 indices=f"{curves['with']['rows']}:int32",
                 num_weights=curves["with"]["num_weights"],
@@ -130,5 +130,5 @@ def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch)
 def test_a_report_that_cannot_be_written_is_refused(tmp_path, capsys, monkeypatch):
     words = (*COMMANDS["diff"], "--report", tmp_path / "none" / "report.html", "--json")
     refused = runner.npu_sim(capsys, monkeypatch, *words)
-    assert refused.code == 2
-    assert json.loads(refused.out)["error"]["status"] == 161002
+    assert refused.code == 64
+    assert json.loads(refused.out)["outcome"] == "usage"

@@ -57,8 +57,8 @@ def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
 
 
 def test_curves_need_plotly_and_say_how_to_get_it(monkeypatch):
-    from npu_sim import AclnnError
+    from npu_sim import UsageError
 
     monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    with pytest.raises(AclnnError, match="npu_sim\\[report\\]"):
+    with pytest.raises(UsageError, match="npu_sim\\[report\\]"):
         render(table_report("t", "s", [], [Figure((), {})]))

@@ -57,7 +57,7 @@ def numbers_missing_from(data, page):
 
 def planned(name):
     operator, product, arguments = CALLS[name]
-    return npu_sim.plan(operator, profile=product, **arguments)
+    return npu_sim.plan(operator, product=product, **arguments)
 
 
 @pytest.mark.parametrize("name", CALLS)

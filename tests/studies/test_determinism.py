@@ -10,12 +10,12 @@ NON_DETERMINISTIC = {
     "key 101": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30, scale_grad_by_freq=True)),
     "key 100, fp16": ("embedding_dense_backward", "grad_weight", calls.embedding(4000, 256, 60, "fp16")),
     "key 0": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 600, 30)),
-    "training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, profile="atlas_train")),
+    "training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, product="atlas_train")),
     "split N": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "split D": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
     "conv": ("conv_tbc_backward", "grad_weight", calls.conv(12, 8, 20, 16, 2, 1)),
     "conv, shares of time": ("conv_tbc_backward", "grad_weight", calls.conv(90, 2, 20, 16, 3, 2)),
-    "conv, shared bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, profile="atlas_train", cube_math_type=1)),
+    "conv, shared bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1)),
 }
 ORDERS = [("sequential", 0), ("reverse", 0), ("round_robin", 0), ("random", 0), ("random", 1)]
 
@@ -79,7 +79,7 @@ def random_case(operator, seed):
         return "grad_weight", calls.embedding(rows, int(rng.integers(1, 60)), words, seed=seed)
     if kind == 1:
         return "grad_weight", calls.embedding(rows, int(rng.integers(513, 530)), words, seed=seed)
-    return "grad_weight", calls.embedding(rows, 9, words, "fp16", seed, profile="atlas_train")
+    return "grad_weight", calls.embedding(rows, 9, words, "fp16", seed, product="atlas_train")
 
 
 @pytest.mark.parametrize("operator", ["embedding_dense_backward", "rms_norm_grad", "conv_tbc_backward"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import UsageError
 from npu_sim.sweeps.runner import run_sweep, sweep_to
 from tests.sweeps.test_store import content
 
@@ -61,5 +61,5 @@ def test_workers_that_die_one_after_the_other_lose_nothing(address):
 def test_a_scheduler_that_does_not_answer_is_named(small, monkeypatch):
     operator, grid, options = small
     monkeypatch.setattr("npu_sim.sweeps.dask_engine.CONNECT_SECONDS", 0.2)
-    with pytest.raises(AclnnError, match="does not answer"):
+    with pytest.raises(UsageError, match="does not answer"):
         npu_sim.sweep(operator, grid, engine="dask", scheduler="tcp://127.0.0.1:1", **options)

@@ -3,7 +3,7 @@ import itertools
 import numpy as np
 import pytest
 
-from npu_sim import AclnnError
+from npu_sim import UsageError
 from npu_sim.registry import load_operator
 from npu_sim.sweeps.space import make_space
 
@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_grid_is_named(grid, names):
     if names is None:
         assert make_space(EMBEDDING, grid).profiles[0].name == "atlas_train"
         return
-    with pytest.raises(AclnnError) as caught:
+    with pytest.raises(UsageError) as caught:
         make_space(EMBEDDING, grid)
     for name in names:
         assert name.removeprefix(":") in f"{caught.value.message} {caught.value.hint}"

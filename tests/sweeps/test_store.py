@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim import AclnnError
+from npu_sim import UsageError
 from npu_sim.sweeps.runner import run_sweep, sweep_to
 from npu_sim.sweeps.store_columns import open_columns
 
@@ -131,9 +131,9 @@ def test_an_interrupted_sweep_is_not_overwritten_by_accident(small, tmp_path):
     target = tmp_path / "plans.csv"
     with pytest.raises(Died):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, progress=die_at(CHUNK), **options)
-    with pytest.raises(AclnnError, match="interrupted sweep lies there"):
+    with pytest.raises(UsageError, match="interrupted sweep lies there"):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, **options)
-    with pytest.raises(AclnnError, match="another one: its sweep"):
+    with pytest.raises(UsageError, match="another one: its sweep"):
         sweep_to(target, operator, {**grid, "rows": "1..5"}, chunk_rows=CHUNK, resume=True, **options)
 
 
@@ -163,11 +163,11 @@ def test_the_summary_goes_on_too(small, tmp_path):
 def test_outputs_that_cannot_be_are_named(small, tmp_path, name, words):
     operator, grid, options = small
     (tmp_path / "taken").mkdir()
-    with pytest.raises(AclnnError, match=words):
+    with pytest.raises(UsageError, match=words):
         sweep_to(tmp_path / name, operator, grid, **options)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["taken"]
 
 
 def test_a_folder_that_holds_no_sweep_is_named(tmp_path):
-    with pytest.raises(AclnnError, match="holds no sweep"):
+    with pytest.raises(UsageError, match="holds no sweep"):
         open_columns(tmp_path)

@@ -139,14 +139,14 @@ def test_columns_are_as_narrow_as_their_bounds():
 )
 def test_wrong_options_are_named(small, options, words):
     operator, grid, _ = small
-    with pytest.raises(npu_sim.AclnnError) as caught:
+    with pytest.raises(npu_sim.UsageError) as caught:
         npu_sim.sweep(operator, grid, **options)
     for word in words:
         assert word in f"{caught.value.message} {caught.value.hint}"
 
 
 def test_sizes_beyond_64_bits_are_refused():
-    with pytest.raises(npu_sim.AclnnError, match="beyond 64 bits"):
+    with pytest.raises(npu_sim.UsageError, match="beyond 64 bits"):
         npu_sim.sweep("embedding_dense_backward", {"num_weights": 2**40, "dim": 2**40})
 
 

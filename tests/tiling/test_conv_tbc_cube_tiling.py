@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import Device, profile_of_soc
+from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import conv_tbc_core_split as core_split
 from npu_sim.tiling import conv_tbc_cube_model as cube
 from npu_sim.tiling import conv_tbc_cube_tiling as model
@@ -12,8 +12,8 @@ from npu_sim.tiling.conv_tbc_problem import ConvTbcProblem, output_time
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from tests.numba_twin import compiled
 
-A2 = profile_of_soc("Ascend910B1").device
-TRAIN = profile_of_soc("Ascend910A").device
+A2 = load_profile(None, "Ascend910B1").device
+TRAIN = load_profile(None, "Ascend910A").device
 LARGEST = 2147483646
 
 sizes = st.one_of(st.integers(1, 40), st.integers(1, 3000), st.integers(1, 10**6))

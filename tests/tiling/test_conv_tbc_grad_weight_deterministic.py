@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.tiling import conv_tbc_cube_tiling as model
 from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
 from npu_sim.tiling import conv_tbc_problem as asked
@@ -16,7 +16,7 @@ from tests.rules import rules_of
 KERNEL = "conv_tbc_grad_weight_deterministic"
 LINES = tiling_lines(KERNEL)
 RULES = rules_of("conv_tbc_backward")
-A2 = profile_of_soc("Ascend910B1").device
+A2 = load_profile(None, "Ascend910B1").device
 CUBE_CORES = {"Ascend910B1": 24, "Ascend910B3": 20}
 DTYPE = {2: "bfloat16", 4: "float32"}
 
@@ -73,7 +73,7 @@ def test_the_compiled_planner_gives_the_same_integers():
     plan, route = compiled(published.plan_grad_weight_deterministic), compiled(asked.grad_weight_route)
     golden = [(problem_of(line["inputs"]), line["soc"]) for line in LINES]
     for problem, soc in golden + random_cases(99, 1500):
-        device = profile_of_soc(soc).device
+        device = load_profile(None, soc).device
         taken = asked.grad_weight_route(problem, device, True, RULES)
         assert route(problem, device, True, RULES) == taken
         if taken == asked.ROUTE_PLANNER:
@@ -123,7 +123,7 @@ PLAIN = asked.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
     [
         (PLAIN, A2, True, asked.ROUTE_PLANNER),
         (PLAIN, A2, False, asked.ROUTE_MODEL),
-        (PLAIN, profile_of_soc("Ascend910A").device, True, asked.ROUTE_MODEL),
+        (PLAIN, load_profile(None, "Ascend910A").device, True, asked.ROUTE_MODEL),
         (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32), True, asked.ROUTE_PLANNER),
         (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32 - 1), True, asked.ROUTE_GATE_FAILED),
         (PLAIN, A2._replace(l0a_bytes=65535), True, asked.ROUTE_GATE_FAILED),
@@ -133,7 +133,7 @@ PLAIN = asked.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
         (PLAIN._replace(pad=3), A2, True, asked.ROUTE_GATE_FAILED),
         (PLAIN._replace(time=3, pad=0), A2, False, asked.ROUTE_MATMUL),
         (PLAIN._replace(time=3, pad=0), A2, True, asked.ROUTE_MATMUL),
-        (PLAIN._replace(time=3, pad=0), profile_of_soc("Ascend910A").device, True, asked.ROUTE_MODEL),
+        (PLAIN._replace(time=3, pad=0), load_profile(None, "Ascend910A").device, True, asked.ROUTE_MODEL),
         (PLAIN._replace(time=1), A2, True, asked.ROUTE_PLANNER),
         (PLAIN._replace(time=0, pad=1), A2, True, asked.ROUTE_GATE_FAILED),
     ],

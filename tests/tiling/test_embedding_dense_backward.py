@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.cores import Device, profile_of_soc
+from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling import plan_kernel
@@ -91,7 +91,7 @@ def test_the_largest_scaled_dim_is_the_last_one_within_the_bound(soc, cores, ind
     factor = 36 if index_bytes == 4 else 20
     documented = v1.largest_scale_dim_documented(num_weights, index_bytes, cores, 180192)
     assert factor * documented + index_bytes * counts < 180192 <= factor * (documented + 1) + index_bytes * counts
-    ub_bytes = profile_of_soc(soc).device.ub_bytes
+    ub_bytes = load_profile(None, soc).device.ub_bytes
     hardware = v1.largest_scale_dim_hardware(num_weights, index_bytes, cores, ub_bytes)
     free = ub_bytes - 16384 - index_bytes * counts
     assert factor * hardware + 32 <= free < factor * (hardware + 1) + 32

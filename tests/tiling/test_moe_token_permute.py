@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import moe_token_permute_copy as copying
@@ -15,7 +15,7 @@ from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_permute")
-A2, SMALL_A2, A3 = (profile_of_soc(soc).device for soc in ("Ascend910B1", "Ascend910B4", "Ascend910_9391"))
+A2, SMALL_A2, A3 = (load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910B4", "Ascend910_9391"))
 
 
 class Rules:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.fields import FAILED, SUCCESS
@@ -13,7 +13,7 @@ from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_permute_grad")
-A2 = profile_of_soc("Ascend910B1").device
+A2 = load_profile(None, "Ascend910B1").device
 A2_UB = A2.ub_bytes
 
 devices = st.builds(

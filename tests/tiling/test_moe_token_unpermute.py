@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import load_profile, profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.fields import SUCCESS
@@ -14,7 +14,7 @@ from tests.golden import release_lines, tiling_lines
 from tests.numba_twin import compiled
 
 LINES = release_lines("moe_token_unpermute") + tiling_lines("moe_token_unpermute")
-A2 = profile_of_soc("Ascend910B1").device
+A2 = load_profile(None, "Ascend910B1").device
 RULES = SimpleNamespace(**load_profile("atlas_a2").release_switches("moe_token_unpermute"))
 FP32, FP16, BF16 = (tiler.DTYPE_CODES[name] for name in ("float32", "float16", "bfloat16"))
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import profile_of_soc
+from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED, SUCCESS
@@ -13,7 +13,7 @@ from tests.golden import release_lines, tiling_lines
 from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_unpermute_grad") + release_lines("moe_token_unpermute_grad")
-A2 = profile_of_soc("Ascend910B1").device
+A2 = load_profile(None, "Ascend910B1").device
 FP32, FP16, BF16 = (DTYPE_CODES[name] for name in ("float32", "float16", "bfloat16"))
 
 problems = st.builds(

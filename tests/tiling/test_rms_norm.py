@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import load_profile, profile_of_soc, shipped_products
+from npu_sim.cores import load_profile, shipped_products
 from npu_sim.product import SOC_OTHER
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling import rms_norm_conditions as conditions
@@ -20,13 +20,13 @@ from tests.rules import rules_at_any_release, rules_of
 LINES = tiling_lines("rms_norm")
 RULES = rules_of("rms_norm")
 any_rules = rules_at_any_release("rms_norm")
-A2, A3, INFERENCE = (profile_of_soc(soc).device for soc in ("Ascend910B1", "Ascend910_9391", "Ascend310P3"))
+A2, A3, INFERENCE = (load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910_9391", "Ascend310P3"))
 WIDTHS = (1, 8, 128, 1985, 2000, 2001, 10240, 10241, 12160, 12161, 12288, 12289, 13904, 13905, 24577)
 
 columns = st.one_of(st.sampled_from(WIDTHS), st.integers(1, 3000), st.integers(1, 30000), st.integers(1, 10**6), st.integers(1, 2**40))
 rows = st.one_of(st.integers(1, 100), st.integers(1, 100).map(lambda count: 16 * count), st.integers(1, 10**6), st.integers(1, 2**40))
 dtypes = st.sampled_from(((FP32, FP32), (FP16, FP16), (BF16, BF16), (FP16, FP32), (BF16, FP32)))
-devices = st.sampled_from((A2, profile_of_soc("Ascend910B4").device, A3, INFERENCE, profile_of_soc("Ascend310P1").device))
+devices = st.sampled_from((A2, load_profile(None, "Ascend910B4").device, A3, INFERENCE, load_profile(None, "Ascend310P1").device))
 
 
 @st.composite
@@ -55,7 +55,7 @@ def test_the_golden_data_has_every_kind_of_line():
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
-    device = profile_of_soc(line["soc"]).device
+    device = load_profile(None, line["soc"]).device
     assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], RULES) == line["expect"]
 
 
@@ -211,7 +211,7 @@ def test_a_what_if_soc_is_planned_or_refused(problem, device, ub_bytes, cores, s
 
 def test_what_cannot_be_planned():
     assert tiler.tile(problem(0, 8), A2, RULES) == tiler.tile(problem(8, 0), A2, RULES) == tiler.NO_TILING
-    assert tiler.tile(problem(8, 8), profile_of_soc("Ascend910A").device, RULES) == tiler.NO_TILING
+    assert tiler.tile(problem(8, 8), load_profile(None, "Ascend910A").device, RULES) == tiler.NO_TILING
     small = A2._replace(ub_bytes=2560 + 1024)
     assert tiler.tile(problem(8, 20000, FP16, FP32), small, RULES) == tiler.NO_TILING
     assert tiler.tile(problem(8, 20000, FP16, FP32), small._replace(ub_bytes=3840 + 1), RULES).ub_factor == 16

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from npu_sim.cores import load_profile, profile_of_soc, shipped_products
+from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.normalised_rows import BF16, FP16, FP32, element_bytes
@@ -28,8 +28,8 @@ problems = st.builds(
     dtype_code=st.sampled_from((FP32, FP16, BF16)),
     deterministic=st.booleans(),
 )
-devices = st.sampled_from(SOCS).map(lambda soc: profile_of_soc(soc).device)
-A2 = profile_of_soc("Ascend910B1").device
+devices = st.sampled_from(SOCS).map(lambda soc: load_profile(None, soc).device)
+A2 = load_profile(None, "Ascend910B1").device
 
 
 def test_the_sample_has_every_kind_of_line():
@@ -132,7 +132,7 @@ def flattened(value):
 @example(tiler.Problem(2**32 + 5, 3, FP16, True), A2, RULES)
 @example(tiler.Problem(6144, 200000, BF16, True), A2, RULES)
 @example(tiler.Problem(2**32 - 1, 2**32 - 1, FP32, True), A2, RULES)
-@example(tiler.Problem(10, 65, FP16, False), profile_of_soc("Ascend910A").device, RULES)
+@example(tiler.Problem(10, 65, FP16, False), load_profile(None, "Ascend910A").device, RULES)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
     assert flattened(tuple(compiled(tiler.tile)(problem, device, rules))) == flattened(tuple(tiler.tile(problem, device, rules)))
 

@@ -15,7 +15,7 @@ from tests.timelines.calls import CALLS
 
 def times_of(operator, soc, release, calibration=None, **arguments):
     profile = npu_sim.load_profile("atlas_a2", soc, release)
-    return timeline(npu_sim.plan(operator, profile=profile, **arguments), profile, calibration)
+    return timeline(npu_sim.plan(operator, product=profile, **arguments), profile, calibration)
 
 
 def gradient(rows, columns, dtype, soc="Ascend910B3", release="8.3"):
@@ -141,7 +141,7 @@ def test_a_profile_whose_shapes_agree_stands_for_its_device(columns, dtype, shap
 def test_every_launch_has_an_estimate_with_range_and_evidence_or_says_why_not(name):
     operator, product, arguments = CALLS[name]
     profile = npu_sim.load_profile(product)
-    for launch in timeline(npu_sim.plan(operator, profile=profile, **arguments), profile).launches:
+    for launch in timeline(npu_sim.plan(operator, product=profile, **arguments), profile).launches:
         assert (launch.estimate is None) == bool(launch.estimate_missing)
         if launch.estimate is not None:
             assert 0 < launch.estimate.low_us < launch.estimate.high_us

@@ -13,7 +13,7 @@ VOCABULARY = {"grad": "4096x1024:bf16", "indices": "4096:int64", "num_weights": 
 
 def bound(soc="Ascend910B3", release=None, **arguments):
     profile = npu_sim.load_profile("atlas_a2", soc, release)
-    return timeline(npu_sim.plan(EMBEDDING, profile=profile, **arguments), profile)
+    return timeline(npu_sim.plan(EMBEDDING, product=profile, **arguments), profile)
 
 
 def test_launches_without_a_plan_move_their_tensors_once_on_all_cores():
@@ -60,7 +60,7 @@ def test_determinism_is_not_cheaper_because_something_is_left_out():
 def test_every_launch_of_a_plan_has_a_bound(name):
     operator, product, arguments = CALLS[name]
     profile = npu_sim.load_profile(product)
-    plan = npu_sim.plan(operator, profile=profile, **arguments)
+    plan = npu_sim.plan(operator, product=profile, **arguments)
     table = timeline(plan, profile)
     assert [launch.kernel for launch in table.launches] == [launch.kernel for launch in plan.launches]
     assert all(launch.us > 0 for launch in table.launches)

@@ -14,7 +14,7 @@ HIGHEST_PUBLISHED_RATE_910B2 = 1.89e12
 def planned(name, soc=None):
     operator, product, arguments = CALLS[name]
     profile = npu_sim.load_profile(product, soc)
-    return npu_sim.plan(operator, profile=profile, **arguments), profile
+    return npu_sim.plan(operator, product=profile, **arguments), profile
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -103,7 +103,7 @@ def test_shares_and_sums_are_consistent(name):
 def test_a_small_call_by_hand():
     """One core, two rows of 8 fp32 columns on the small-dim kernel, 1850 MHz."""
     profile = npu_sim.load_profile("atlas_a2")
-    plan = npu_sim.plan("embedding_dense_backward", profile=profile, grad="1x8:fp32", indices="1:int32", num_weights=5)
+    plan = npu_sim.plan("embedding_dense_backward", product=profile, grad="1x8:fp32", indices="1:int32", num_weights=5)
     table = timeline(plan, profile)
     copy_in = (32 + 32) / 110  # one padded block of indices, one row of 32 bytes: both tensors fit the L2
     vector = 1 + 0 + 1 + 1  # convert the index, sort (unknown: 0), clear the accumulator, add the row: a repeat each
@@ -119,7 +119,7 @@ def test_a_small_call_by_hand():
 def test_a_permutation_by_hand():
     """Two tokens of 16 fp32 columns, two experts each, int64 ids: core 0 sorts, then two cores move a row each, 1850 MHz."""
     profile = npu_sim.load_profile("atlas_a2")
-    plan = npu_sim.plan("moe_token_permute", profile=profile, tokens="2x16:fp32", indices="2x2:int64")
+    plan = npu_sim.plan("moe_token_permute", product=profile, tokens="2x16:fp32", indices="2x2:int64")
     table = timeline(plan, profile)
     block_in, block_out = 32 / 110, 32 / 86  # every tensor fits the L2
     ids = block_in + (1 + 1 + 1) + block_out  # cast, times -1 and unused lanes, a repeat each; the sort counts 0
@@ -145,7 +145,7 @@ def test_a_sort_on_several_cores_merges_until_one_list_is_left():
 def test_a_dropped_copy_is_not_written():
     full, profile = planned("permute, split rows, dropped")
     operator, _, arguments = CALLS["permute, split rows, dropped"]
-    fewer = npu_sim.plan(operator, profile=profile, **{**arguments, "num_out_tokens": 3000})
+    fewer = npu_sim.plan(operator, product=profile, **{**arguments, "num_out_tokens": 3000})
     assert timeline(fewer, profile).kernel_us < timeline(full, profile).kernel_us
     assert timeline(fewer, profile).assumptions == ("dropped copies are spread evenly over the cores",)
 
@@ -154,7 +154,7 @@ def test_a_dropped_copy_is_not_written():
 def test_a_core_flushes_its_rows_as_often_as_its_release_must(release, flushes):
     profile = npu_sim.load_profile("atlas_a2", release=release)
     call = {"grad": "5280x1024:fp32", "indices": "5280:int32", "num_weights": 1000}  # 110 rows for every one of 48 cores
-    table = timeline(npu_sim.plan("embedding_dense_backward", profile=profile, **call), profile)
+    table = timeline(npu_sim.plan("embedding_dense_backward", product=profile, **call), profile)
     assert table.written_bytes == 48 * flushes * 1024 * 4
 
 

@@ -12,7 +12,7 @@ from functools import cache
 
 import numba
 
-from npu_sim.status import RUNTIME_FAILURE, AclnnError
+from npu_sim.status import UsageError
 
 PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
 """Environment variable: 1 runs kernels through Numba's public interface alone."""
@@ -57,13 +57,13 @@ def require_numba(text: str = numba.__version__) -> None:
 
     Raises
     ------
-    AclnnError
-        361001 for one that is too old.
+    UsageError
+        For one that is too old.
     """
     if version_of(text) < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
         message = f"numba {text} is installed: kernels need {least} or later"
-        raise AclnnError(RUNTIME_FAILURE, "numba", message, f"pip install 'numba>={least}'")
+        raise UsageError("numba", message, f"pip install 'numba>={least}'")
 
 
 @cache

@@ -1,6 +1,6 @@
 """How many threads the kernels use."""
 
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 ALONE_BYTES = 1 << 19
 """Smaller arrays are read and written by the calling thread: that takes little longer than waking others."""
@@ -20,8 +20,8 @@ def limit_threads(threads: int | None) -> None:
 
     Raises
     ------
-    AclnnError
-        161002 when there are not that many.
+    UsageError
+        When there are not that many.
     """
     if threads is None:
         return
@@ -29,7 +29,5 @@ def limit_threads(threads: int | None) -> None:
 
     most = numba.config.NUMBA_NUM_THREADS
     if not 1 <= threads <= most:
-        raise AclnnError(
-            INVALID, "threads", f"threads = {threads} is out of range", f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more"
-        )
+        raise UsageError("threads", f"threads = {threads} is out of range", f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more")
     numba.set_num_threads(threads)

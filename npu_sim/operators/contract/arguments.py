@@ -9,7 +9,7 @@ import numpy as np
 
 from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
-from npu_sim.status import INVALID, MISSING, AclnnError, shown
+from npu_sim.status import UsageError, closest, shown
 
 REQUIRED = object()
 """Default of an attribute that a call must give."""
@@ -174,13 +174,13 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown argument or a tensor that is none; 161001 for a required attribute that is missing.
+    UsageError
+        For an unknown argument, a tensor that is none, and an argument that is missing.
     """
     known = {one.name: one for one in declared}
     for name in values:
         if name not in known:
-            raise AclnnError(INVALID, name, f"{name}: no such argument", f"arguments: {', '.join(known)}")
+            raise UsageError(name, f"{name}: no such argument", f"arguments: {', '.join(known)}{closest(name, known)}")
     built: dict[str, Any] = {}
     for name, one in known.items():
         if isinstance(one, Tensor):
@@ -188,7 +188,7 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
         elif name in values:
             built[name] = plain_value(one, values[name])
         elif one.required:
-            raise AclnnError(MISSING, name, f"{name} is missing", one.help)
+            raise UsageError(name, f"{name} is missing", one.help)
         else:
             built[name] = one.default
     return Arguments(built)
@@ -208,14 +208,14 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
 
     Raises
     ------
-    AclnnError
-        161002 for what is no array of a known dtype.
+    UsageError
+        For what is no array of a known dtype.
     """
     try:
         array = as_array(value)
         canonical_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise AclnnError(INVALID, name, f"{name}: {error}", "give an array") from None
+        raise UsageError(name, f"{name}: {error}", "give an array") from None
     return array
 
 
@@ -224,12 +224,13 @@ def spec_of(name: str, value: Any) -> TensorSpec | None:
 
     Raises
     ------
-    AclnnError
-        161002 for what is no tensor.
+    UsageError
+        For what is no tensor.
     """
     if value is None or isinstance(value, TensorSpec):
         return value
     try:
         return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise AclnnError(INVALID, name, f"{name}: {error}", "give a TensorSpec, a text such as '4096x512:bf16', or an array") from None
+        hint = "" if isinstance(value, str) else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
+        raise UsageError(name, f"{name}: {error}", hint) from None

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
-from npu_sim.status import INVALID, AclnnError, shown
+from npu_sim.status import UsageError, closest, shown
 
 Value = int | str | bool
 Values = dict[str, Value]
@@ -64,9 +64,9 @@ class Number:
         """Return the value of a code."""
         return int(code)
 
-    def _error(self, value: Any) -> AclnnError:
-        return AclnnError(
-            INVALID, self.name, f"{self.name} = {shown(value)} is not a whole number in range", f"{self.low} <= {self.name} <= {self.high}"
+    def _error(self, value: Any) -> UsageError:
+        return UsageError(
+            self.name, f"{self.name} = {shown(value)} is not a whole number in range", f"{self.low} <= {self.name} <= {self.high}"
         )
 
 
@@ -89,8 +89,10 @@ class Word:
             except (ValueError, TypeError):
                 word = str(value).lower()
         if word not in self.words:
-            raise AclnnError(
-                INVALID, self.name, f"{self.name} = {shown(value)} is not one of its values", f"values: {', '.join(self.words)}"
+            raise UsageError(
+                self.name,
+                f"{self.name} = {shown(value)} is not one of its values",
+                f"values: {', '.join(self.words)}{closest(str(value), self.words)}",
             )
         return self.words.index(word)
 
@@ -116,7 +118,7 @@ class Switch:
             return 1
         if text in ("false", "0", "no", "off"):
             return 0
-        raise AclnnError(INVALID, self.name, f"{self.name} = {shown(value)} is not a switch", "true or false")
+        raise UsageError(self.name, f"{self.name} = {shown(value)} is not a switch", "true or false")
 
     def value(self, code: int) -> Value:
         """Return the state of a code."""

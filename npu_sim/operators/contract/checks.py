@@ -14,7 +14,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.contract.arguments import Attribute, IntArray
 from npu_sim.operators.contract.case import Inspection
 from npu_sim.operators.contract.expressions import evaluate, in_row, names
-from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, shown
+from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, UsageError, shown
 
 Words = Callable[[Any], tuple[str, str]]
 """Message and hint of a refusal, from the call."""
@@ -60,8 +60,8 @@ class Supported(Check):
         if not operator.supported_by(profile):
             message = f"{operator.title} is not supported on {profile.product.title} ({profile.name})"
             supporting = [name for name in shipped_products() if operator.supported_by(load_profile(name))]
-            hint = f"supported by: {', '.join(supporting)}" if supporting else "see: npu-sim products"
-            raise AclnnError(INVALID, "profile", message, hint)
+            hint = f"supported by: {', '.join(supporting)}" if supporting else "no product that ships with npu_sim has it"
+            raise AclnnError(INVALID, "product", message, hint)
 
     def row_check(self, operator: Any) -> RowCheck | None:
         """The product's fact ``supported``."""
@@ -99,8 +99,8 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
 
     Raises
     ------
-    AclnnError
-        161002 for a value of another kind or out of range.
+    UsageError
+        For a value of another kind or out of range.
     """
     name, low, high = attribute.name, attribute.low, attribute.high
     if value is None and attribute.optional:
@@ -109,7 +109,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         require_bool(name, value)
     elif attribute.kind is int:
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
-            raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a whole number", f"{low} <= {name} <= {high}")
+            raise UsageError(name, f"{name} = {shown(value)} is not a whole number", f"{low} <= {name} <= {high}")
         if not low <= int(value) <= high:
             raise AclnnError(INVALID, name, f"{name} = {shown(value)} is out of range", f"{low} <= {name} <= {high}")
     elif attribute.kind is float:
@@ -121,7 +121,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
 def require_bool(name: str, value: Any) -> bool:
     """Check that an attribute is a switch."""
     if not isinstance(value, bool | np.bool_):
-        raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a switch", f"{name}: True or False")
+        raise UsageError(name, f"{name} = {shown(value)} is not a switch", f"{name}: True or False")
     return bool(value)
 
 
@@ -130,7 +130,7 @@ def require_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise AclnnError(INVALID, name, f"{name} = {shown(value)} is not a number", f"{name}: a number") from None
+        raise UsageError(name, f"{name} = {shown(value)} is not a number", f"{name}: a number") from None
 
 
 def require_whole_numbers(name: str, value: Any) -> IntArray:
@@ -139,7 +139,7 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
         return IntArray(value)
     except (TypeError, ValueError):
         message = f"{name} = {shown(value)} is no list of whole numbers"
-        raise AclnnError(INVALID, name, message, f"{name}: such as 4,2, or nothing") from None
+        raise UsageError(name, message, f"{name}: such as 4,2, or nothing") from None
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Holds(Check):
         values = ", ".join(f"{name} = {call.size(name)}" for name in names(self.condition) if name not in known)
         limits = ", ".join(f"{name} = {value}" for name, value in known.items())
         if self.documented:
-            limits += ", a documented limit: limits=hardware allows more"
+            limits += ', a documented limit: limits="hardware" allows more'
         return AclnnError(self.status, blamed, f"{values}: {call.operator.title} needs {self.condition}", limits or self.condition)
 
     def row_check(self, operator: Any) -> RowCheck | None:

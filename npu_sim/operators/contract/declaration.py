@@ -12,7 +12,7 @@ from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, 
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
 from npu_sim.releases import default_release, release_switches
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, Status, closest
+from npu_sim.status import TILING_FAILURE, Status, UsageError, closest
 
 Hook = Callable[..., Any] | str
 """A function, or where it is: ``"package.module:name"``, imported when it is first called."""
@@ -224,8 +224,8 @@ class Declaration:
 
         Raises
         ------
-        AclnnError
-            161002 when there is none.
+        UsageError
+            When there is none.
         """
         wanted = name.replace("-", "_").lower()
         for axis in self.all_axes:
@@ -233,7 +233,7 @@ class Declaration:
                 return axis
         names = [axis.name for axis in self.all_axes]
         message = f"{self.name} has nothing called {name!r} to vary"
-        raise AclnnError(INVALID, name, message, f"one of: {', '.join(names)}{closest(wanted, names)}")
+        raise UsageError(name, message, f"one of: {', '.join(names)}{closest(wanted, names)}")
 
     def defaults(self) -> Values:
         """Return the default value of every axis of the operator."""
@@ -244,14 +244,14 @@ class Declaration:
 
         Raises
         ------
-        AclnnError
-            161002 when the operator has none: the message says what is missing.
+        UsageError
+            When the operator has none: the message says what is missing.
         """
         found = getattr(self, name)
         if found is None:
             kind = GIVEN_BY_HOOKS.get(name, name)
             hint = f"its declaration needs {name}=, see docs/add_an_operator.md"
-            raise AclnnError(INVALID, "operator", f"{self.name} has no {kind}", hint)
+            raise UsageError("operator", f"{self.name} has no {kind}", hint)
         if isinstance(found, str):
             module, _, attribute = found.partition(":")
             found = getattr(import_module(module), attribute)

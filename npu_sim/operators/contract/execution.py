@@ -18,7 +18,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.plans.model import Caveat
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 Array = np.ndarray[Any, Any]
 
@@ -142,7 +142,7 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
-        raise AclnnError(INVALID, "out", f"out has {len(outs)} arrays", f"one for every output: {names}")
+        raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
     taken, written, given = dict(tensors), {}, {}
     for place, one in enumerate(outputs):
         spec = case.specs.get(one.name)

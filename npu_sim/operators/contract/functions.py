@@ -9,7 +9,7 @@ from npu_sim.operators.contract.arguments import Attribute, Tensor
 from npu_sim.operators.contract.operator import Operator
 
 OPTIONS: dict[str, Any] = {
-    "profile": "atlas_a2",
+    "product": None,
     "soc": None,
     "release": None,
     "deterministic": False,

@@ -10,10 +10,11 @@ from npu_sim.operators.contract.execution import compute_case
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import Order
 from npu_sim.plans.model import Plan
-from npu_sim.status import INVALID, MISSING, AclnnError
+from npu_sim.plans.printing import Printed
+from npu_sim.status import UsageError, closest
 
 
-class Prepared:
+class Prepared(Printed):
     """A checked and planned call, to be computed as often as one likes; see :func:`npu_sim.prepare`.
 
     Attributes
@@ -50,9 +51,10 @@ class Prepared:
 
         Raises
         ------
+        UsageError
+            For a tensor that the call was not prepared for, and for one that is missing.
         AclnnError
-            161002 for a tensor that the call was not prepared for, 161001 for one that is missing, 361001 when the data is out of
-            bounds; ``out`` is then untouched.
+            361001 when the data is out of bounds; ``out`` is then untouched.
         TypeError
             For more tensors than the operator has, or one given twice.
         """
@@ -65,19 +67,19 @@ class Prepared:
         arrays = {name: self._array(name, value) for name, value in given.items() if value is not None}
         for name, wanted in self._wanted.items():
             if wanted is not None and name not in arrays:
-                raise AclnnError(MISSING, name, f"{name} is missing", f"the call was prepared with {name} {self._case.specs[name]}")
+                raise UsageError(name, f"{name} is missing", f"the call was prepared with {name} {self._case.specs[name]}")
         outs = tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None)
         outputs = compute_case(self._case, arrays, self._order, outs).outputs
         return outputs[self._results[0]] if len(self._results) == 1 else tuple(outputs[name] for name in self._results)
 
     def _array(self, name: str, value: Any) -> np.ndarray:
         if name not in self._wanted:
-            raise AclnnError(INVALID, name, f"{name}: no such tensor", f"tensors: {', '.join(self._names)}")
+            raise UsageError(name, f"{name}: no such tensor", f"tensors: {', '.join(self._names)}{closest(name, self._names)}")
         array = as_array(value)
         if (array.shape, array.dtype, array.flags.c_contiguous) != self._wanted[name]:
             prepared = "without it" if self._wanted[name] is None else f"for {self._case.specs[name]}"
             message = f"{name} is {TensorSpec.of(array)}, the call was prepared {prepared}"
-            raise AclnnError(INVALID, name, message, "prepare a call for every shape and dtype")
+            raise UsageError(name, message, "prepare a call for every shape and dtype")
         return array
 
 

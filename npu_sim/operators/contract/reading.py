@@ -1,7 +1,8 @@
 """From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from npu_sim.numbers.formats import TensorSpec
@@ -11,6 +12,7 @@ from npu_sim.operators.contract.arguments import Arguments, Tensor
 from npu_sim.operators.contract.axes import Axis, Number, Switch, Value, Values, Word
 from npu_sim.operators.contract.declaration import Declaration
 from npu_sim.operators.contract.expressions import evaluate
+from npu_sim.status import UsageError
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +104,36 @@ class Reader(Declaration):
 
         Raises
         ------
-        AclnnError
-            161002 for an unknown argument or a tensor that is none; 161001 for a required attribute that is missing.
+        UsageError
+            For an unknown argument, a tensor that is none, and an argument that is missing.
         """
         built = declared.build(self.arguments, values)
         missing = [one for one in self.inputs if not one.optional and one.name not in values] if infer else []
-        return self._inferred(built, missing) if missing else built
+        if missing:
+            built = self._inferred(built, missing)
+            self.require_given(built.keys() - {one.name for one in missing if built[one.name] is None})
+        return built
+
+    def require_given(self, names: Collection[str]) -> None:
+        """Check that a call gives every tensor that it needs; None is given as well, and stands for the null pointer.
+
+        Raises
+        ------
+        UsageError
+            For the first one that is left out.
+        """
+        missing = [one for one in self.inputs if not one.optional and one.name not in names]
+        for one in sorted(missing, key=lambda one: one.name in self.implied):  # what the others imply is not what is to be given
+            raise UsageError(one.name, f"{one.name} is missing", f"{one.name}: {one.help}")
+
+    @cached_property
+    def implied(self) -> frozenset[str]:
+        """Inputs that a call which plans need not give: the others say what they are."""
+        call = self.call(self.defaults())
+        whole = {**{one.name: None for one in self.tensors}, **{one.name: one.default for one in self.attributes}, **call}
+        return frozenset(
+            one.name for one in self.inputs if self._inferred(Arguments({**whole, one.name: None}), [one])[one.name] is not None
+        )
 
     def _inferred(self, arguments: Arguments, missing: list[Tensor]) -> Arguments:
         filled, sizes = dict(arguments), self.bound(arguments, guess=False)
@@ -122,7 +148,7 @@ class Reader(Declaration):
                 values = {name: self.size(name, sizes, arguments) for name in patterns.names(pattern)}
                 filled[one.name] = TensorSpec(patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs))
             except (KeyError, TypeError, ValueError, ArithmeticError):
-                continue  # the contract says what is missing
+                continue  # nothing says it
         return Arguments(filled)
 
     def dtype_of(self, tensor: Tensor, specs: Mapping[str, TensorSpec]) -> str:

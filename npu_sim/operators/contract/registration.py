@@ -16,7 +16,7 @@ from npu_sim.operators.contract.expressions import ExpressionError, names
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.tensor_checks import Dtypes, DtypeTable, Like, Ranks, SameDtype, Shapes
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import UsageError, closest
 from npu_sim.tiling.fields import FP32_VALUE, table
 
 Fault = tuple[str, str, str]
@@ -38,8 +38,8 @@ def register(operator: Operator) -> Operator:
 
     Raises
     ------
-    AclnnError
-        161002 when the declaration contradicts itself, naming its field and what is allowed, or takes the name of an operator of the
+    UsageError
+        When the declaration contradicts itself, naming its field and what is allowed, or takes the name of an operator of the
         package.
     """
     check_declaration(operator)
@@ -52,8 +52,8 @@ def register_file(path: str | Path) -> list[Operator]:
 
     Raises
     ------
-    AclnnError
-        161002 for a file that cannot be run, declares none, or has the name of another module.
+    UsageError
+        For a file that cannot be run, declares none, or has the name of another module.
     """
     module = _run_file(Path(path))
     found = list({id(value): value for value in vars(module).values() if isinstance(value, Operator)}.values())
@@ -78,14 +78,14 @@ def _run_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except BaseException as error:
         del sys.modules[name]
-        if isinstance(error, AclnnError) or not isinstance(error, Exception):
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
             raise
         raise _file_error(path, f"cannot be run: {type(error).__name__}: {error}", "a Python file that declares operators") from error
     return module
 
 
-def _file_error(path: Path, fault: str, hint: str) -> AclnnError:
-    return AclnnError(INVALID, "operators", f"operators = {str(path)!r} {fault}", hint)
+def _file_error(path: Path, fault: str, hint: str) -> UsageError:
+    return UsageError("operators", f"operators = {str(path)!r} {fault}", hint)
 
 
 def check_declaration(operator: Operator) -> None:
@@ -93,12 +93,12 @@ def check_declaration(operator: Operator) -> None:
 
     Raises
     ------
-    AclnnError
-        161002 with the first fault.
+    UsageError
+        With the first fault.
     """
     for find in (_name_faults, _axis_faults, _argument_faults, _check_faults, _tiling_faults):
         for field, message, hint in find(operator):
-            raise AclnnError(INVALID, field, f"{operator.name}: {field}: {message}", hint)
+            raise UsageError(field, f"{operator.name}: {field}: {message}", hint)
 
 
 def _name_faults(operator: Operator) -> Iterator[Fault]:

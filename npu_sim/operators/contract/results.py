@@ -13,7 +13,7 @@ from npu_sim.numbers.arrays import memory_of, overlaps_itself
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
-from npu_sim.status import INVALID, RUNTIME_FAILURE, AclnnError, shown
+from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest, shown
 
 CoreOrder = Literal["sequential", "reverse", "round_robin", "random"]
 CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "random")
@@ -38,9 +38,9 @@ class Order:
     def __post_init__(self) -> None:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
             message = f"core_order = {shown(self.core_order)} is not an order"
-            raise AclnnError(INVALID, "core_order", message, f"orders: {', '.join(CORE_ORDERS)}")
+            raise UsageError("core_order", message, f"orders: {', '.join(CORE_ORDERS)}{closest(str(self.core_order), CORE_ORDERS)}")
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
-            raise AclnnError(INVALID, "seed", f"seed = {shown(self.seed)} is not an unsigned 64-bit number", "0 <= seed < 2^64")
+            raise UsageError("seed", f"seed = {shown(self.seed)} is not an unsigned 64-bit number", "0 <= seed < 2^64")
 
     @property
     def code(self) -> int:
@@ -48,7 +48,7 @@ class Order:
         return CORE_ORDERS.index(self.core_order)
 
 
-class OrderMask:
+class OrderMask(Printed):
     """Which parts of an output depend on the order of atomic additions.
 
     Attributes
@@ -184,9 +184,10 @@ def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.
 
     Raises
     ------
+    UsageError
+        When ``out`` has another shape or dtype, gives no memory to write to, or shares memory with an input or itself.
     AclnnError
-        161002 when ``out`` has another shape or dtype, gives no memory to write to, or shares memory with an input or itself; 361001
-        when there is no memory for a result.
+        361001 when there is no memory for a result.
     """
     if out is None:
         array = _new_array(name, spec)
@@ -194,7 +195,7 @@ def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.
     array = _array_to_write(name, out, spec)
     for other, values in inputs.items():
         if np.may_share_memory(array, values):
-            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
+            raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
     return (array if in_place else _new_array(name, spec)), array
 
@@ -213,13 +214,13 @@ def _array_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
         given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError) as error:
         message = f"{name} cannot be written in place: {error}"
-        raise AclnnError(INVALID, name, message, f"pass an array of {spec}, or leave it out") from None
+        raise UsageError(name, message, f"pass an array of {spec}, or leave it out") from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
-        raise AclnnError(INVALID, name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}")
+        raise UsageError(name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}")
     if not array.flags.writeable:
-        raise AclnnError(INVALID, name, f"{name} cannot be written", "pass a writable array")
+        raise UsageError(name, f"{name} cannot be written", "pass a writable array")
     if overlaps_itself(array):
-        raise AclnnError(INVALID, name, f"{name} has elements that share memory: strides {array.strides}", "pass an array of its own")
+        raise UsageError(name, f"{name} has elements that share memory: strides {array.strides}", "pass an array of its own")
     return array
 
 

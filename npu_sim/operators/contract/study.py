@@ -59,7 +59,7 @@ class StudyCall:
     def run(self) -> Result:
         """Compute the call."""
         call: dict[str, Any] = {**self.options, **self.tensors, **self.attributes}
-        return run(self.operator.name, profile=self.profile, **call)
+        return run(self.operator.name, product=self.profile, **call)
 
     def outputs(self, **changed: np.ndarray) -> dict[str, np.ndarray]:
         """Compute the call with some tensors replaced; return its results."""
@@ -84,9 +84,9 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     given = {name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None}
     tensors = own_copies(declared.inputs, given)
     attributes = {one.name: call[one.name] for one in declared.attributes if one.name in call}
-    known = (*declared.tensor_names, *attributes, "profile", "soc", "release")
+    known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
-    profile = load_profile(call.get("profile", "atlas_a2"), call.get("soc"), call.get("release"))
+    profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
     return StudyCall(declared, tensors, attributes, profile, options)
 
 

@@ -17,7 +17,7 @@ from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, RUNS
 from npu_sim.questions.preflight.lines import HEAD, Call, MalformedLineError, call_of, operator_inputs, parse
 from npu_sim.questions.preflight.targets import profile_of_line
 from npu_sim.registry import find_kernel, load_operator
-from npu_sim.status import AclnnError
+from npu_sim.status import AclnnError, UsageError
 from npu_sim.tiling import raw_plan
 
 
@@ -51,15 +51,15 @@ def check_line(line: str | bytes, number: int = 1, product: str = "atlas_a2", di
         values = parse(line)
         call = call_of(values)
         return check_call(call, number, profile_of_line(values, product, directory))
-    except (MalformedLineError, AclnnError) as error:
+    except (MalformedLineError, UsageError) as error:
         return malformed(values, number, error)
 
 
-def malformed(values: Mapping[str, Any], number: int, error: MalformedLineError | AclnnError) -> Checked:
+def malformed(values: Mapping[str, Any], number: int, error: MalformedLineError | UsageError) -> Checked:
     """Return the answer to a line that is no call."""
     op, product, soc, release = (str(values.get(name) or "") for name in ("op", "product", "soc", "release"))
     answer = Checked(number, op, product, soc, MALFORMED, release=release)
-    if isinstance(error, AclnnError):  # names and values that no call can have, found before any contract is asked
+    if isinstance(error, UsageError):  # names and values that no call can have, found before any contract is asked
         return replace(answer, argument=error.argument, message=error.message, hint=error.hint)
     return replace(answer, message=str(error))
 
@@ -69,7 +69,7 @@ def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True)
 
     Raises
     ------
-    MalformedLineError, AclnnError
+    MalformedLineError, UsageError
         When the line is no call.
     """
     answer = Checked(number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release)

@@ -13,7 +13,7 @@ from npu_sim.questions.preflight.lines import HEAD, IDENTITY, REMARKS, Call, Mal
 from npu_sim.questions.preflight.policy import Policy
 from npu_sim.questions.preflight.summary import Summary
 from npu_sim.questions.preflight.targets import Target, is_named, own_target, profile_of_line
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 REMEMBERED = 1 << 17
 """Texts of lines that are looked up before they are read again."""
@@ -158,8 +158,8 @@ def check_file(
 
     Raises
     ------
-    AclnnError
-        161002 when no line is a call: an empty file is no file of calls.
+    UsageError
+        When no line is a call: an empty file is no file of calls.
     """
     reader = _Reader(targets, Matrix(policy or Policy()), directory, whole)
     for number, line in enumerate(lines, 1):
@@ -169,7 +169,7 @@ def check_file(
     calls = [row for row in reader.matrix.rows if any(cell.outcome != MALFORMED for cell in row.cells.values())]
     if not calls:
         first = next((cell.reason for row in reader.matrix.rows for cell in row.cells.values()), "it is empty")
-        raise AclnnError(INVALID, "calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs")
+        raise UsageError("calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs")
     return reader.matrix
 
 
@@ -207,7 +207,7 @@ class _Reader:
             row = self._rows.get(key)
             if row is None or not values.keys() <= _KNOWN or type(count) is not int or count < 1:
                 row = self._rows[key] = self._checked(call_of(values), number)
-        except (MalformedLineError, AclnnError) as error:
+        except (MalformedLineError, UsageError) as error:
             answer = malformed(values, number, error)
             key = f"malformed {answer.op} {answer.reason}"
             row = self._rows.get(key)

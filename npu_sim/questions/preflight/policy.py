@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npu_sim.plans.answers import Evidence
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
 """Words of ``--fail-on``; lines that are no calls, that are not as they expect, or that need too much workspace always fail."""
@@ -51,15 +51,13 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
 
     Raises
     ------
-    AclnnError
-        161002 for a word that is none, and for what is no size.
+    UsageError
+        For a word that is none, and for what is no size.
     """
     words = [word.strip() for word in fail_on.split(",") if word.strip()]
     for word in words:
         if word not in FAULTS:
-            raise AclnnError(
-                INVALID, "fail_on", f"fail_on = {word!r}: no such fault", f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}"
-            )
+            raise UsageError("fail_on", f"fail_on = {word!r}: no such fault", f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}")
     return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
 
 
@@ -68,11 +66,11 @@ def size_of(text: str) -> int:
 
     Raises
     ------
-    AclnnError
-        161002 when it says none.
+    UsageError
+        When it says none.
     """
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit)
-        raise AclnnError(INVALID, "max_workspace", f"max_workspace = {text!r} is no size", f"a number of bytes, or with a unit: {units}")
+        raise UsageError("max_workspace", f"max_workspace = {text!r} is no size", f"a number of bytes, or with a unit: {units}")
     return int(float(found[1]) * UNITS[found[2]])

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile, load_profile, profile_of_soc
-from npu_sim.questions.varied_calls import chosen_profiles
+from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
+from npu_sim.questions.varied_calls import chosen_profiles, product_names
 from npu_sim.releases import default_release
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class Target:
     label: str
 
 
-def chosen_targets(products: str = "atlas_a2", socs: str | None = None, releases: str | None = None) -> tuple[Target, ...]:
+def chosen_targets(products: str | None = None, socs: str | None = None, releases: str | None = None) -> tuple[Target, ...]:
     """Return what was asked for.
 
     Parameters
     ----------
     products
-        Names or profile files with commas between them, or ``all``.
+        Names or profile files with commas between them, or ``all``; those of the SoCs when None.
     socs
         SoCs, with commas, which imply their products; ``all`` for every one; the default SoC of every product when None.
     releases
@@ -41,23 +41,23 @@ def chosen_targets(products: str = "atlas_a2", socs: str | None = None, releases
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC or release.
+    UsageError
+        For an unknown product, SoC or release.
     """
     profiles = _profiles(products, socs)
     wanted: Sequence[str | None] = [one.strip() for one in releases.split(",") if one.strip()] if releases else [None]
     profiles = list({(one.name, one.soc, one.release): one for base in profiles for one in map(base.with_release, wanted)}.values())
     if not profiles:
-        raise AclnnError(INVALID, "products", f"products = {products!r} names no product", "for example --products all")
+        raise UsageError("products", f"products = {products!r} names no product", 'products="all" for every one')
     return tuple(Target(profile, _label(profile, profiles)) for profile in profiles)
 
 
-def _profiles(products: str, socs: str | None) -> list[Profile]:
-    if socs == "all":
-        return chosen_profiles(products)
-    if socs is not None:
-        return [profile_of_soc(soc.strip()) for soc in socs.split(",") if soc.strip()]
-    return [profile for profile in chosen_profiles(products) if profile.soc == profile.product.default_soc]
+def _profiles(products: str | None, socs: str | None) -> list[Profile]:
+    if socs is None:
+        return [load_profile(name) for name in product_names(products)]
+    if products is None and socs != "all":
+        return [load_profile(None, soc.strip()) for soc in socs.split(",") if soc.strip()]
+    return chosen_profiles(DEFAULT_PRODUCT if products is None else products, socs)
 
 
 def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
@@ -74,12 +74,12 @@ def profile_of_line(values: Mapping[str, Any], default: str, directory: Path | N
 
     Raises
     ------
-    AclnnError
-        161002 for an unknown product, SoC or release.
+    UsageError
+        For an unknown product, SoC or release.
     """
     product, soc, release = values.get("product"), values.get("soc"), values.get("release")
     if product is None and soc is not None:
-        return profile_of_soc(soc, release)
+        return load_profile(None, soc, release)
     name = product or default
     if directory is not None and name.endswith((".yaml", ".yml")) and not Path(name).is_absolute():
         name = str(directory / name)

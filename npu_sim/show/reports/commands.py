@@ -35,7 +35,7 @@ def command_line(operator: str, arguments: dict[str, Any], product: str, soc: st
 
 def python_call(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
     """Return a call as a Python program that prints its plan."""
-    options: dict[str, Any] = {"profile": product, "soc": soc}
+    options: dict[str, Any] = {"product": product, "soc": soc}
     if release != default_release():
         options["release"] = release
     if deterministic:

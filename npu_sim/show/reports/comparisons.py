@@ -10,6 +10,7 @@ from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.reports.html import embedded
 from npu_sim.sweeps.summary import SweepSummary
 
 
@@ -66,6 +67,11 @@ def diff_report(comparison: Comparison) -> Document:
         )
         tables.append(Table(("product", "SoCs", "upgrade", "fact", "change", "note"), steps, "What an upgrade changes"))
     return replace(table_report(sentence, sentence, tables), outcome="good" if running else "bad")
+
+
+def diff_html(comparison: Comparison) -> str:
+    """Return a comparison as notebooks show it."""
+    return embedded(diff_report(comparison))
 
 
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:

@@ -6,7 +6,7 @@ from html import escape
 from importlib import resources
 
 from npu_sim.show.reports.document import Block, Cell, Document, Figure, Lines, Picture, Section, Table, Text
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.status import UsageError
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 """What the file may load: nothing from anywhere."""
@@ -23,8 +23,8 @@ def render(document: Document) -> str:
 
     Raises
     ------
-    AclnnError
-        161002 when there are curves and plotly is not installed.
+    UsageError
+        When there are curves and plotly is not installed.
     """
     sections = "".join(_section(section) for section in document.sections)
     call = f'<pre class="call">{escape(document.call)}</pre>' if document.call else ""
@@ -56,7 +56,7 @@ def plotting_library() -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         hint = "install the extra: pip install 'npu_sim[report]'"
-        raise AclnnError(INVALID, "report", "curves need plotly, which is not installed", hint) from None
+        raise UsageError("report", "curves need plotly, which is not installed", hint) from None
     source: str = get_plotlyjs()
     return source.replace("</script", "<\\/script")
 

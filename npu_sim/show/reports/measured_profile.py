@@ -4,6 +4,7 @@ from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import file_lines, group_lines, headline
 from npu_sim.show.reports.document import Document, Lines, Picture, Section, Table
+from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.timelines import percent, short_us
 
@@ -23,6 +24,11 @@ def measured_report(answer: MeasuredProfile) -> Document:
     sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
     sentence = headline(answer)
     return Document(sentence, sentence, tuple(sections), f"npu-sim profile {answer.file}", outcome="good")
+
+
+def measured_html(answer: MeasuredProfile) -> str:
+    """Return the answer to a profile as notebooks show it."""
+    return embedded(measured_report(answer))
 
 
 def _title(group: MeasuredGroup) -> str:

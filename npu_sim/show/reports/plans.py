@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Decision, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
@@ -49,6 +50,16 @@ def plan_html(plan: Plan) -> str:
 def result_html(result: Result) -> str:
     """Return the report of a run for notebooks."""
     return embedded(result_report(result))
+
+
+def prepared_html(prepared: Prepared) -> str:
+    """Return the plan of a prepared call as notebooks show it."""
+    return plan_html(prepared.plan)
+
+
+def timeline_html(timeline: Timeline) -> str:
+    """Return a timeline as notebooks show it."""
+    return embedded(timeline_report([("as given", timeline)]))
 
 
 def plan_sections(plan: Plan) -> tuple[Section, ...]:

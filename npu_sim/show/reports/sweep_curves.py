@@ -64,7 +64,7 @@ def _series(space: Space, profile: Profile, cut: AxisValues, points: list[int], 
     for point in points:
         arguments = space.operator.plan_arguments({**others, cut.axis.name: point})
         try:
-            made = plan(space.operator.name, profile=profile, **arguments)
+            made = plan(space.operator.name, product=profile, **arguments)
         except AclnnError:
             found["refused"].append(point)
             continue

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 
 from npu_sim.registry import OPERATORS
-from npu_sim.status import INVALID, AclnnError, closest
+from npu_sim.status import UsageError, closest
 from npu_sim.studies.caveats.experiment import Caveat
 
 _HOMES = [f"{__name__}.{entry.name}" for entry in OPERATORS]
@@ -20,11 +20,11 @@ def find_caveat(name: str) -> Caveat:
 
     Raises
     ------
-    AclnnError
-        161002 when there is none of that name.
+    UsageError
+        When there is none of that name.
     """
     for one in CAVEATS:
         if one.name == name:
             return one
     names = [one.name for one in CAVEATS]
-    raise AclnnError(INVALID, "name", f"name = {name!r}: no such caveat", f"caveats: {', '.join(names)}{closest(name, names)}")
+    raise UsageError("name", f"name = {name!r}: no such caveat", f"caveats: {', '.join(names)}{closest(name, names)}")

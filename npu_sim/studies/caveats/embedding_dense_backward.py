@@ -110,7 +110,7 @@ def _saturation() -> Numbers:
     grad, indices = np.array([[60000.0, -60000.0, np.nan]] * 2, np.float16), np.array([0, 0])
     results = {}
     for product in ("atlas_a2", "atlas_train"):
-        result = run(OPERATOR, grad=grad, indices=indices, num_weights=1, profile=product)
+        result = run(OPERATOR, grad=grad, indices=indices, num_weights=1, product=product)
         results[product] = [float(value) for value in result.outputs["grad_weight"][0]]
     return {"results": results}
 

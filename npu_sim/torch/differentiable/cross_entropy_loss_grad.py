@@ -77,8 +77,8 @@ def _checked(
 
     Raises
     ------
-    AclnnError
-        161002 for logits that are not (N, C), labels that are not int64 and weights that are not fp32.
+    UsageError
+        For logits that are not (N, C), labels that are not int64 and weights that are not fp32.
     """
     if logits.dim() != 2:
         message = f"input has shape {tuple(logits.shape)}; the product takes logits (N, C)"
@@ -120,8 +120,8 @@ def npu_cross_entropy_loss(
 
     Raises
     ------
-    AclnnError
-        161002 for the z-loss, which the product does not support yet, and for label smoothing of an input that needs a gradient:
+    UsageError
+        For the z-loss, which the product does not support yet, and for label smoothing of an input that needs a gradient:
         the product's gradient has none.
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:

@@ -1,0 +1,8 @@
+"""The studies under the names of their commands: ``npu_sim.study.determinism(...)`` is ``npu-sim study determinism``."""
+
+from npu_sim.studies.certificate import certify as certificate
+from npu_sim.studies.determinism import study_determinism as determinism
+from npu_sim.studies.invariance import study_invariance as invariance
+from npu_sim.studies.precision import study_precision as precision
+
+__all__ = ["certificate", "determinism", "invariance", "precision"]

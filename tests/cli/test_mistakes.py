@@ -1,0 +1,103 @@
+"""A mistake of the caller is no refusal of the product: exit code 64 and the outcome ``usage``, in the words of the shell."""
+
+import socket
+
+import pytest
+
+from npu_sim.cli.errors import in_shell_words
+
+CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
+EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")
+MISTAKES = {
+    "a product": (("plan", *CALL, "--product", "atlas_a4"), "product", "did you mean atlas_a"),
+    "a SoC": (("plan", *CALL, "--soc", "Ascend910_9931"), "soc", "did you mean Ascend910_93"),
+    "a SoC of another product": (("plan", *CALL, "--product", "A2", "--soc", "Ascend910_9391"), "soc", "its SoCs: Ascend910B1"),
+    "a dtype": (("plan", "rms_norm_grad", "--dy", "4096x7168:b16", "--gamma", "7168:bf16"), "dy", "did you mean bf16?"),
+    "an operator": (("plan", "rmsnorm_gard", *CALL[1:]), "operator", "did you mean rms_norm_grad?"),
+    "an operator of a study": (("study", "determinism", "rms_nrm"), "operator", "did you mean rms_norm?"),
+    "an option": (("plan", "rms_norm_grad", "--gama", "1"), "gama", "did you mean --gamma?"),
+    "a command": (("pln", *CALL), "", "plan"),
+    "a missing tensor": (("plan", *CALL[:3]), "gamma", "gamma is missing"),
+    "a missing tensor of diff": (("diff", *CALL[:3]), "gamma", "gamma is missing"),
+    "a missing tensor of explain": (("explain", *CALL[:3]), "gamma", "gamma is missing"),
+    "a missing tensor of run": (("run", *EMBEDDING), "grad", "grad is missing"),
+    "a missing number": (("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--indices", "4:int32"), "num_weights", "missing"),
+    "a missing file": (("plan", "rms_norm_grad", "--dy", "none.npy", "--gamma", "7168:bf16"), "dy", "cannot be read"),
+    "a missing profile": (("plan", *CALL, "--product", "none.yaml"), "profile", "none.yaml"),
+    "a release": (("plan", *CALL, "--release", "8.4"), "release", "did you mean 8.5?"),
+    "a set of limits": (("plan", *CALL, "--limits", "hardwear"), "limits", "did you mean hardware?"),
+    "a size to vary": (("limits", "rms_norm_grad", "--vary", "rov"), "rov", "did you mean row?"),
+    "a value of a grid": (("sweep", "rms_norm_grad", "--grid", "row"), "grid", "name=value"),
+    "a folder that is not there": (("plan", *CALL, "--report", "none/report.html"), "report", "does not exist"),
+    "a JUnit file in no folder": (("preflight", "calls.jsonl", "--junit", "none/x.xml"), "junit", "does not exist"),
+    "a file of calls": (("preflight", "none.jsonl"), "calls", "cannot be read"),
+    "a caveat": (("caveats", "saturatoin"), "name", "did you mean saturation?"),
+    "a script": (("record", "none.py"), "script", "no such file"),
+}
+
+
+@pytest.mark.parametrize(("words", "argument", "says"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_mistake_exits_with_64_and_names_what_is_wrong(cli, tmp_path, monkeypatch, words, argument, says):
+    monkeypatch.chdir(tmp_path)
+    done = cli(*words)
+    assert (done.code, done.out) == (64, "")
+    assert done.err.startswith("npu-sim: ")
+    assert says in done.err
+    assert "ACLNN" not in done.err
+    if words[0] == "record":  # what stands behind the script is the script's
+        return
+    as_json = cli(*words, "--json")
+    assert (as_json.code, as_json.err) == (64, "")
+    assert (as_json.data["schema"], as_json.data["outcome"]) == ("npu_sim.usage/1", "usage")
+    assert as_json.data["argument"] == argument
+    assert says in as_json.data["message"] + as_json.data["hint"]
+
+
+def test_a_busy_port_is_a_mistake(cli):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        done = cli("explore", "--no-browser", "--port", taken.getsockname()[1])
+    assert done.code == 64
+    assert "choose another with --port" in done.err
+    assert "ACLNN" not in done.err
+
+
+REFUSALS = {
+    "an unsupported product": (("plan", *CALL, "--product", "atlas_train"), 161002),
+    "an unsupported dtype": (("plan", "rms_norm_grad", "--dy", "4x8:int8", "--gamma", "8:bf16"), 161002),
+    "a documented limit": (
+        ("plan", "cross_entropy_loss_grad", "--log-prob", "200000x32000:fp32", "--target", "200000:int64"),
+        561002,
+    ),
+}
+
+
+@pytest.mark.parametrize(("words", "status"), REFUSALS.values(), ids=list(REFUSALS))
+def test_what_the_product_refuses_has_its_status_and_exits_with_2(cli, words, status):
+    done = cli(*words, "--json")
+    assert done.code == 2
+    assert (done.data["outcome"], done.data["error"]["status"]) == ("refused", status)
+
+
+def test_the_shell_is_answered_in_its_own_words(cli):
+    refused = cli(*REFUSALS["a documented limit"][0])
+    assert "--limits hardware" in refused.err
+    assert "limits=" not in refused.err
+    assert "TensorSpec" not in cli(*MISTAKES["a dtype"][0]).err
+
+
+@pytest.mark.parametrize(
+    ("python", "shell"),
+    [
+        ('allowed with limits="hardware" alone', "allowed with --limits hardware alone"),
+        ("go on with resume=True, or not", "go on with --resume, or not"),
+        ('soc="Ascend910B3"', "--soc Ascend910B3"),
+        ("npu_sim.plan needs no memory for it", "npu-sim plan needs no memory for it"),
+        ("rows = 3, num_topk=4", "rows = 3, num_topk=4"),
+    ],
+)
+def test_words_of_python_become_those_of_the_shell(python, shell):
+    assert in_shell_words(python) == shell
+
+
+def test_the_exit_codes_are_in_the_help(cli):
+    assert "64" in cli("--help").out

@@ -1,0 +1,113 @@
+"""Products, SoCs, dtypes and operators go by the names that people write, and near misses are said."""
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import all_socs, load_profile, shipped_names, shipped_products
+from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.product import ProductNames
+from npu_sim.registry import OPERATORS, find_operator
+from npu_sim.status import plain_name
+
+PRODUCTS = {
+    "atlas_a2": ["A2", "a2", "Atlas A2", "atlas-a2", "Atlas 800I A2", "Atlas A2 训练系列产品", "Atlas A2训练系列产品"],
+    "atlas_a3": ["A3", "Atlas A3", "Ascend910_93", "Atlas A3 训练系列产品/Atlas A3 推理系列产品", "Atlas A3 推理系列产品"],
+    "atlas_train": ["Atlas training series", "Atlas 训练系列产品", "Ascend910"],
+    "atlas_inference": ["Atlas inference", "Atlas 推理系列产品", "310P"],
+}
+NAMES = [(name, product) for product, names in PRODUCTS.items() for name in names]
+SOCS = [(product, soc) for product in shipped_products() for soc in load_profile(product).product.socs]
+
+
+@pytest.mark.parametrize(("name", "product"), NAMES)
+def test_a_product_goes_by_its_names(name, product):
+    profile = load_profile(name)
+    assert (profile.name, profile.soc) == (product, profile.product.default_soc)
+
+
+@pytest.mark.parametrize(("product", "soc"), SOCS)
+def test_a_soc_implies_its_product(product, soc):
+    assert (load_profile(None, soc).name, load_profile(None, soc).soc) == (product, soc)
+    if len(shipped_names().meant(soc)) == 1:
+        for name in (soc, soc.lower(), soc.removeprefix("Ascend")):
+            assert [(one.name, one.soc) for one in (load_profile(name), load_profile(None, name), *all_socs(name))] == [(product, soc)] * 3
+
+
+def test_aliases_are_unique_across_products():
+    meant = {alias: shipped_names().meant(alias) for one in shipped_products() for alias in load_profile(one).product.aliases}
+    assert {alias: found for alias, found in meant.items() if len(found) != 1} == {}
+
+
+def test_a_name_of_two_products_is_refused_with_both():
+    with pytest.raises(npu_sim.UsageError, match="may be atlas_a2 or Ascend910B of atlas_train"):
+        load_profile("910B")
+    a2 = load_profile("atlas_a2").product
+    twin = a2.model_copy(update={"name": "twin"})
+    with pytest.raises(npu_sim.UsageError, match="may be atlas_a2 or twin"):
+        ProductNames([a2, twin]).product("A2")
+
+
+@pytest.mark.parametrize(
+    ("product", "soc", "words"),
+    [
+        ("atlas_a4", None, "did you mean atlas_a"),
+        ("Ascend910B33", None, "did you mean Ascend910B3"),
+        (None, "Ascend910_9931", "did you mean Ascend910_93"),
+        (None, "A2", "no shipped product has such a SoC"),
+        ("910B3", "Ascend910B4", "is another SoC"),
+        ("atlas_a2", "Ascend910_9391", "atlas_a2 has no such SoC"),
+    ],
+)
+def test_what_is_no_name_is_a_mistake(product, soc, words):
+    with pytest.raises(npu_sim.UsageError, match=words):
+        load_profile(product, soc)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((form, "bfloat16") for form in ("bf16", "BF16", "bfloat16", "BFLOAT16", "DT_BF16", "ACL_BF16", "torch.bfloat16", "bfloat16_t")),
+        *((form, "float16") for form in ("fp16", "FLOAT16", "ACL_FLOAT16", "DT_FLOAT16", "half")),
+        *((form, "float32") for form in ("ACL_FLOAT", "DT_FLOAT", "float")),
+        *((form, "int64") for form in ("ACL_INT64", "DT_INT64", "int64_t")),
+    ],
+)
+def test_a_dtype_goes_by_its_names(name, dtype):
+    assert canonical_dtype(name) == dtype
+
+
+@pytest.mark.parametrize(("name", "near"), [("bf61", "bf16"), ("b16", "bf16"), ("DT_IN32", "int32")])
+def test_a_misspelt_dtype_is_a_mistake_with_the_nearest_one(name, near):
+    with pytest.raises(npu_sim.UsageError, match=f"unknown dtype .*did you mean {near}"):
+        npu_sim.plan("rms_norm", x=f"4x8:{name}", gamma=f"8:{name}")
+
+
+def test_a_dtype_that_the_product_does_not_take_is_its_refusal():
+    with pytest.raises(npu_sim.AclnnError, match="x"):
+        npu_sim.plan("rms_norm", x="4x8:int8", gamma="8:fp32")
+
+
+@pytest.mark.parametrize("entry", OPERATORS, ids=lambda entry: entry.name)
+def test_an_operator_goes_by_its_names(entry):
+    words = entry.name.split("_")
+    for name in (entry.name, entry.title, f"aclnn{entry.title}", "-".join(words), "".join(words).upper(), f"ACLNN_{entry.name}"):
+        assert find_operator(name) is entry
+    assert plain_name(entry.title) == plain_name(entry.name)
+
+
+def test_the_same_names_do_everywhere(cli, tmp_path):
+    call = ("rms_norm", "--x", "64x128:ACL_BF16", "--gamma", "128:BFLOAT16")
+    for words in (("--soc", "Ascend910_9391"), ("--product", "910_9391")):
+        plan = cli("plan", *call, *words, "--json").data["plan"]
+        assert (plan["product"], plan["soc"]) == ("atlas_a3", "Ascend910_9391")
+        assert plan == npu_sim.plan("aclnnRmsNorm", x="64x128:bf16", gamma="128:bf16", soc="910_9391").as_dict()
+    rows = cli("diff", *call, "--products", "A2,910_9391", "--json").data["rows"]
+    assert {(row["product"], *row["socs"]) for row in rows if row["product"] == "atlas_a3"} == {("atlas_a3", "Ascend910_9391")}
+    records = npu_sim.sweep("RMS_NORM", {"row": [1, 2], "soc": "910B3"}, columns=["product", "soc", "row"])
+    assert set(records.words("product")) == {"atlas_a2"}
+    lines = tmp_path / "calls.jsonl"
+    lines.write_text('{"op": "RmsNorm", "soc": "910B3", "inputs": {"x": "64x128:bf16", "gamma": "128:bf16"}}\n', encoding="utf-8")
+    (checked,) = cli("preflight", lines, "--json").data["results"]
+    assert (checked["product"], checked["soc"]) == ("atlas_a2", "Ascend910B3")
+    with npu_sim.aclnn.device("A3") as settings:
+        assert settings.profile.name == "atlas_a3"
