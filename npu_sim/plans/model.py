@@ -121,14 +121,14 @@ class OutputOrder(Frozen):
     ----------
     output
         Name of the output.
-    deterministic
-        True when the accumulation order is fixed.
+    fixed
+        Whether its accumulation order is fixed, whatever the determinism switch says.
     reason
         Why.
     """
 
     output: str
-    deterministic: bool
+    fixed: bool
     reason: str
 
 

@@ -80,7 +80,7 @@ class Compared:
             "largest_allocation": {"name": largest.name, "bytes": largest.bytes} if largest else None,
             "workspace_bytes": plan.workspace.total_bytes,
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
-            "order": {one.output: "fixed" if one.deterministic else "timing" for one in plan.order},
+            "order": {one.output: "fixed" if one.fixed else "timing" for one in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
             "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
         }

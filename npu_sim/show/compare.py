@@ -79,7 +79,7 @@ def _cells(row: Compared) -> dict[str, str]:
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
         buffer = f"{share}, {largest.name} {largest.bytes}" if largest else share
     workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
-    timed = [one.output for one in plan.order if not one.deterministic]
+    timed = [one.output for one in plan.order if not one.fixed]
     order = f"timing: {', '.join(timed)}" if timed else "fixed"
     return {
         **where,

@@ -170,10 +170,10 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 
 
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}", one.reason) for one in plan.order]
+    rows: list[Row] = [(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}", one.reason) for one in plan.order]
     if other is not None and other.order != plan.order:
         mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
-        states = ", ".join(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}" for one in other.order)
+        states = ", ".join(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}" for one in other.order)
         rows.append((mode, f"{states}; {other.path}; {other.workspace.total_bytes} bytes of workspace"))
     return rows
 

@@ -35,7 +35,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     if worst is None:
         return lines
     index = ", ".join(map(str, worst.index))
-    lines.append(("worst", f"{output.output}[{index}] {worst.spread_ulp} ulp", f"deterministic: {worst.deterministic:.9g}"))
+    lines.append(("worst", f"{output.output}[{index}] {worst.spread_ulp} ulp", f"deterministic: {worst.deterministic_result:.9g}"))
     for value, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),

@@ -60,7 +60,7 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     for order in plan.order:
-        lines.append(("order", f"{order.output} {'fixed' if order.deterministic else 'depends on timing'}", order.reason))
+        lines.append(("order", f"{order.output} {'fixed' if order.fixed else 'depends on timing'}", order.reason))
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))

@@ -49,7 +49,7 @@ class WorstElement:
     highest_order: str
     steps_to_lowest: tuple[Step, ...]
     steps_to_highest: tuple[Step, ...]
-    deterministic: float
+    deterministic_result: float
 
 
 @dataclass(frozen=True)

@@ -127,7 +127,7 @@ def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, 
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the sizes of a plan, and what about it is not sure."""
     unknown = [part.name for part in plan.workspace.unknown]
-    timing = [one.output for one in plan.order if not one.deterministic]
+    timing = [one.output for one in plan.order if not one.fixed]
     facts: dict[str, Any] = {"path": plan.path, "block_dim": plan.block_dim, "tiling_key": plan.tiling_key}
     facts |= {"schedule_mode": plan.schedule_mode, "workspace_bytes": plan.workspace.total_bytes, "workspace_unknown": unknown}
     facts |= {"timing": timing, "caveats": [caveat.code for caveat in plan.caveats], "evidence": plan.evidence.value}
@@ -142,7 +142,7 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         other = plan_of(case.operator.check(case.arguments, case.profile, True, case.limits))
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    timing = [one.output for one in other.order if not one.deterministic]
+    timing = [one.output for one in other.order if not one.fixed]
     unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
     more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {"path": other.path, "workspace_bytes_more": more, "workspace_unknown": unknown, "timing": timing}
