@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from npu_sim.cli.again import command_on
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 
@@ -27,7 +28,7 @@ def plan_command(
     loaded = load_profile(product, soc, release)
     specs = typed_specs(operator, arguments)
     result = plan(operator, profile=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
-    pictures = write_pictures(result, loaded, product, report, trace)
+    pictures = write_pictures(result, loaded, report, trace, command_on(loaded, product))
     if json_output:
         print_json("plan", {"outcome": "runs", "plan": result.as_dict(), **pictures})
     else:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npu_sim.cli.again import command_again, command_on
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 from npu_sim.status import INVALID, AclnnError
@@ -76,7 +77,10 @@ def timeline_command(
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
 
-        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
+        again = (
+            command_on(profiles[0], product) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
+        )
+        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline], again)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:

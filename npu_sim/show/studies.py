@@ -28,14 +28,15 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     lines: list[Line] = [
         (output.output, f"{output.distinct_results} different results from {orders}", ", ".join(output.orders[:6]) + ", ..."),
         ("", f"{output.moved} of {output.elements} elements moved", f"{output.order_dependent} can, by plan and indices"),
-        ("", f"spread up to {output.max_spread:.3g}, {output.max_spread_ulp} ulp", "between two legal orders"),
+        ("", f"spread up to {output.max_spread:.3g}", "between two legal orders, of the element that moved most in value"),
         ("", f"{output.differs_from_deterministic} elements differ", "between the sequential and the deterministic result"),
     ]
     worst = output.worst
     if worst is None:
         return lines
     index = ", ".join(map(str, worst.index))
-    lines.append(("worst", f"{output.output}[{index}] {worst.spread_ulp} ulp", f"deterministic: {worst.deterministic_result:.9g}"))
+    moved = f"{output.output}[{index}]: spread {worst.spread:.3g} = {worst.spread_ulp} ulp"
+    lines.append(("worst", moved, f"the element that moved most in ulp; with deterministic computation {worst.deterministic_result:.9g}"))
     for value, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),

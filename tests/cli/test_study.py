@@ -25,6 +25,29 @@ def test_determinism_tells_results_spread_and_worst_element(cli):
     assert "worst" in text
 
 
+@pytest.mark.parametrize("command", [("study", "determinism", *EMBEDDING, "--random-orders", "3"), ("run", *EMBEDDING)])
+def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
+    file, report = tmp_path / "rows.csv", tmp_path / "report.html"
+    text = cli(*command, "--rows", "--rows-out", file, "--report", report).out
+    written = file.read_text(encoding="utf-8").splitlines()
+    assert written[0] == "output,axis,place,element,terms,contributions,cores,lowest,highest,spread,spread_ulp,relative"
+    assert f"grad_weight: {len(written) - 1} rows can differ, the 20 worst by ulp" in text
+    data = cli(*command, "--rows", "--json").data
+    rows = data["rows"] if command[0] == "run" else data["outputs"][0]["rows"]
+    assert len(rows) == 20
+    worst = rows[0]
+    assert f"row {worst['place']}" in text
+    shown = (worst["place"], " ".join(map(str, worst["element"])), worst["terms"], worst["contributions"], worst["cores"])
+    assert any(line.startswith(f"grad_weight,row,{','.join(map(str, shown))},") for line in written)
+    page = report.read_text(encoding="utf-8")
+    assert f"<td>row {worst['place']}</td>" in page
+    assert "order dependence of grad_weight" in page
+
+
+def test_rows_are_written_whole_or_not_at_all(cli, tmp_path):
+    assert cli("run", *EMBEDDING, "--rows-out", tmp_path / "none" / "rows.csv").code != 0
+
+
 def test_precision_tells_verdicts_and_causes(cli):
     data = cli("study", "precision", *TOKENS, "--json").data
     assert {one["variant"] for one in data["outputs"]} == {"float16", "bfloat16", "float32"}

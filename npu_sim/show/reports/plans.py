@@ -6,6 +6,9 @@ from typing import Any
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Decision, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
+from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
+from npu_sim.show.open_rows import NOTE as ROWS_NOTE
+from npu_sim.show.open_rows import row_cells, rows_title
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
@@ -13,32 +16,49 @@ from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
-def plan_report(plan: Plan, product: str = "") -> Document:
+def plan_report(plan: Plan, call: str = "") -> Document:
     """Return the report of a plan: what runs, on which cores, in which buffers, and why.
 
     Parameters
     ----------
     plan
         The plan.
-    product
-        How the caller named the product, when that is not its name: the file of a profile of one's own.
+    call
+        The command that makes it again; one that plans the call on the product of that name when empty.
     """
     headline = plan_headline(plan)
-    return Document(headline, headline, plan_sections(plan), plan_command(plan, product or plan.product))
+    return Document(headline, headline, plan_sections(plan), call or plan_command(plan, plan.product))
 
 
-def result_report(result: Result, product: str = "") -> Document:
-    """Return the report of a run: what it adds to its plan, then the plan; the parameters are those of :func:`plan_report`."""
+def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ()) -> Document:
+    """Return the report of a run: what it adds to its plan, then the plan.
+
+    Parameters
+    ----------
+    result
+        What the run gave.
+    call
+        The command that makes it again; none when empty, as data from a program have no name on the command line.
+    rows
+        What can differ between runs, to be listed.
+    """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
     blocks: list[Block] = [Lines(lines), seconds]
     blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
     headline = f"{plan_headline(plan).removesuffix('runs')}ran"
-    return Document(headline, headline, (Section("Run", tuple(blocks)), *plan_sections(plan)), plan_command(plan, product or plan.product))
+    return Document(headline, headline, (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan)), call)
+
+
+def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
+    """Return the section of the rows that can differ between runs; none when nothing was asked for."""
+    tables = tuple(Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows)) for rows in every if len(rows.table))
+    return (Section("Rows that can differ", (*tables, Text(ROWS_NOTE))),) if tables else ()
 
 
 def plan_html(plan: Plan) -> str:
@@ -137,8 +157,11 @@ TIMELINE_HEADINGS = (
 LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "estimate", "share", "binds", "bytes read", "bytes written", "evidence")
 
 
-def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
-    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out."""
+def timeline_report(timelines: Sequence[tuple[str, Timeline]], call: str = "") -> Document:
+    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out.
+
+    ``call`` is the command that makes it again.
+    """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
     sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
@@ -154,7 +177,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
         Section("Launches, one after the other", (launches, *changed)),
         Section("Not in the bound", (Lines(cautions),)),
     )
-    return Document(sentence, sentence, sections)
+    return Document(sentence, sentence, sections, call)
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
