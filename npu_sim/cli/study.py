@@ -134,13 +134,17 @@ def certificate_command(
     _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output, again)
 
 
-for _name, _handler in (
-    ("determinism", determinism_command),
-    ("precision", precision_command),
-    ("invariance", invariance_command),
-    ("certificate", certificate_command),
-):
-    add_action(study_app, _name, _handler)
+def _precision_epilog(_operator: str) -> str:
+    """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
+    from npu_sim.show.studies import precision_meanings
+
+    return "\n\n".join(f"{name}: {meaning}" for _, name, meaning in precision_meanings())
+
+
+add_action(study_app, "determinism", determinism_command)
+add_action(study_app, "precision", precision_command, epilog=_precision_epilog)
+add_action(study_app, "invariance", invariance_command)
+add_action(study_app, "certificate", certificate_command)
 
 
 def _call(

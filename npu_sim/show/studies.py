@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
 from npu_sim.studies.invariance import InvarianceStudy
-from npu_sim.studies.precision import PrecisionStudy
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
+from npu_sim.studies.verdicts import MEANINGS
 
 Line = tuple[str, str, str]
 SHOWN_STEPS = 6
@@ -53,11 +54,22 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     for one in study.outputs:
         verdicts = ", ".join(f"{verdict.standard} {'passes' if verdict.passed else 'FAILS'}" for verdict in one.verdicts)
         lines.append((one.variant, f"{one.output} {one.dtype}: max {one.max_ulp:.3g} ulp, mean {one.mean_ulp:.3g} ulp", verdicts))
+        lines.append(("", f"of given inputs: max {one.max_ulp_of_given:.3g} ulp", "the rounding of the inputs included"))
         index = ", ".join(map(str, one.worst_index))
         terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
         lines.append(("", f"worst [{index}] {one.worst_actual:.7g} for {one.worst_golden:.7g}", f"largest terms: {terms}"))
         lines.append(("", "each cause alone, in ulp", ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes)))
-    return lines + [(label, "refused", message) for label, message in study.refused.items()]
+    lines += [(label, "refused", message) for label, message in study.refused.items()]
+    return [*lines, *precision_meanings()]
+
+
+def precision_meanings() -> list[Line]:
+    """Return what a precision study measures against, and what every verdict means, a line each."""
+    return [
+        ("against", "the rounded inputs", AGAINST_ROUNDED),
+        ("", "the given inputs", AGAINST_GIVEN),
+        *(("verdict", standard, meaning) for standard, meaning in MEANINGS.items()),
+    ]
 
 
 def invariance_lines(study: InvarianceStudy) -> list[Line]:
