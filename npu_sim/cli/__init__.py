@@ -4,16 +4,13 @@ import sys
 from io import TextIOWrapper
 
 from npu_sim.cli.app import app
-from npu_sim.cli.errors import report_error
+from npu_sim.cli.errors import REFUSED, report_error
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.status import AclnnError
 
-REFUSED = 2
-"""Exit code of a call that the product refuses."""
-
 
 def main() -> None:
-    """Run the command line; exit 2 when a call is refused, 130 when it is interrupted."""
+    """Run the command line; exit 2 when a call is refused or its buffers overflow, 130 when it is interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a stranger's text may have characters that the terminal does not

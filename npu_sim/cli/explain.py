@@ -3,10 +3,9 @@
 import sys
 from typing import Any
 
+from npu_sim.cli.errors import REFUSED
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import DEFAULT_PRODUCT, Deterministic, Json, LimitsOption, Product, Release, Soc
-
-REFUSED = 2
 
 
 def explain_command(
@@ -33,5 +32,5 @@ def explain_command(
         from npu_sim.show.explain import explanation_view
 
         Console(highlight=False).print(explanation_view(explanation))
-    if explanation.refusal is not None:
+    if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from npu_sim.cli.again import command_on
+from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import (
     DEFAULT_PRODUCT,
@@ -77,9 +78,11 @@ def run_command(
     call = command_on(loaded, product, core_order=core_order, seed=seed)
     pictures = write_pictures(result, loaded, report, trace, call, found or ())
     if json_output:
+        outcome = "ran" if result.plan.overflow is None else result.plan.outcome
         listed = {} if found is None else {"rows": [row for one in found for row in one.as_dicts()]}
-        print_json("run", {"outcome": "ran", **result.as_dict(), **listed, **pictures})
-        return
-    print_result(result)
-    if rows and found is not None:
-        print_rows(found)
+        print_json("run", {"outcome": outcome, **result.as_dict(), **listed, **pictures})
+    else:
+        print_result(result)
+        if rows and found is not None:
+            print_rows(found)
+    exit_with(result.plan)

@@ -38,7 +38,11 @@ class Row(NamedTuple):
         head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc, "release": self.profile.release}
         if self.error is not None:
             return {**head, "outcome": "refused", "error": self.error.as_dict()}
-        return {**head, "outcome": "runs", "timeline": self.timeline.as_dict() if self.timeline else None}
+        return {
+            **head,
+            "outcome": self.plan.outcome if self.plan else "refused",
+            "timeline": self.timeline.as_dict() if self.timeline else None,
+        }
 
 
 def timeline_command(

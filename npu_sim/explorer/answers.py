@@ -54,7 +54,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         return {**refusal(error), **commands}
     bound = timeline(made, call.profile)
     return {
-        "outcome": "runs",
+        "outcome": made.outcome,
         "plan": made.as_dict(),
         "timeline": bound.as_dict(),
         "headline": plan_headline(made),

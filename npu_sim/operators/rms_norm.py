@@ -25,6 +25,7 @@ from npu_sim.plans.model import Caveat
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling import rms_norm_conditions as conditions
+from npu_sim.tiling.rms_norm_buffers import used_bytes
 
 if TYPE_CHECKING:
     from npu_sim.kernels.rms_norm import Split
@@ -156,6 +157,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    used_bytes=used_bytes,
     describe=describe,
     compute=compute,
     formula=formula,

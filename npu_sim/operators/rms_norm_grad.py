@@ -21,6 +21,7 @@ from npu_sim.operators.rms_norm_grad_plan import describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
+from npu_sim.tiling.rms_norm_grad_buffers import used_bytes
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 
 if TYPE_CHECKING:
@@ -188,6 +189,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    used_bytes=used_bytes,
     describe=describe,
     compute=compute,
     formula=formula,

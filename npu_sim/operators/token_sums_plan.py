@@ -129,7 +129,8 @@ def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     if element_bytes(case) == 2:
         buffers.append(Allocation(name="sum in fp32", bytes=4 * length + moe.MARGIN_BYTES))
         buffers.append(Allocation(name="row in fp32", bytes=4 * length))
-    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=(*buffers, *others))
+    margin = case.profile.product.ub_reserved_bytes
+    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, margin_bytes=margin, allocations=(*buffers, *others))
 
 
 def _decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:

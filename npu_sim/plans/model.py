@@ -55,6 +55,10 @@ class Allocation(Frozen):
     note: str = ""
 
 
+RUNS, OVERFLOWS = "runs", "overflows"
+"""Outcomes of a call that is planned; one that is refused has no plan."""
+
+
 class Memory(Frozen):
     """One on-chip memory of a core during one phase of the kernel.
 
@@ -66,6 +70,8 @@ class Memory(Frozen):
         Which part of the kernel; empty when there is only one.
     capacity_bytes
         Bytes the kernel may use.
+    margin_bytes
+        Bytes behind them that no planner gives away and that these buffers may reach into; rounding can take some.
     allocations
         What lies in it.
     evidence
@@ -75,6 +81,7 @@ class Memory(Frozen):
     name: str
     phase: str = ""
     capacity_bytes: int
+    margin_bytes: int = 0
     allocations: tuple[Allocation, ...]
     evidence: Evidence = Evidence.EXACT
 
@@ -87,6 +94,11 @@ class Memory(Frozen):
     def free_bytes(self) -> int:
         """What is left; negative when the allocations do not fit."""
         return self.capacity_bytes - self.used_bytes
+
+    @property
+    def overflows(self) -> bool:
+        """Whether the allocations need more than there is, margin included."""
+        return self.free_bytes + self.margin_bytes < 0
 
 
 class Caveat(Frozen):
@@ -209,6 +221,20 @@ class Plan(Printed, Frozen):
     evidence: Evidence = Evidence.MODEL
 
     @property
+    def overflow(self) -> Memory | None:
+        """The Unified Buffer of the phase that needs most, where that is more than there is; None when all fits.
+
+        The product does not check it: what the device then computes is not known.
+        """
+        beyond = [memory for memory in self.memories if memory.name == "UB" and memory.overflows]
+        return min(beyond, key=lambda memory: memory.free_bytes, default=None)
+
+    @property
+    def outcome(self) -> str:
+        """``runs``, or ``overflows`` when the product accepts the call and its buffers do not fit the Unified Buffer."""
+        return RUNS if self.overflow is None else OVERFLOWS
+
+    @property
     def idle_cores(self) -> int:
         """Cores without work."""
         return self.cores_available - self.block_dim
@@ -224,5 +250,5 @@ class Plan(Printed, Frozen):
         for launch, dumped in zip(self.launches, data["launches"], strict=True):
             dumped["read_bytes"] = launch.read_bytes
             dumped["written_bytes"] = launch.written_bytes
-        data["idle_cores"] = self.idle_cores
+        data |= {"outcome": self.outcome, "idle_cores": self.idle_cores}
         return data

@@ -65,7 +65,7 @@ class Compared:
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
         where = {"product": self.profile.name, "socs": list(self.socs), "releases": list(self.releases)}
-        row: dict[str, Any] = {**where, "outcome": "runs" if self.plan else "refused"}
+        row: dict[str, Any] = {**where, "outcome": self.plan.outcome if self.plan else "refused"}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory

@@ -67,7 +67,7 @@ class Explanation(Printed):
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the form ``--json`` prints."""
         return {
-            "outcome": "runs" if self.plan else "refused",
+            "outcome": self.plan.outcome if self.plan else "refused",
             "plan": self.plan.as_dict() if self.plan else None,
             "error": self.refusal.as_dict() if self.refusal else None,
             "nearest_changes": [one.as_dict() for one in self.nearby],

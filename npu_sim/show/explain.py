@@ -17,7 +17,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.limits import bound_text
-from npu_sim.show.text import plan_headline, render
+from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, render
 from npu_sim.show.timelines import about_us, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
@@ -40,7 +40,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     if plan is None:
         return _refusal_view(explanation)
     key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    parts: list[RenderableType] = [Text(plan_headline(plan), style="bold green")]
+    parts: list[RenderableType] = [Text(plan_headline(plan), style=OUTCOME_STYLES[plan.outcome])]
+    overflow = overflow_text(plan)
+    parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     parts += _section("path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])])
     parts += _section("decisions", [row for number, one in enumerate(plan.decisions, 1) for row in _decision_rows(number, one)])
     parts += _section(

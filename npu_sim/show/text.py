@@ -11,13 +11,15 @@ from rich.table import Table
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import Decision, Memory, Plan
+from npu_sim.plans.model import OVERFLOWS, RUNS, Decision, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
+RED_LINES = ("overflows", "refused")
+"""Labels of lines that say what goes wrong."""
 
 
 def render(renderable: RenderableType, width: int | None = None) -> str:
@@ -35,19 +37,37 @@ def lines_table(lines: Iterable[Line]) -> Table:
     table.add_column(overflow="fold", ratio=2)
     table.add_column(overflow="fold", ratio=3, style="dim")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*line, style="red" if line[0] in RED_LINES else "")
     return table
 
 
 def plan_headline(plan: Plan) -> str:
     """Return the outcome in one line."""
-    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: runs"
+    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: {plan.outcome}"
+
+
+OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
+"""How the headline of an outcome is printed."""
+
+
+def overflow_text(plan: Plan) -> str:
+    """Return what does not fit, for a plan that overflows; empty for others."""
+    memory = plan.overflow
+    if memory is None:
+        return ""
+    share = f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
+    return (
+        f"the buffers take {memory.used_bytes} bytes, {share} of the {memory.capacity_bytes} that the Unified Buffer of {plan.soc} has; "
+        "the product does not check it, and what the device computes is not known"
+    )
 
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
     key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    lines: list[Line] = [("path", f"{plan.path}{key}", plan.path_reason)]
+    overflow = overflow_text(plan)
+    lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
+    lines.append(("path", f"{plan.path}{key}", plan.path_reason))
     if plan.block_dim:
         idle = f"; {plan.idle_cores} idle" if plan.idle_cores else ""
         lines.append(("cores", f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}", plan.cores_note + idle))

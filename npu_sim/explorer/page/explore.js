@@ -154,9 +154,9 @@ async function ask() {
 
 function show(reply) {
   answer = reply;
-  const runs = reply.outcome === "runs";
+  const runs = Boolean(reply.plan);
   const headline = byId("headline");
-  headline.className = runs ? "good" : "bad";
+  headline.className = reply.outcome === "runs" ? "good" : "bad";
   headline.textContent = runs ? reply.headline : reply.text.split("\n")[0];
   byId("refusal").hidden = runs;
   byId("refusal").textContent = runs ? "" : reply.text.split("\n").slice(1).join("\n").trim();
@@ -236,7 +236,7 @@ async function run() {
     showRun({ outcome: "failed", text: "the explorer does not answer: is npu-sim explore still running?" });
   }
   running = false;
-  byId("run").disabled = answer === null || answer.outcome !== "runs";
+  byId("run").disabled = answer === null || !answer.plan;
 }
 
 function showRun(result) {

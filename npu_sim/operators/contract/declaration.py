@@ -42,6 +42,9 @@ class Declaration:
         NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.fields`).
     tile
         ``tile(row, device, rules) -> tiling`` in whole numbers, so that Numba can compile it.
+    used_bytes
+        ``used_bytes(row, tiling, device, rules)``, compilable too, for a planner that does not check whether its buffers fit the Unified
+        Buffer: how much they take. None where a tiling always fits.
     describe
         ``describe(case)`` gives the fields of the plan that depend on the call.
     compute
@@ -106,6 +109,7 @@ class Declaration:
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
+    used_bytes: Callable[[Any, Any, Any, Any], int] | None = None
     shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL

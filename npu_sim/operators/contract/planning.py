@@ -8,6 +8,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_assumption
+from npu_sim.status import SUCCESS, AclnnError
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """From the surest on."""
@@ -59,3 +60,15 @@ def _planned(case: Case) -> Plan:
         core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
         **fields,
     )
+
+
+def overflow_of(case: Case) -> AclnnError | None:
+    """Return why a call that the product accepts does not fit the chip; None when it does. Its status is that of success."""
+    operator, device = case.operator, case.device
+    if case.empty or operator.used_bytes is None:
+        return None
+    used = operator.used_bytes(case.row, case.tiling, device, case.rules)
+    if used <= device.ub_bytes:
+        return None
+    message = f"overflows: the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {device.ub_bytes}"
+    return AclnnError(SUCCESS, "product", message, "the product does not check it")

@@ -10,6 +10,7 @@ from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.text import overflow_text
 from npu_sim.sweeps.summary import SweepSummary
 
 
@@ -38,7 +39,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         "caveats",
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    running = [row.profile.name for row in comparison.rows if row.plan is not None]
+    running = [row.profile.name for row in comparison.rows if row.plan is not None and row.plan.overflow is None]
     where = ", ".join(dict.fromkeys(running)) or "no product"
     sentence = f"{_title(comparison.operator)}: the call runs on {where}"
     refusals = tuple(
@@ -47,6 +48,11 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         if row.refusal is not None
     )
     tables = [Table(headings, rows, "Side by side")]
+    beyond = tuple(
+        (row.profile.name, ", ".join(row.socs), overflow_text(row.plan)) for row in comparison.rows if row.plan and row.plan.overflow
+    )
+    if beyond:
+        tables.append(Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"))
     if refusals:
         tables.append(Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused"))
     estimates = tuple(line for row in comparison.rows for line in estimate_lines(row))
@@ -77,7 +83,17 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     unknown = ", ".join(row["workspace_unknown"])
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
-    return (*head, "runs", row["path"], row["tiling_key"], row["cores_used"], row["cores_idle"], *sizes, order, ", ".join(row["caveats"]))
+    return (
+        *head,
+        row["outcome"],
+        row["path"],
+        row["tiling_key"],
+        row["cores_used"],
+        row["cores_idle"],
+        *sizes,
+        order,
+        ", ".join(row["caveats"]),
+    )
 
 
 def limits_report(table: LimitTable, call: str = "") -> Document:

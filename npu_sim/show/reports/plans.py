@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import Decision, Plan
+from npu_sim.plans.model import RUNS, Decision, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
@@ -31,7 +31,7 @@ def plan_report(plan: Plan, call: str = "") -> Document:
         The command that makes it again; one that plans the call on the product of that name when empty.
     """
     headline = plan_headline(plan)
-    return Document(headline, headline, plan_sections(plan), call or plan_command(plan, plan.product))
+    return Document(headline, headline, plan_sections(plan), call or plan_command(plan, plan.product), document_outcome(plan))
 
 
 def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ()) -> Document:
@@ -51,8 +51,15 @@ def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ())
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
     blocks: list[Block] = [Lines(lines), seconds]
     blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
-    headline = f"{plan_headline(plan).removesuffix('runs')}ran"
-    return Document(headline, headline, (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan)), call)
+    headline = f"{plan_headline(plan).removesuffix(RUNS)}ran" if plan.overflow is None else plan_headline(plan)
+    return Document(
+        headline, headline, (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan)), call, document_outcome(plan)
+    )
+
+
+def document_outcome(plan: Plan) -> str:
+    """Return what the colour of a report's sentence says."""
+    return "good" if plan.overflow is None else "bad"
 
 
 def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
