@@ -7,7 +7,7 @@ from rich.console import Console
 
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Plan
-from npu_sim.show.text import OUTCOME_STYLES, decision_lines, lines_table, plan_headline, plan_lines, result_lines
+from npu_sim.show.text import OUTCOME_STYLES, change_lines, lines_table, plan_headline, plan_lines, result_lines
 
 if TYPE_CHECKING:
     from npu_sim.studies.open_rows import OpenRows
@@ -18,7 +18,7 @@ def print_plan(plan: Plan) -> None:
     console = Console(highlight=False)
     console.print(plan_headline(plan), style=OUTCOME_STYLES[plan.outcome])
     console.print()
-    console.print(lines_table(plan_lines(plan) + decision_lines(plan)))
+    console.print(lines_table(plan_lines(plan) + change_lines(plan)))
 
 
 def print_result(result: Result) -> None:

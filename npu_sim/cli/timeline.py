@@ -96,7 +96,7 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.questions.varied_calls import fixed_call
+    from npu_sim.operators.contract.fixed_calls import fixed_call
     from npu_sim.registry import load_operator
 
     name, _, listed = vary.partition("=")

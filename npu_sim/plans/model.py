@@ -12,12 +12,37 @@ from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
 from npu_sim.plans.workspace_model import Workspace
 
+RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
+"""Outcomes of a call: ``overflows`` when the product accepts it and its buffers do not fit; a refused call has no plan."""
+
 
 class Flip(Frozen):
-    """The nearest value of one argument that would turn a decision around."""
+    """The nearest value of one argument that would turn a decision around, and what comes of it.
+
+    Attributes
+    ----------
+    argument, value
+        What is changed, and to what.
+    outcome
+        Outcome of the changed call; empty where nobody looked.
+    path, tiling_key
+        What the changed call takes.
+    changes_path
+        Whether path, tiling key or kernel become others, or the call is refused.
+    effect
+        What then follows from the decision.
+    refusal
+        Why the changed call is refused; empty when it is not.
+    """
 
     argument: str
     value: int | str
+    outcome: str = ""
+    path: str = ""
+    tiling_key: int | None = None
+    changes_path: bool = False
+    effect: str = ""
+    refusal: str = ""
 
 
 class Decision(Frozen):
@@ -53,10 +78,6 @@ class Allocation(Frozen):
     name: str
     bytes: int
     note: str = ""
-
-
-RUNS, OVERFLOWS = "runs", "overflows"
-"""Outcomes of a call that is planned; one that is refused has no plan."""
 
 
 class Memory(Frozen):

@@ -10,13 +10,14 @@ from npu_sim.cores import Profile
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
-from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
+from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from npu_sim.timelines.estimates import Estimate, estimates_of

@@ -8,13 +8,14 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.operators import LIMITS, require_limits
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.limits import Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
-from npu_sim.questions.varied_calls import FixedCall, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from npu_sim.timelines.estimates import Estimate, estimates_of
@@ -104,7 +105,7 @@ def explain(
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_of(declared.check(built, loaded, deterministic, limits))
+        plan = plan_with_results(declared.check(built, loaded, deterministic, limits))
     except AclnnError as error:
         refusal = error
     if plan is not None:

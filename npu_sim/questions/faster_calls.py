@@ -6,10 +6,11 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators import plan as plan_call
+from npu_sim.operators import require_limits
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
-from npu_sim.questions.varied_calls import FixedCall, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from npu_sim.timelines import timeline
@@ -73,8 +74,9 @@ def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[
 
 def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:
     """Plan another call like a given one; None where it is refused."""
+    operator: Operator = load_operator(plan.operator)
     try:
-        return plan_call(plan.operator, profile=profile, deterministic=deterministic, limits=plan.limits, **arguments)  # type: ignore[arg-type]
+        return plan_of(operator.check(operator.build(arguments), profile, deterministic, require_limits(plan.limits)))
     except AclnnError:
         return None
 

@@ -13,11 +13,12 @@ from npu_sim.operators import LIMITS
 from npu_sim.operators.contract.axes import Number, Values
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import overflow_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
-from npu_sim.questions.varied_calls import FixedCall, device_groups, fixed_call
+from npu_sim.questions.varied_calls import device_groups
 from npu_sim.registry import load_operator
 from npu_sim.status import INVALID, AclnnError
 

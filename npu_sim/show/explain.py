@@ -26,7 +26,7 @@ SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
 EQUAL_ALIGNMENT = 2
 """What two sources cost that start in the same bank group (specification page ``estimate``, "Bank groups")."""
-Row = Sequence[str]
+Row = Sequence[str | Text]
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -93,7 +93,7 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
         effect = f"takes another path: {nearby.path}"
     else:
         effect = f"same path; turns '{nearby.decision}' around"
-    return change, effect
+    return (Text(change, style="red"), Text(effect, style="red")) if nearby.refusal else (change, effect)
 
 
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:

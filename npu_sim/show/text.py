@@ -11,14 +11,14 @@ from rich.table import Table
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import OVERFLOWS, RUNS, Decision, Memory, Plan
+from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
-RED_LINES = ("overflows", "refused")
+RED_LINES = (OVERFLOWS, REFUSED)
 """Labels of lines that say what goes wrong."""
 
 
@@ -110,18 +110,33 @@ def _workspace_line(workspace: Workspace) -> Line:
     return "workspace", f"{workspace.total_bytes} bytes{unknown}", ", ".join(parts)
 
 
-def flip_text(decision: Decision) -> str:
-    """Return what would turn a decision around."""
-    return " or ".join(f"{flip.argument} = {flip.value}" for flip in decision.flips)
+def result_text(plan: Plan, flip: Flip) -> str:
+    """Return what comes of a flip: ``rows in pieces``, ``refused``, or what changes on the same path."""
+    if flip.outcome != RUNS:
+        return flip.outcome
+    if not flip.changes_path:
+        return f"same path; {flip.effect}" if flip.effect else "same path"
+    return f"{flip.path}, tiling key {flip.tiling_key}" if flip.path == plan.path else flip.path
 
 
-def decision_lines(plan: Plan) -> list[Line]:
-    """Return one line for every decision that a single argument would turn around."""
-    return [
-        ("flips", f"{decision.name} at {flip_text(decision)}", f"now {_values_text(decision)}")
-        for decision in plan.decisions
-        if decision.flips
-    ]
+def flip_text(plan: Plan, decision: Decision) -> str:
+    """Return what would turn a decision around, each with its result."""
+    return "; ".join(f"{flip.argument} {flip.value} -> {result_text(plan, flip)}" for flip in decision.flips)
+
+
+def change_lines(plan: Plan) -> list[Line]:
+    """Return one line for every change of a single argument that turns a decision around, with what comes of it."""
+    said: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
+    for decision in plan.decisions:
+        for flip in decision.flips:
+            said.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
+    lines: list[Line] = []
+    for flip, decisions in said.values():
+        names = ", ".join(decision.name for decision in decisions)
+        note = flip.refusal or f"{names}; now {_values_text(decisions[0])}"
+        label = "flips" if flip.outcome == RUNS else flip.outcome
+        lines.append((label, f"{flip.argument} {flip.value} -> {result_text(plan, flip)}", note))
+    return lines
 
 
 def _values_text(decision: Decision) -> str:
@@ -130,7 +145,7 @@ def _values_text(decision: Decision) -> str:
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
     """Return a plan as text."""
-    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + decision_lines(plan)), width)}"
+    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + change_lines(plan)), width)}"
 
 
 def result_lines(result: Result) -> list[Line]:

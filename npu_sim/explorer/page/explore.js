@@ -187,7 +187,7 @@ function show(reply) {
   }));
   byId("flips-section").hidden = reply.flips.length === 0;
   byId("flips").replaceChildren(...reply.flips.map((flip) => {
-    const button = make("button", { type: "button", disabled: flip.key === null }, `${flip.argument} = ${flip.value} `, make("small", { textContent: flip.decision }));
+    const button = make("button", { type: "button", disabled: flip.key === null, className: flip.outcome === "runs" ? "" : "bad", title: flip.refusal || flip.decision }, `${flip.argument} ${flip.value} \u2192 `, make("small", { textContent: flip.result }));
     button.addEventListener("click", () => change(flip.key, flip.value));
     return button;
   }));

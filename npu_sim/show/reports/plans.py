@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import RUNS, Decision, Plan
+from npu_sim.plans.model import RUNS, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
@@ -14,7 +14,7 @@ from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture,
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
-from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.text import change_lines, flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
 from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines.model import LaunchTime, Timeline
@@ -93,7 +93,7 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     if plan.launches:
         sections.append(Section("Launches", (Table(HEADINGS, tuple(launch_rows(plan.launches))),)))
     if plan.decisions:
-        sections.append(Section("Decisions", (_decision_table(plan.decisions),)))
+        sections.append(Section("Decisions", (_decision_table(plan), Lines(tuple(change_lines(plan))))))
     if plan.tiling:
         fields = tuple(flat(plan.tiling))
         sections.append(Section("Tiling", (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)))
@@ -131,7 +131,7 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
 
 
-def _decision_table(decisions: Sequence[Decision]) -> Table:
+def _decision_table(plan: Plan) -> Table:
     rows = tuple(
         (
             decision.name,
@@ -139,9 +139,9 @@ def _decision_table(decisions: Sequence[Decision]) -> Table:
             ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
             "yes" if decision.outcome else "no",
             decision.effect,
-            flip_text(decision) or "nothing by itself",
+            flip_text(plan, decision) or "nothing by itself",
         )
-        for decision in decisions
+        for decision in plan.decisions
     )
     return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
 
