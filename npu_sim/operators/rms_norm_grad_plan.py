@@ -224,6 +224,14 @@ def first_chunked_columns(case: Case) -> int | None:
     return high
 
 
+def if_asked(case: Case) -> str:
+    """Say up to how many columns whole rows would pass if the planner asked how large the Unified Buffer is.
+
+    A model: with the bytes that the product counts with it gives the product's own limit.
+    """
+    return f"split N up to {tiler.widest_whole_row(case.tiling, case.device.ub_bytes)} columns"
+
+
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
     used, usable = sum(buffers(tiling, case.profile.npu_arch, case.rules)), case.device.ub_bytes
     if used <= usable:

@@ -10,6 +10,7 @@ from pydantic import Field
 from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
+from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
 
 RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
@@ -208,6 +209,8 @@ class Plan(Printed, Frozen):
         For every output, whether its accumulation order is fixed.
     caveats
         Warnings.
+    profile_keys
+        What a profile of one's own changes without effect on the tiling.
     evidence
         How sure the plan is; a model unless its planner says that it is the published rule.
     """
@@ -239,6 +242,7 @@ class Plan(Printed, Frozen):
     launches: tuple[Launch, ...] = ()
     order: tuple[OutputOrder, ...] = ()
     caveats: tuple[Caveat, ...] = ()
+    profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
 
     @property

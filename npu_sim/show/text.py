@@ -12,6 +12,7 @@ from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
+from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
 
@@ -82,9 +83,19 @@ def plan_lines(plan: Plan) -> list[Line]:
     for order in plan.order:
         lines.append(("order", f"{order.output} {'fixed' if order.fixed else 'depends on timing'}", order.reason))
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
+    lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))
     return lines
+
+
+def profile_key_text(plan: Plan, one: ProfileKey) -> str:
+    """Return why a key of a profile changes nothing, and what would be if the operator asked the chip."""
+    before = f"{one.shipped} in {one.product}; path and tiling unchanged"
+    if one.assumed is None:
+        return f"{before}: nothing in the tiling of this call depends on it"
+    asked = f". If it asked the chip: {one.if_asked} (model)" if one.if_asked else ""
+    return f"{before}: {plan.title} counts with {one.assumed} on every SoC ({one.source}){asked}"
 
 
 def launched_text(launches: Iterable[Launch]) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.profile_keys import keys_without_effect
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
@@ -46,6 +47,7 @@ def _planned(case: Case) -> Plan:
     fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
+    fields["profile_keys"] = keys_without_effect(case)
     return Plan(
         operator=operator.name,
         title=operator.title,
