@@ -23,7 +23,7 @@ VERSIONS = MappingProxyType(
         "run": 2,
         "study": 2,
         "sweep": 1,
-        "timeline": 1,
+        "timeline": 2,
         "workspace": 1,
     }
 )

@@ -18,7 +18,7 @@ from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, profile_key_text, render
-from npu_sim.show.timelines import about_us, estimate_note, estimate_text
+from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
 
@@ -59,6 +59,8 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
+    priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
+    parts += _section("deterministic computation off and on", priced)
     keys = [(f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])

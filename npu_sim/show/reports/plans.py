@@ -15,7 +15,7 @@ from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
 from npu_sim.show.text import change_lines, flip_text, plan_headline, plan_lines, result_lines
-from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.show.timelines import NOT_MEASURED, caution_lines, determinism_lines, estimate_note, estimate_text
 from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines.model import LaunchTime, Timeline
 
@@ -178,10 +178,12 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], call: str = "") -
         (change.change, change.bound_us, change.saved_share, ", ".join(change.without)) for _, one in timelines for change in one.changes
     )
     changed = (Table(("change", "at least us", "saved share", "without"), changes, "the call, changed"),) if changes else ()
+    prices = tuple(line for _, one in timelines for line in determinism_lines(one.determinism))
+    priced = (Lines(prices),) if prices else ()
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
-        Section("Launches, one after the other", (launches, *changed)),
+        Section("Launches, one after the other", (launches, *changed, *priced)),
         Section("Not in the bound", (Lines(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
