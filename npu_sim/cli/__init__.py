@@ -12,7 +12,7 @@ from npu_sim.status import NpuSimError
 
 
 def main() -> None:
-    """Run the command line; exit 2 when a call is refused, 64 for a mistake of the caller, 130 when it is interrupted."""
+    """Run the command line; exit 2 when a call is refused or overflows, 64 for a mistake of the caller, 130 when it is interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a stranger's text may have characters that the terminal does not

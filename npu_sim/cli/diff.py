@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
 
@@ -41,10 +42,12 @@ def diff_command(
     )
     if report is not None:
         from npu_sim.files.writing import write_text
+        from npu_sim.releases import default_release
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import diff_report
 
-        write_text(report, render(diff_report(comparison)))
+        again = command_again({"--products/--product": products, "--release/--releases": release or default_release()})
+        write_text(report, render(diff_report(comparison, again)))
     if json_output:
         print_json("diff", comparison.as_dict())
         return

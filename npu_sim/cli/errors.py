@@ -2,15 +2,13 @@
 
 import re
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
-REFUSED = 2
-"""Exit code of a call that the product refuses."""
 USAGE = 64
 """Exit code of a mistake of the caller, as ``sysexits.h`` has it."""
 
@@ -19,6 +17,19 @@ CommandError: Any = typer.BadParameter.__base__
 
 _OPTION = re.compile(r"\b(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)=(?:\"([^\"]*)\"|(\w+))")
 _FUNCTION = re.compile(r"\bnpu_sim\.([a-z]+)\b")
+
+if TYPE_CHECKING:
+    from npu_sim.plans.model import Plan
+
+
+REFUSED = 2
+"""Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
+
+
+def exit_with(plan: "Plan") -> None:
+    """End with the exit code of a plan's outcome, after everything is printed."""
+    if plan.overflow is not None:
+        sys.exit(REFUSED)
 
 
 def in_shell_words(text: str) -> str:

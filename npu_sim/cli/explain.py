@@ -32,5 +32,5 @@ def explain_command(
         from npu_sim.show.explain import explanation_view
 
         Console(highlight=False).print(explanation_view(explanation))
-    if explanation.refusal is not None:
+    if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

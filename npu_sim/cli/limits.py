@@ -4,6 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
+from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
 from npu_sim.status import UsageError
@@ -48,10 +49,12 @@ def limits_command(
     )
     if report is not None:
         from npu_sim.files.writing import write_text
+        from npu_sim.releases import default_release
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import limits_report
 
-        write_text(report, render(limits_report(table)))
+        again = command_again({"--products/--product": products, "--release": release or default_release()})
+        write_text(report, render(limits_report(table, again)))
     if json_output:
         print_json("limits", table.as_dict())
         return

@@ -29,6 +29,8 @@ CoreOrderOption = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", min=0, max=2**64 - 1, help="Seed of the random core order and of generated data.")]
 Out = Annotated[Path | None, typer.Option("--out", callback=writable, help="File for the outputs: .npy for one, .npz for several.")]
+Rows = Annotated[bool, typer.Option("--rows", help="List the rows that can differ between runs, the twenty worst.")]
+RowsOut = Annotated[Path | None, typer.Option("--rows-out", callback=writable, help="Write every row that can differ to this CSV file.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads the kernels use; all cores when left out.")]
 
 Report = Annotated[Path | None, typer.Option("--report", callback=writable, help="Write a report to this HTML file; it opens offline.")]

@@ -1,5 +1,6 @@
 """The files that ``--report`` and ``--trace`` ask for."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,10 +8,16 @@ if TYPE_CHECKING:
     from npu_sim.cores import Profile
     from npu_sim.operators.contract.results import Result
     from npu_sim.plans.model import Plan
+    from npu_sim.studies.open_rows import OpenRows
 
 
-def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, report: Path | None, trace: Path | None) -> dict[str, Any]:
-    """Write the report and the trace of a plan or a run, whichever is asked for; return what they show besides the outcome."""
+def write_pictures(
+    outcome: "Plan | Result", profile: "Profile", report: Path | None, trace: Path | None, call: str, rows: "Sequence[OpenRows]" = ()
+) -> dict[str, Any]:
+    """Write the report and the trace of a plan or a run, whichever is asked for; return what they show besides the outcome.
+
+    ``call`` is the command that makes it again, ``rows`` what is listed of a run.
+    """
     from npu_sim.plans.model import Plan
 
     plan = outcome if isinstance(outcome, Plan) else outcome.plan
@@ -22,7 +29,7 @@ def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, r
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)
 
-        document = plan_report(outcome, product) if isinstance(outcome, Plan) else result_report(outcome, product)
+        document = plan_report(outcome, call) if isinstance(outcome, Plan) else result_report(outcome, call, rows)
         write_text(report, render(document))
     if trace is not None:
         from npu_sim.questions.faster_calls import with_changes

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from npu_sim.cli.again import command_on
+from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 
@@ -27,10 +29,11 @@ def plan_command(
     loaded = load_profile(product, soc, release)
     specs = typed_specs(operator, arguments)
     result = plan(operator, product=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
-    pictures = write_pictures(result, loaded, product or loaded.name, report, trace)
+    pictures = write_pictures(result, loaded, report, trace, command_on(loaded, product))
     if json_output:
-        print_json("plan", {"outcome": "runs", "plan": result.as_dict(), **pictures})
+        print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
         from npu_sim.cli.console import print_plan
 
         print_plan(result)
+    exit_with(result)

@@ -1,13 +1,13 @@
 """``npu-sim preflight``: check a file of calls."""
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report, writable
 from npu_sim.status import UsageError
@@ -55,6 +55,7 @@ def preflight_command(
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
     from npu_sim.files.reading import lines_of
     from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
+    from npu_sim.releases import default_release
 
     try:
         targets, policy = chosen_targets(products, soc, release), policy_of(fail_on, max_workspace)
@@ -65,13 +66,14 @@ def preflight_command(
         raise UsageError("calls", f"{calls}: cannot be read: {error.strerror}", "a file of calls, one JSON object a line") from None
     except UsageError as error:
         raise (UsageError("calls", f"{calls}: {error.message}", error.hint) if error.argument == "calls" else error) from None
-    _write(matrix, calls, out, junit, report)
+    device = {"--products/--product/--soc": products, "--release": release or default_release()}
+    _write(matrix, calls, out, junit, report, command_again(device))
     _print(matrix, calls, json_output)
     if matrix.faults():
         sys.exit(NOT_FINE)
 
 
-def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, report: Path | None) -> None:
+def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, report: Path | None, again: str) -> None:
     """Write the files that were asked for."""
     from npu_sim.files.writing import write_text
     from npu_sim.show.preflight_files import markdown, write_junit, write_results
@@ -84,7 +86,7 @@ def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, 
         from npu_sim.show.reports import render
         from npu_sim.show.reports.preflight import preflight_report
 
-        write_text(report, render(preflight_report(matrix, calls.name, shlex.join(["npu-sim", *sys.argv[1:]]))))
+        write_text(report, render(preflight_report(matrix, calls.name, again)))
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
         with Path(step_summary).open("a", encoding="utf-8") as file:  # the file belongs to all commands of a step

@@ -2,13 +2,17 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc
 from npu_sim.status import UsageError
+
+if TYPE_CHECKING:
+    from npu_sim.questions.measured_profile import MeasuredProfile
 
 File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
 MaybeProduct = Annotated[
@@ -49,7 +53,7 @@ def profile_command(
         from npu_sim.show.reports import render
         from npu_sim.show.reports.measured_profile import measured_report
 
-        write_text(report, render(measured_report(answer)))
+        write_text(report, render(measured_report(answer, command_again(_device_of(answer)))))
     if trace is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.measured_trace import measured_trace
@@ -61,6 +65,14 @@ def profile_command(
     from rich.console import Console
 
     Console(highlight=False).print(measured_profile_view(answer))
+
+
+def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
+    """Return the device and release that a profile was read for, as options."""
+    if answer.device is None:
+        return {"--release": answer.release}
+    profile = answer.device.profile
+    return {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
 
 
 def _calibrate(file: Path, device: dict[str, str | None], out: Path | None, json_output: bool) -> None:

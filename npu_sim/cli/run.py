@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from npu_sim.cli.again import command_on
+from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import (
     CoreOrderOption,
@@ -12,6 +14,8 @@ from npu_sim.cli.options import (
     Product,
     Release,
     Report,
+    Rows,
+    RowsOut,
     Seed,
     Soc,
     Threads,
@@ -30,6 +34,8 @@ def run_command(
     seed: Seed = 0,
     limits: LimitsOption = "documented",
     out: Out = None,
+    rows: Rows = False,
+    rows_out: RowsOut = None,
     threads: Threads = None,
     report: Report = None,
     trace: Trace = None,
@@ -37,12 +43,14 @@ def run_command(
 ) -> None:
     """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
     from npu_sim.cli.arguments import typed_arrays
-    from npu_sim.cli.console import print_result
+    from npu_sim.cli.console import print_result, print_rows
     from npu_sim.cli.pictures import write_pictures
     from npu_sim.cores import load_profile
     from npu_sim.files.tensors import write_tensors
+    from npu_sim.files.writing import write_text
     from npu_sim.kernels.engine.threads import limit_threads
     from npu_sim.operators import run
+    from npu_sim.show.open_rows import rows_csv
 
     loaded = load_profile(product, soc, release)
     arrays = typed_arrays(operator, arguments, seed)
@@ -58,8 +66,22 @@ def run_command(
     )
     if out is not None:
         write_tensors(out, result.outputs)
-    pictures = write_pictures(result, loaded, product or loaded.name, report, trace)
+    found = None
+    if rows or rows_out is not None:
+        from npu_sim.studies.determinism import rows_that_can_differ
+
+        options: dict[str, Any] = {"product": loaded, "deterministic": deterministic, "limits": limits}
+        found = rows_that_can_differ(operator, result, seed=seed, **options, **arrays)
+        if rows_out is not None:
+            write_text(rows_out, rows_csv(found))
+    call = command_on(loaded, product, core_order=core_order, seed=seed)
+    pictures = write_pictures(result, loaded, report, trace, call, found or ())
     if json_output:
-        print_json("run", {"outcome": "ran", **result.as_dict(), **pictures})
+        outcome = "ran" if result.plan.overflow is None else result.plan.outcome
+        listed = {} if found is None else {"rows": [row for one in found for row in one.as_dicts()]}
+        print_json("run", {"outcome": outcome, **result.as_dict(), **listed, **pictures})
     else:
         print_result(result)
+        if rows and found is not None:
+            print_rows(found)
+    exit_with(result.plan)

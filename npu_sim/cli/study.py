@@ -1,13 +1,29 @@
 """``npu-sim study``: determinism, precision, invariance and certificates on a user's own data."""
 
-from collections.abc import Callable
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npu_sim.cli.again import command_on
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
-from npu_sim.cli.options import CoreOrderOption, Deterministic, Json, Product, Release, Report, Seed, Soc, Threads
+from npu_sim.cli.options import (
+    CoreOrderOption,
+    Deterministic,
+    Json,
+    Product,
+    Release,
+    Report,
+    Rows,
+    RowsOut,
+    Seed,
+    Soc,
+    Threads,
+)
+
+if TYPE_CHECKING:
+    from npu_sim.studies.open_rows import OpenRows
 
 RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
@@ -23,6 +39,8 @@ def determinism_command(
     release: Release = None,
     random_orders: RandomOrders = 32,
     seed: Seed = 0,
+    rows: Rows = False,
+    rows_out: RowsOut = None,
     threads: Threads = None,
     report: Report = None,
     json_output: Json = False,
@@ -32,8 +50,19 @@ def determinism_command(
     from npu_sim.studies.determinism import study_determinism
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
+    again = command_on(call["profile"], product, seed=seed)
     study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output)
+    found = [output.rows for output in study.outputs]
+    if rows_out is not None:
+        from npu_sim.files.writing import write_text
+        from npu_sim.show.open_rows import rows_csv
+
+        write_text(rows_out, rows_csv(found))
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output, again, found)
+    if rows and not json_output:
+        from npu_sim.cli.console import print_rows
+
+        print_rows(found)
 
 
 def precision_command(
@@ -53,8 +82,9 @@ def precision_command(
     from npu_sim.studies.precision import study_precision
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
+    again = command_on(call["profile"], product, seed=seed)
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output)
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output, again)
 
 
 def invariance_command(
@@ -73,8 +103,9 @@ def invariance_command(
     from npu_sim.studies.invariance import study_invariance
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
+    again = command_on(call["profile"], product, seed=seed)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output)
+    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output, again)
 
 
 def certificate_command(
@@ -96,18 +127,23 @@ def certificate_command(
     from npu_sim.studies.certificate import certify
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
+    again = command_on(call["profile"], product, core_order=core_order, seed=seed)
     found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
-    _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output)
+    _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output, again)
 
 
-for _name, _handler in (
-    ("determinism", determinism_command),
-    ("precision", precision_command),
-    ("invariance", invariance_command),
-    ("certificate", certificate_command),
-):
-    add_action(study_app, _name, _handler)
+def _precision_epilog(_operator: str) -> str:
+    """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
+    from npu_sim.show.studies import precision_meanings
+
+    return "\n\n".join(f"{name}: {meaning}" for _, name, meaning in precision_meanings())
+
+
+add_action(study_app, "determinism", determinism_command)
+add_action(study_app, "precision", precision_command, epilog=_precision_epilog)
+add_action(study_app, "invariance", invariance_command)
+add_action(study_app, "certificate", certificate_command)
 
 
 def _call(
@@ -133,11 +169,19 @@ def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
         return work(lambda stage, share: bar.update(task, description=stage, completed=share))
 
 
-def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]], report: Any, json_output: bool) -> None:
+def _show(
+    data: dict[str, Any],
+    headline: str,
+    lines: list[tuple[str, str, str]],
+    report: Any,
+    json_output: bool,
+    again: str,
+    rows: "Sequence[OpenRows]" = (),
+) -> None:
     if report is not None:
         from npu_sim.show.reports.studies import write_study_report
 
-        write_study_report(report, headline, lines, data)
+        write_study_report(report, headline, lines, data, again, rows)
     if json_output:
         print_json("study", data)
         return

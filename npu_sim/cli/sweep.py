@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from npu_sim.cli.again import command_again
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
@@ -108,7 +109,7 @@ def sweep_command(
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
-    curves = _write_report(report, summary) if report is not None else None
+    curves = _write_report(report, summary, _again(seed, grid)) if report is not None else None
     if json_output:
         data = {
             **summary.as_dict(),
@@ -127,7 +128,17 @@ def sweep_command(
         sys.exit(DIFFERENT)
 
 
-def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
+def _again(seed: int, grid: list[str]) -> str:
+    """Return the command that makes the sweep again, with product and release as it took them."""
+    from npu_sim.cores import DEFAULT_PRODUCT
+    from npu_sim.releases import default_release
+
+    named = {one.partition("=")[0].strip() for one in grid}
+    device = [] if named & {"product", "soc"} else ["--grid", f"product={DEFAULT_PRODUCT}"]
+    return command_again({"--seed": seed}, device if "release" in named else [*device, "--grid", f"release={default_release()}"])
+
+
+def _write_report(path: Path, summary: "SweepSummary", call: str) -> dict[str, Any]:
     """Write the report of a sweep; return the curves in it."""
     from npu_sim.files.writing import write_text
     from npu_sim.show.reports import render
@@ -135,7 +146,7 @@ def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
     from npu_sim.show.reports.sweep_curves import sweep_curves
 
     curves = sweep_curves(summary.space)
-    write_text(path, render(sweep_report(summary, curves)))
+    write_text(path, render(sweep_report(summary, curves, call)))
     return curves
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from npu_sim.cli.again import command_again, command_on
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 from npu_sim.status import AclnnError, UsageError
@@ -37,7 +38,11 @@ class Row(NamedTuple):
         head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc, "release": self.profile.release}
         if self.error is not None:
             return {**head, "outcome": "refused", "error": self.error.as_dict()}
-        return {**head, "outcome": "runs", "timeline": self.timeline.as_dict() if self.timeline else None}
+        return {
+            **head,
+            "outcome": self.plan.outcome if self.plan else "refused",
+            "timeline": self.timeline.as_dict() if self.timeline else None,
+        }
 
 
 def timeline_command(
@@ -76,7 +81,10 @@ def timeline_command(
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
 
-        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
+        again = (
+            command_on(profiles[0], product) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
+        )
+        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline], again)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:
@@ -88,7 +96,7 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.questions.varied_calls import fixed_call
+    from npu_sim.operators.contract.fixed_calls import fixed_call
     from npu_sim.registry import load_operator
 
     name, _, listed = vary.partition("=")

@@ -8,14 +8,14 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, call_of, flip_key
 from npu_sim.operators import plan
 from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import Decision, Plan
+from npu_sim.plans.model import Plan
 from npu_sim.show.reports.commands import command_line, python_call
 from npu_sim.show.reports.document import Lines
 from npu_sim.show.reports.html import block_html, lines_html
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.plans import plan_sections
 from npu_sim.show.reports.svg import order_strip
-from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.text import change_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
 from npu_sim.timelines import timeline
@@ -56,7 +56,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         return {**refusal(error), **commands}
     bound = timeline(made, call.profile)
     return {
-        "outcome": "runs",
+        "outcome": made.outcome,
         "plan": made.as_dict(),
         "timeline": bound.as_dict(),
         "headline": plan_headline(made),
@@ -67,7 +67,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
             for section in plan_sections(made)
             if section.title in SECTIONS_SHOWN
         ],
-        "flips": [flip for decision in made.decisions for flip in _flips(made, decision)],
+        "flips": _flips(made),
         "milliseconds": 1000 * (time.perf_counter() - start),
         **commands,
     }
@@ -78,17 +78,22 @@ def _written(write: Any, call: Call) -> str:
     return text
 
 
-def _flips(made: Plan, decision: Decision) -> list[dict[str, Any]]:
-    return [
-        {
-            "decision": decision.name,
-            "argument": flip.argument,
-            "value": str(flip.value),
-            "key": flip_key(made.operator, flip.argument),
-            "all": flip_text(decision),
-        }
-        for flip in decision.flips
-    ]
+def _flips(made: Plan) -> list[dict[str, Any]]:
+    """Return every change that turns a decision around once, with what comes of it."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for decision in made.decisions:
+        for flip in decision.flips:
+            one = {
+                "decision": decision.name,
+                "argument": flip.argument,
+                "value": str(flip.value),
+                "key": flip_key(made.operator, flip.argument),
+                "outcome": flip.outcome,
+                "result": change_text(made, flip),
+                "refusal": flip.refusal,
+            }
+            found.setdefault((flip.argument, str(flip.value)), one)
+    return list(found.values())
 
 
 def result_answer(result: Result) -> dict[str, Any]:

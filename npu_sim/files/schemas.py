@@ -9,21 +9,21 @@ VERSIONS = MappingProxyType(
         "caveat": 1,
         "caveats": 1,
         "columns": 1,
-        "demo": 1,
+        "demo": 2,
         "diff": 1,
         "error": 1,
-        "explain": 1,
-        "explorer": 1,
+        "explain": 2,
+        "explorer": 2,
         "limits": 1,
-        "plan": 1,
+        "plan": 2,
         "preflight": 1,
-        "preflight_result": 1,
+        "preflight_result": 2,
         "products": 1,
         "profile": 1,
-        "run": 1,
-        "study": 1,
+        "run": 2,
+        "study": 2,
         "sweep": 1,
-        "timeline": 1,
+        "timeline": 2,
         "usage": 1,
         "workspace": 1,
     }
@@ -32,5 +32,5 @@ VERSIONS = MappingProxyType(
 
 
 def schema(form: str) -> str:
-    """Return what a document of a form has under ``schema``: ``npu_sim.plan/1``."""
+    """Return what a document of a form has under ``schema``: ``npu_sim.plan/2``."""
     return f"npu_sim.{form}/{VERSIONS[form]}"

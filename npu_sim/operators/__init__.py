@@ -12,8 +12,8 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.operators.contract.arguments import tensor_of
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import CoreOrder, Order, Result
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
@@ -73,7 +73,7 @@ def plan(
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     loaded = load_profile(product, soc, release)
-    return plan_of(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
+    return plan_with_results(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
 
 
 @straight

@@ -37,7 +37,7 @@ def describe_empty(case: Case) -> dict[str, Any]:
     message = f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = {batch * out_time}, not the sum of self"
     return {
         "path_reason": "input or weight has no element",
-        "order": tuple(OutputOrder(output=one.name, deterministic=True, reason="a constant") for one in case.operator.outputs),
+        "order": tuple(OutputOrder(output=one.name, fixed=True, reason="a constant") for one in case.operator.outputs),
         "caveats": (Caveat(code="grad_bias_constant", argument="input", message=message),),
     }
 
@@ -180,9 +180,9 @@ def _planner_ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
 
 def _order(case: Case) -> tuple[OutputOrder, ...]:
     return (
-        OutputOrder(output="grad_input", deterministic=True, reason=_input_order(case)),
-        OutputOrder(output="grad_weight", deterministic=not is_split(case.tiling), reason=_weight_order(case)),
-        OutputOrder(output="grad_bias", deterministic=case.tiling.bias_cores == 1, reason=_bias_order(case)),
+        OutputOrder(output="grad_input", fixed=True, reason=_input_order(case)),
+        OutputOrder(output="grad_weight", fixed=not is_split(case.tiling), reason=_weight_order(case)),
+        OutputOrder(output="grad_bias", fixed=case.tiling.bias_cores == 1, reason=_bias_order(case)),
     )
 
 

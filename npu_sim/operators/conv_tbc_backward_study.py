@@ -37,6 +37,7 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
         cores=np.arange(len(sums), dtype=np.int64),
         keys=np.zeros(1, np.int64),
         factors=np.ones(1, np.float32),
+        terms=np.array([min((core + 1) * rows, count) - core * rows for core in range(len(sums))], np.int64),
         columns_together=sums.shape[1],
         locate=lambda part, column: (column,),
         describe=lambda place: f"rows {place * rows} to {min((place + 1) * rows, count)} of self",
@@ -76,10 +77,16 @@ def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
             cores=np.tile(np.arange(len(by_core), dtype=np.int64), len(rows)),
             keys=np.array(rows, np.int64),
             factors=np.ones(len(rows), np.float32),
+            terms=np.array([_terms_of_visits(visits, at // channels - row.pad, len(x)) for at in rows for visits in by_core], np.int64),
             columns_together=columns,
             locate=partial(_locate, channels, rows),
             describe=partial(_describe, by_core),
         )
+
+
+def _terms_of_visits(visits: list[tuple[int, int, int]], shift: int, times: int) -> int:
+    """Return how many products a core adds up: its output times whose input, ``shift`` later, lies within the input's ``times``."""
+    return sum(max(0, min(stop, times - shift) - max(start, -shift)) for _, start, stop in visits)
 
 
 def _locate(channels: int, rows: list[int], part: int, column: int) -> tuple[int, int, int]:

@@ -166,7 +166,7 @@ def _order(case: Case) -> OutputOrder:
     reason = "every row belongs to one core, nothing is added atomically"
     if case.arguments.reduction == "mean":
         reason += "; the divisor is summed core by core"
-    return OutputOrder(output="x_grad", deterministic=True, reason=reason)
+    return OutputOrder(output="x_grad", fixed=True, reason=reason)
 
 
 def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:

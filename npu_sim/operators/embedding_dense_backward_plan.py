@@ -238,4 +238,4 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     else:
         what, fixed = "index occurs in the rows of" if key >= 100 else "run of equal indices reaches", False
         reason = f"a row depends on timing when its {what} two cores or more, which add atomically"
-    return OutputOrder(output="grad_weight", deterministic=fixed, reason=reason)
+    return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)

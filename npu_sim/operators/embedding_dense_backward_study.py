@@ -58,6 +58,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
             cores=(np.searchsorted(core_starts, places, side="right") - 1).astype(np.int64),
             keys=rows[batch].astype(np.int64),
             factors=np.float32(1) / counts if row.scale_grad_by_freq else np.ones(rows[batch].size, np.float32),
+            terms=(ends[chunks] - begins).astype(np.int64),
             columns_together=row.dim,
             locate=partial(_locate, rows[batch]),
             describe=partial(_describe, marked, begins, ends[chunks]),

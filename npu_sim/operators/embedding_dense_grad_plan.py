@@ -103,7 +103,7 @@ def _order(tiling: v1.Tiling) -> OutputOrder:
         reason = "one core adds all rows in index order"
     else:
         reason = "a row depends on timing when its index occurs in the rows of two cores or more, which add atomically"
-    return OutputOrder(output="grad_weight", deterministic=fixed, reason=reason)
+    return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
 def _caveats(case: Case, tiling: v1.Tiling) -> tuple[Caveat, ...]:

@@ -101,7 +101,7 @@ def _order() -> tuple[OutputOrder, ...]:
         "permuted_tokens": "every row is a copy, written once",
         "sorted_indices": "the sort is stable, however it is split over cores",
     }
-    return tuple(OutputOrder(output=name, deterministic=True, reason=reason) for name, reason in reasons.items())
+    return tuple(OutputOrder(output=name, fixed=True, reason=reason) for name, reason in reasons.items())
 
 
 def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:

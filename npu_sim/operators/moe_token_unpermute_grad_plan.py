@@ -95,8 +95,8 @@ def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
 
 
 def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
-    rows = OutputOrder(output="permuted_tokens_grad", deterministic=True, reason=SAME_ROW)
-    sums = OutputOrder(output="probs_grad", deterministic=True, reason="every sum is one core's; nothing is added atomically")
+    rows = OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
+    sums = OutputOrder(output="probs_grad", fixed=True, reason="every sum is one core's; nothing is added atomically")
     return (rows, sums) if has_probs else (rows,)
 
 

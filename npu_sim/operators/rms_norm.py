@@ -13,6 +13,7 @@ from npu_sim.numbers.formats import shape_text
 from npu_sim.numbers.values import normal
 from npu_sim.operators import normalised_rows
 from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.assumptions import Assumed
 from npu_sim.operators.contract.axes import Derived
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Attributes, Given, Holds, NothingToDo, Supported
@@ -25,6 +26,8 @@ from npu_sim.plans.model import Caveat
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling import rms_norm_conditions as conditions
+from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm_buffers import used_bytes
 
 if TYPE_CHECKING:
     from npu_sim.kernels.rms_norm import Split
@@ -156,6 +159,8 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    used_bytes=used_bytes,
+    assumed=(Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, "specification page rms_norm, Workspace"),),
     describe=describe,
     compute=compute,
     formula=formula,

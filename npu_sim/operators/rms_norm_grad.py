@@ -12,15 +12,18 @@ from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.numbers.values import normal
 from npu_sim.operators import normalised_rows
 from npu_sim.operators.contract.arguments import Output, Tensor
+from npu_sim.operators.contract.assumptions import Assumed
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Fits, Given, Holds, Supported
 from npu_sim.operators.contract.inputs import unsupported_values
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
-from npu_sim.operators.rms_norm_grad_plan import describe
+from npu_sim.operators.rms_norm_grad_plan import describe, if_asked
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
+from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm_grad_buffers import used_bytes
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 
 if TYPE_CHECKING:
@@ -188,6 +191,11 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    used_bytes=used_bytes,
+    assumed=(
+        Assumed("ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked),
+        Assumed("system_workspace_bytes", SYSTEM_WORKSPACE_BYTES, "specification page rms_norm_grad, Workspace"),
+    ),
     describe=describe,
     compute=compute,
     formula=formula,

@@ -122,7 +122,7 @@ def _workspace(tiling: tiler.Tiling) -> Workspace:
 
 
 def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
-    dx = OutputOrder(output="dx", deterministic=True, reason="every row belongs to one core, in both modes")
+    dx = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core, in both modes")
     if tiling.fixed_output:
         where = "all cores then add" if all_cores_merge(case) else "core 0 adds"
         reason = f"every core stores its own sum; {where} them up in the order of the cores"
@@ -133,7 +133,7 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
         reason = (
             f"in every column ({tiling.block_dim} cores add atomically); deterministic: fixed, {fixed.workspace_bytes} bytes of workspace"
         )
-    return OutputOrder(output="dgamma", deterministic=bool(tiling.fixed_output) or tiling.block_dim == 1, reason=reason), dx
+    return OutputOrder(output="dgamma", fixed=bool(tiling.fixed_output) or tiling.block_dim == 1, reason=reason), dx
 
 
 def _decisions(case: Case, tiling: tiler.Tiling) -> tuple[Decision, ...]:
@@ -222,6 +222,14 @@ def first_chunked_columns(case: Case) -> int | None:
         middle = (low + high) // 2
         low, high = (low, middle) if chunked(middle) else (middle, high)
     return high
+
+
+def if_asked(case: Case) -> str:
+    """Say up to how many columns whole rows would pass if the planner asked how large the Unified Buffer is.
+
+    A model: with the bytes that the product counts with it gives the product's own limit.
+    """
+    return f"split N up to {tiler.widest_whole_row(case.tiling, case.device.ub_bytes)} columns"
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:

@@ -31,6 +31,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     inputs = [kernel_input(call.tensors[name]) for name in ("dy", "x", "rstd", "gamma")]
     cores, values = contributions(inputs[0].reshape(shape), inputs[1].reshape(shape), inputs[2].reshape(-1), inputs[3].reshape(-1), split)
     step = PIECE_COLUMNS if split.path == PIECES else shape[1]
+    terms = np.array([len(rows) for _, rows in _rows_of_contributions(case, split.path == PIECES)], np.int64)
     for key, begin in enumerate(range(0, shape[1], step)):
         yield Parts(
             output=output,
@@ -39,6 +40,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
             cores=cores,
             keys=np.array([key], np.int64),
             factors=np.ones(1, np.float32),
+            terms=terms,
             columns_together=1,
             locate=partial(_locate, call.tensors["gamma"].shape, begin),
             describe=partial(_describe, cores),
@@ -86,12 +88,16 @@ def _is_in_pieces(case: Case) -> bool:
     return split_of(case).path == PIECES
 
 
-def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree:
-    contributions: list[tuple[int, trees.Tree | None]] = []
+def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
+    """Yield core and rows of every contribution to dgamma, in the cores' program order."""
     for core, first in enumerate(range(0, case.row.row, case.tiling.block_factor)):
         rows = range(first, min(case.row.row, first + case.tiling.block_factor))
         size = GROUP_ROWS if pieces else len(rows)
-        contributions += [(core, trees.left_fold(rows[begin : begin + size])) for begin in range(0, len(rows), size)]
+        yield from ((core, rows[begin : begin + size]) for begin in range(0, len(rows), size))
+
+
+def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree:
+    contributions = [(core, trees.left_fold(rows)) for core, rows in _rows_of_contributions(case, pieces)]
     if case.deterministic:
         cores = sorted({core for core, _ in contributions})
         tree = trees.left_fold([trees.left_fold([part for own, part in contributions if own == core]) for core in cores])

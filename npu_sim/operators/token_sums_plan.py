@@ -129,7 +129,8 @@ def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     if element_bytes(case) == 2:
         buffers.append(Allocation(name="sum in fp32", bytes=4 * length + moe.MARGIN_BYTES))
         buffers.append(Allocation(name="row in fp32", bytes=4 * length))
-    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=(*buffers, *others))
+    margin = case.profile.product.ub_reserved_bytes
+    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, margin_bytes=margin, allocations=(*buffers, *others))
 
 
 def _decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
@@ -214,4 +215,4 @@ def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
 
 def _order(case: Case) -> OutputOrder:
     reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
-    return OutputOrder(output=case.operator.outputs[0].output, deterministic=True, reason=reason)
+    return OutputOrder(output=case.operator.outputs[0].output, fixed=True, reason=reason)

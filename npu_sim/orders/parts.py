@@ -18,10 +18,12 @@ class Parts:
         Name of the output.
     values, starts, cores, keys, factors
         Contributions of every part in the cores' program order, fp32.
+    terms
+        How many terms every contribution is the sum of.
     columns_together
         Columns for which an adversarial order is chosen together.
     locate
-        Index in the output of an element, by part and column.
+        Index in the output of an element, by part and column; the columns of a part are neighbours in the output.
     describe
         What a contribution is, by its place in ``values``, in words.
     """
@@ -32,6 +34,7 @@ class Parts:
     cores: NDArray[np.int64]
     keys: NDArray[np.int64]
     factors: NDArray[np.float32]
+    terms: NDArray[np.int64]
     columns_together: int
     locate: Callable[[int, int], tuple[int, ...]]
     describe: Callable[[int], str]

@@ -10,14 +10,40 @@ from pydantic import Field
 from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
+from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
+
+RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
+"""Outcomes of a call: ``overflows`` when the product accepts it and its buffers do not fit; a refused call has no plan."""
 
 
 class Flip(Frozen):
-    """The nearest value of one argument that would turn a decision around."""
+    """The nearest value of one argument that would turn a decision around, and what comes of it.
+
+    Attributes
+    ----------
+    argument, value
+        What is changed, and to what.
+    outcome
+        Outcome of the changed call; empty where nobody looked.
+    path, tiling_key
+        What the changed call takes.
+    changes_path
+        Whether path, tiling key or kernel become others, or the call is refused.
+    effect
+        What then follows from the decision.
+    refusal
+        Why the changed call is refused; empty when it is not.
+    """
 
     argument: str
     value: int | str
+    outcome: str = ""
+    path: str = ""
+    tiling_key: int | None = None
+    changes_path: bool = False
+    effect: str = ""
+    refusal: str = ""
 
 
 class Decision(Frozen):
@@ -66,6 +92,8 @@ class Memory(Frozen):
         Which part of the kernel; empty when there is only one.
     capacity_bytes
         Bytes the kernel may use.
+    margin_bytes
+        Bytes behind them that no planner gives away and that these buffers may reach into; rounding can take some.
     allocations
         What lies in it.
     evidence
@@ -75,6 +103,7 @@ class Memory(Frozen):
     name: str
     phase: str = ""
     capacity_bytes: int
+    margin_bytes: int = 0
     allocations: tuple[Allocation, ...]
     evidence: Evidence = Evidence.EXACT
 
@@ -87,6 +116,11 @@ class Memory(Frozen):
     def free_bytes(self) -> int:
         """What is left; negative when the allocations do not fit."""
         return self.capacity_bytes - self.used_bytes
+
+    @property
+    def overflows(self) -> bool:
+        """Whether the allocations need more than there is, margin included."""
+        return self.free_bytes + self.margin_bytes < 0
 
 
 class Caveat(Frozen):
@@ -121,14 +155,14 @@ class OutputOrder(Frozen):
     ----------
     output
         Name of the output.
-    deterministic
-        True when the accumulation order is fixed.
+    fixed
+        Whether its accumulation order is fixed, whatever the determinism switch says.
     reason
         Why.
     """
 
     output: str
-    deterministic: bool
+    fixed: bool
     reason: str
 
 
@@ -175,6 +209,8 @@ class Plan(Printed, Frozen):
         For every output, whether its accumulation order is fixed.
     caveats
         Warnings.
+    profile_keys
+        What a profile of one's own changes without effect on the tiling.
     evidence
         How sure the plan is; a model unless its planner says that it is the published rule.
     """
@@ -206,7 +242,22 @@ class Plan(Printed, Frozen):
     launches: tuple[Launch, ...] = ()
     order: tuple[OutputOrder, ...] = ()
     caveats: tuple[Caveat, ...] = ()
+    profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
+
+    @property
+    def overflow(self) -> Memory | None:
+        """The Unified Buffer of the phase that needs most, where that is more than there is; None when all fits.
+
+        The product does not check it: what the device then computes is not known.
+        """
+        beyond = [memory for memory in self.memories if memory.name == "UB" and memory.overflows]
+        return min(beyond, key=lambda memory: memory.free_bytes, default=None)
+
+    @property
+    def outcome(self) -> str:
+        """``runs``, or ``overflows`` when the product accepts the call and its buffers do not fit the Unified Buffer."""
+        return RUNS if self.overflow is None else OVERFLOWS
 
     @property
     def idle_cores(self) -> int:
@@ -224,5 +275,5 @@ class Plan(Printed, Frozen):
         for launch, dumped in zip(self.launches, data["launches"], strict=True):
             dumped["read_bytes"] = launch.read_bytes
             dumped["written_bytes"] = launch.written_bytes
-        data["idle_cores"] = self.idle_cores
+        data |= {"outcome": self.outcome, "idle_cores": self.idle_cores}
         return data

@@ -10,13 +10,14 @@ from npu_sim.cores import Profile
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
-from npu_sim.questions.varied_calls import chosen_profiles, fixed_call
+from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, straight
 from npu_sim.timelines.estimates import Estimate, estimates_of
@@ -65,7 +66,7 @@ class Compared:
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
         where = {"product": self.profile.name, "socs": list(self.socs), "releases": list(self.releases)}
-        row: dict[str, Any] = {**where, "outcome": "runs" if self.plan else "refused"}
+        row: dict[str, Any] = {**where, "outcome": self.plan.outcome if self.plan else "refused"}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
@@ -80,7 +81,7 @@ class Compared:
             "largest_allocation": {"name": largest.name, "bytes": largest.bytes} if largest else None,
             "workspace_bytes": plan.workspace.total_bytes,
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
-            "order": {one.output: "fixed" if one.deterministic else "timing" for one in plan.order},
+            "order": {one.output: "fixed" if one.fixed else "timing" for one in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
             "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
         }

@@ -8,16 +8,20 @@ from npu_sim.cores import Profile, load_profile
 from npu_sim.operators import LIMITS, require_limits
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
+from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.questions.limits import Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
-from npu_sim.questions.varied_calls import FixedCall, fixed_call
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, straight
+from npu_sim.timelines import timeline
 from npu_sim.timelines.estimates import Estimate, estimates_of
+from npu_sim.timelines.model import ModePrice
 
 PROBES = 4
 """Probes between two powers of two when limits are searched for an explanation."""
@@ -53,6 +57,8 @@ class Explanation(Printed):
         The plan with the determinism switch the other way; None when that is refused.
     estimates
         Kernels whose time can be estimated beyond a bound, each with its estimate.
+    determinism
+        Launches, workspace and bound with the determinism switch off and on; empty when one of them is refused.
     """
 
     profile: Profile
@@ -63,11 +69,12 @@ class Explanation(Printed):
     limits: tuple[SizeLimit, ...]
     other_mode: Plan | None
     estimates: tuple[tuple[str, Estimate], ...] = ()
+    determinism: tuple[ModePrice, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Return the explanation as plain data, the form ``--json`` prints."""
         return {
-            "outcome": "runs" if self.plan else "refused",
+            "outcome": self.plan.outcome if self.plan else "refused",
             "plan": self.plan.as_dict() if self.plan else None,
             "error": self.refusal.as_dict() if self.refusal else None,
             "nearest_changes": [one.as_dict() for one in self.nearby],
@@ -77,6 +84,7 @@ class Explanation(Printed):
             ],
             "with_the_other_determinism": self.other_mode.as_dict() if self.other_mode else None,
             "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
+            "determinism": [one.model_dump(mode="json") for one in self.determinism],
         }
 
 
@@ -105,7 +113,7 @@ def explain(
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_of(declared.check(built, loaded, deterministic, limits))
+        plan = plan_with_results(declared.check(built, loaded, deterministic, limits))
     except AclnnError as error:
         refusal = error
     if plan is not None:
@@ -115,7 +123,9 @@ def explain(
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
     estimates = estimates_of(plan, loaded) if plan is not None else ()
-    return Explanation(loaded, call, plan, refusal, tuple(nearby), tuple(_size_limits(call, loaded)), other, estimates)
+    both = ((plan, timeline(plan, loaded)), (other, timeline(other, loaded))) if plan is not None and other is not None else None
+    prices = mode_prices(both) if both is not None else ()
+    return Explanation(loaded, call, plan, refusal, tuple(nearby), tuple(_size_limits(call, loaded)), other, estimates, prices)
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:

@@ -6,20 +6,21 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators import plan as plan_call
+from npu_sim.operators import require_limits
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
-from npu_sim.questions.varied_calls import FixedCall, fixed_call
+from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from npu_sim.timelines import timeline
-from npu_sim.timelines.model import Change, Timeline
+from npu_sim.timelines.model import Change, ModePrice, Timeline
 
 MOST_CHANGES = 4
 """So many changes are kept, the best first."""
 LEAST_SHARE = 0.001
 """A change that saves less of the bound is not worth a line."""
-BOUNDS_ONLY = "bounds do not say which mode is faster"
 
 
 def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
@@ -43,16 +44,13 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     relieving = [_change(words, other, profile, plan, found) for words, other in tried if other is not None and _relieves(plan, other)]
     better = [change for change in relieving if change.saved_share >= LEAST_SHARE]
     best = sorted(_best_of_each(better), key=lambda one: one.bound_us)[:MOST_CHANGES]
-    return found.model_copy(update={"changes": (*best, *_other_mode(found, plan, profile))})
+    return found.model_copy(update={"changes": tuple(best), "determinism": _both_modes(found, plan, profile)})
 
 
-def _other_mode(found: Timeline, plan: Plan, profile: Profile) -> tuple[Change, ...]:
-    """Return the call with the determinism switch the other way, whichever bound is lower; nothing where it is refused."""
+def _both_modes(found: Timeline, plan: Plan, profile: Profile) -> tuple[ModePrice, ...]:
+    """Return the call with the determinism switch off and on; nothing where one of them is refused."""
     other = _planned(plan, profile, plan.arguments, not plan.deterministic)
-    if other is None:
-        return ()
-    change = _change(f"deterministic = {str(other.deterministic).lower()}", other, profile, plan, found)
-    return (change.model_copy(update={"note": BOUNDS_ONLY}) if change.saved_share > 0 else change,)
+    return () if other is None else mode_prices(((plan, found), (other, timeline(other, profile))))
 
 
 def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -73,8 +71,9 @@ def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[
 
 def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:
     """Plan another call like a given one; None where it is refused."""
+    operator: Operator = load_operator(plan.operator)
     try:
-        return plan_call(plan.operator, product=profile, deterministic=deterministic, limits=plan.limits, **arguments)  # type: ignore[arg-type]
+        return plan_of(operator.check(operator.build(arguments), profile, deterministic, require_limits(plan.limits)))
     except AclnnError:
         return None
 

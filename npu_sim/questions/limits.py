@@ -13,10 +13,12 @@ from npu_sim.operators import LIMITS
 from npu_sim.operators.contract.axes import Number, Values
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import overflow_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
-from npu_sim.questions.varied_calls import FixedCall, device_groups, fixed_call
+from npu_sim.questions.varied_calls import device_groups
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, straight
 
@@ -224,7 +226,12 @@ def quick_test(call: FixedCall, axis: Number, profile: Profile, limits: Limits) 
     except UsageError:
         return None
     planner, device, rules = operator.planner, profile.device, operator.rules(profile)
-    return lambda value: planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules).status == 0
+
+    def legal(value: int) -> bool:
+        record = planner.plan_row(planner.make_row(**{**codes, axis.name: value}), device, rules)
+        return bool(record.status == 0 and not (limits == "hardware" and record.overflows))
+
+    return legal
 
 
 def _confirmed(ranges: list[Interval], accepted: Callable[[int], bool], axis: Number, current: int) -> bool:
@@ -242,10 +249,10 @@ def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) ->
 
     def refusal(value: int) -> AclnnError | None:
         try:
-            operator.check(operator.build(call.arguments({axis.name: value})), profile, call.deterministic, limits)
+            case = operator.check(operator.build(call.arguments({axis.name: value})), profile, call.deterministic, limits)
         except AclnnError as error:
             return error
-        return None
+        return overflow_of(case) if limits == "hardware" else None
 
     return refusal
 

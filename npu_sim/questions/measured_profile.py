@@ -13,13 +13,13 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.nearby_plans import nearby_plans
-from npu_sim.questions.varied_calls import fixed_call
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, straight

@@ -1,4 +1,4 @@
-"""The nearest changes of a call that take another path: the flips of its decisions, each one planned to see what it does."""
+"""The nearest changes of a call that take another path: the flips of its decisions, with what comes of them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -6,11 +6,9 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.operators.contract.axes import Axis, Number
 from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.operators.contract.fixed_calls import FixedCall
+from npu_sim.operators.contract.flips import axis_of, with_results
 from npu_sim.plans.model import Plan
-from npu_sim.questions.varied_calls import FixedCall
-from npu_sim.status import AclnnError, UsageError
 
 
 @dataclass(frozen=True)
@@ -73,38 +71,14 @@ class NearbyPlan:
 
 
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
-    """Plan every flip of a plan's decisions; nearest first."""
+    """Return what comes of every flip of a plan's decisions; nearest first."""
     found: dict[tuple[str, Any], NearbyPlan] = {}
-    for decision in plan.decisions:
+    for decision in with_results(plan, call, profile, limits).decisions:
         for flip in decision.flips:
-            axis = _axis(call.operator, flip.argument)
-            if axis is None:
-                continue
-            try:
-                value = axis.value(axis.code(flip.value))
-            except UsageError:
-                continue  # beyond what makes sense, such as 0 rows or fewer
+            axis = axis_of(call.operator, flip.argument)
+            assert axis is not None  # others have no result
+            value = axis.value(axis.code(flip.value))
             now = plan.deterministic if axis.name == "deterministic" else call.values[axis.name]
-            if value != now:
-                found.setdefault((axis.name, value), _planned(plan, call, profile, limits, decision.name, axis, now, value))
+            one = NearbyPlan(decision.name, axis, now, value, flip.path, flip.changes_path, flip.refusal)
+            found.setdefault((axis.name, value), one)
     return sorted(found.values(), key=lambda one: one.distance)
-
-
-def _axis(operator: Operator, name: str) -> Axis | None:
-    """Return what a flip names; None for anything that cannot be varied."""
-    try:
-        axis = operator.axis(name)
-    except UsageError:
-        return None
-    return axis if axis.name != "limits" else None
-
-
-def _planned(plan: Plan, call: FixedCall, profile: Profile, limits: Limits, decision: str, axis: Axis, now: Any, value: Any) -> NearbyPlan:
-    deterministic = bool(value) if axis.name == "deterministic" else plan.deterministic
-    arguments = call.arguments({} if axis.name == "deterministic" else {axis.name: value})
-    try:
-        changed = plan_of(call.operator.check(call.operator.build(arguments), profile, deterministic, limits))
-    except AclnnError as error:
-        return NearbyPlan(decision, axis, now, value, "", True, error.message)
-    differs = (changed.path, changed.tiling_key, changed.kernel) != (plan.path, plan.tiling_key, plan.kernel)
-    return NearbyPlan(decision, axis, now, value, changed.path, differs)

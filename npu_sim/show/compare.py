@@ -9,7 +9,7 @@ from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
-from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.text import Line, lines_table, overflow_text, render
 from npu_sim.show.timelines import estimate_note, estimate_text
 
 SHOWN_NEARBY = 3
@@ -30,7 +30,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
         table.add_column(name, overflow="fold", no_wrap=name in ("product", "release"))
     for row in comparison.rows:
         cells = _cells(row)
-        table.add_row(*(cells.get(name, "") for name in columns), style="" if row.plan else "dim")
+        table.add_row(*(cells.get(name, "") for name in columns), style="dim" if row.plan is None else "red" if row.plan.overflow else "")
     parts: list[RenderableType] = [table]
     estimates = [line for row in comparison.rows for line in estimate_lines(row)]
     if estimates:
@@ -84,11 +84,11 @@ def _cells(row: Compared) -> dict[str, str]:
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
         buffer = f"{share}, {largest.name} {largest.bytes}" if largest else share
     workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
-    timed = [one.output for one in plan.order if not one.deterministic]
+    timed = [one.output for one in plan.order if not one.fixed]
     order = f"timing: {', '.join(timed)}" if timed else "fixed"
     return {
         **where,
-        "outcome": "runs",
+        "outcome": plan.outcome,
         "path": f"{plan.path}{key}",
         "cores": f"{plan.block_dim} of {plan.cores_available}{idle}",
         "buffer": buffer,
@@ -99,7 +99,10 @@ def _cells(row: Compared) -> dict[str, str]:
 
 
 def _refusals(comparison: Comparison) -> dict[str, str]:
-    return {f"{row.profile.name}, {row.socs[0]}": row.refusal.message for row in comparison.rows if row.refusal is not None}
+    why = [
+        (row, row.refusal.message if row.refusal is not None else overflow_text(row.plan) if row.plan else "") for row in comparison.rows
+    ]
+    return {f"{row.profile.name}, {row.socs[0]}": text for row, text in why if text}
 
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:

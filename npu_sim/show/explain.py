@@ -17,8 +17,8 @@ from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.limits import bound_text
-from npu_sim.show.text import plan_headline, render
-from npu_sim.show.timelines import about_us, estimate_note, estimate_text
+from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, profile_key_text, render
+from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
 
@@ -26,7 +26,7 @@ SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
 EQUAL_ALIGNMENT = 2
 """What two sources cost that start in the same bank group (specification page ``estimate``, "Bank groups")."""
-Row = Sequence[str]
+Row = Sequence[str | Text]
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -40,7 +40,9 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     if plan is None:
         return _refusal_view(explanation)
     key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    parts: list[RenderableType] = [Text(plan_headline(plan), style="bold green")]
+    parts: list[RenderableType] = [Text(plan_headline(plan), style=OUTCOME_STYLES[plan.outcome])]
+    overflow = overflow_text(plan)
+    parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     parts += _section("path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])])
     parts += _section("decisions", [row for number, one in enumerate(plan.decisions, 1) for row in _decision_rows(number, one)])
     parts += _section(
@@ -57,6 +59,10 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
+    priced = [(value, note) for _, value, note in determinism_lines(explanation.determinism)]
+    parts += _section("deterministic computation off and on", priced)
+    keys = [(f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
+    parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
         parts += _section("evidence", [(f"{plan.evidence.value}: not published by the vendor, our model of it",)])
@@ -91,7 +97,7 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
         effect = f"takes another path: {nearby.path}"
     else:
         effect = f"same path; turns '{nearby.decision}' around"
-    return change, effect
+    return (Text(change, style="red"), Text(effect, style="red")) if nearby.refusal else (change, effect)
 
 
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
@@ -170,10 +176,10 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 
 
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}", one.reason) for one in plan.order]
+    rows: list[Row] = [(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}", one.reason) for one in plan.order]
     if other is not None and other.order != plan.order:
         mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
-        states = ", ".join(f"{one.output} {'fixed' if one.deterministic else 'depends on timing'}" for one in other.order)
+        states = ", ".join(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}" for one in other.order)
         rows.append((mode, f"{states}; {other.path}; {other.workspace.total_bytes} bytes of workspace"))
     return rows
 

@@ -8,6 +8,7 @@ from rich.table import Table
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.text import render
+from npu_sim.status import SUCCESS, AclnnError
 
 SHOWN_RANGES = 3
 
@@ -74,7 +75,7 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
 def bound_text(bound: Bound) -> str:
     """Return legal values as text, for instance ``1 .. 8609``, ``any`` or ``1 and more``."""
     if not bound.ranges:
-        return "refused"
+        return "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
         more = f"{len(bound.ranges) - 1} shorter ranges"
@@ -85,6 +86,11 @@ def bound_text(bound: Bound) -> str:
     return ", ".join(pieces)
 
 
+def reason_text(error: AclnnError) -> str:
+    """Return why a value is not legal: the status, where the product refuses it, and the message."""
+    return error.message if error.status == SUCCESS else f"{int(error.status)} {error.message}"
+
+
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:
     """Name the constraint at every end, once a product: on its other SoCs it is the same one with other numbers."""
     reasons: dict[tuple[str, str], tuple[str, str]] = {}
@@ -92,6 +98,6 @@ def _reasons(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    reasons.setdefault((row.product, f"{name} {end}"), (f"{row.product}, {name}", f"{int(error.status)} {error.message}"))
+                    reasons.setdefault((row.product, f"{name} {end}"), (f"{row.product}, {name}", reason_text(error)))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]

@@ -7,7 +7,8 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 
-from npu_sim.questions.preflight import FAILED, RUNS, Checked, Fault, Matrix, Row, Summary
+from npu_sim.plans.model import RUNS
+from npu_sim.questions.preflight import FAILED, Checked, Fault, Matrix, Row, Summary
 
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
@@ -92,7 +93,7 @@ def _counts(matrix: Matrix) -> Table:
 
 
 def _count_text(summary: Summary) -> str:
-    shown = [(name, getattr(summary, name)) for name in ("runs", "refused", "failed", "malformed")]
+    shown = [(name, getattr(summary, name)) for name in ("runs", "overflows", "refused", "failed", "malformed")]
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     expected = f"; {summary.as_expected} as expected, {summary.differ} different" if summary.as_expected or summary.differ else ""
     return f"calls {summary.lines}: {counts}{expected}"

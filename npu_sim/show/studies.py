@@ -6,7 +6,8 @@ from npu_sim.show.text import Line, lines_table, render
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
 from npu_sim.studies.invariance import InvarianceStudy
-from npu_sim.studies.precision import PrecisionStudy
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
+from npu_sim.studies.verdicts import MEANINGS
 
 SHOWN_STEPS = 6
 SHOWN_TREE = 400
@@ -28,14 +29,15 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     lines: list[Line] = [
         (output.output, f"{output.distinct_results} different results from {orders}", ", ".join(output.orders[:6]) + ", ..."),
         ("", f"{output.moved} of {output.elements} elements moved", f"{output.order_dependent} can, by plan and indices"),
-        ("", f"spread up to {output.max_spread:.3g}, {output.max_spread_ulp} ulp", "between two legal orders"),
+        ("", f"spread up to {output.max_spread:.3g}", "between two legal orders, of the element that moved most in value"),
         ("", f"{output.differs_from_deterministic} elements differ", "between the sequential and the deterministic result"),
     ]
     worst = output.worst
     if worst is None:
         return lines
     index = ", ".join(map(str, worst.index))
-    lines.append(("worst", f"{output.output}[{index}] {worst.spread_ulp} ulp", f"deterministic: {worst.deterministic:.9g}"))
+    moved = f"{output.output}[{index}]: spread {worst.spread:.3g} = {worst.spread_ulp} ulp"
+    lines.append(("worst", moved, f"the element that moved most in ulp; with deterministic computation {worst.deterministic_result:.9g}"))
     for value, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
@@ -52,11 +54,22 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     for one in study.outputs:
         verdicts = ", ".join(f"{verdict.standard} {'passes' if verdict.passed else 'FAILS'}" for verdict in one.verdicts)
         lines.append((one.variant, f"{one.output} {one.dtype}: max {one.max_ulp:.3g} ulp, mean {one.mean_ulp:.3g} ulp", verdicts))
+        lines.append(("", f"of given inputs: max {one.max_ulp_of_given:.3g} ulp", "the rounding of the inputs included"))
         index = ", ".join(map(str, one.worst_index))
         terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
         lines.append(("", f"worst [{index}] {one.worst_actual:.7g} for {one.worst_golden:.7g}", f"largest terms: {terms}"))
         lines.append(("", "each cause alone, in ulp", ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes)))
-    return lines + [(label, "refused", message) for label, message in study.refused.items()]
+    lines += [(label, "refused", message) for label, message in study.refused.items()]
+    return [*lines, *precision_meanings()]
+
+
+def precision_meanings() -> list[Line]:
+    """Return what a precision study measures against, and what every verdict means, a line each."""
+    return [
+        ("against", "the rounded inputs", AGAINST_ROUNDED),
+        ("", "the given inputs", AGAINST_GIVEN),
+        *(("verdict", standard, meaning) for standard, meaning in MEANINGS.items()),
+    ]
 
 
 def invariance_lines(study: InvarianceStudy) -> list[Line]:

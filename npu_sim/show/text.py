@@ -12,13 +12,16 @@ from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import Decision, Memory, Plan
+from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
+from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
+RED_LINES = (OVERFLOWS, REFUSED)
+"""Labels of lines that say what goes wrong."""
 
 
 def render(renderable: RenderableType, width: int | None = None) -> str:
@@ -36,19 +39,37 @@ def lines_table(lines: Iterable[Line]) -> Table:
     table.add_column(overflow="fold", ratio=2)
     table.add_column(overflow="fold", ratio=3, style="dim")
     for line in lines:
-        table.add_row(*line)
+        table.add_row(*line, style="red" if line[0] in RED_LINES else "")
     return table
 
 
 def plan_headline(plan: Plan) -> str:
     """Return the outcome in one line."""
-    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: runs"
+    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: {plan.outcome}"
+
+
+OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
+"""How the headline of an outcome is printed."""
+
+
+def overflow_text(plan: Plan) -> str:
+    """Return what does not fit, for a plan that overflows; empty for others."""
+    memory = plan.overflow
+    if memory is None:
+        return ""
+    share = f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
+    return (
+        f"the buffers take {memory.used_bytes} bytes, {share} of the {memory.capacity_bytes} that the Unified Buffer of {plan.soc} has; "
+        "the product does not check it, and what the device computes is not known"
+    )
 
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
     key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    lines: list[Line] = [("path", f"{plan.path}{key}", plan.path_reason)]
+    overflow = overflow_text(plan)
+    lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
+    lines.append(("path", f"{plan.path}{key}", plan.path_reason))
     if plan.block_dim:
         idle = f"; {plan.idle_cores} idle" if plan.idle_cores else ""
         lines.append(("cores", f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}", plan.cores_note + idle))
@@ -61,11 +82,21 @@ def plan_lines(plan: Plan) -> list[Line]:
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     for order in plan.order:
-        lines.append(("order", f"{order.output} {'fixed' if order.deterministic else 'depends on timing'}", order.reason))
+        lines.append(("order", f"{order.output} {'fixed' if order.fixed else 'depends on timing'}", order.reason))
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
+    lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
     if plan.evidence is not Evidence.EXACT:
         lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))
     return lines
+
+
+def profile_key_text(plan: Plan, one: ProfileKey) -> str:
+    """Return why a key of a profile changes nothing, and what would be if the operator asked the chip."""
+    before = f"{one.shipped} in {one.product}; path and tiling unchanged"
+    if one.assumed is None:
+        return f"{before}: nothing in the tiling of this call depends on it"
+    asked = f". If it asked the chip: {one.if_asked} (model)" if one.if_asked else ""
+    return f"{before}: {plan.title} counts with {one.assumed} on every SoC ({one.source}){asked}"
 
 
 def launched_text(launches: Iterable[Launch]) -> str:
@@ -91,18 +122,33 @@ def _workspace_line(workspace: Workspace) -> Line:
     return "workspace", f"{workspace.total_bytes} bytes{unknown}", ", ".join(parts)
 
 
-def flip_text(decision: Decision) -> str:
-    """Return what would turn a decision around."""
-    return " or ".join(f"{flip.argument} = {flip.value}" for flip in decision.flips)
+def change_text(plan: Plan, flip: Flip) -> str:
+    """Return what comes of a flip: ``rows in pieces``, ``refused``, or what changes on the same path."""
+    if flip.outcome != RUNS:
+        return flip.outcome
+    if not flip.changes_path:
+        return f"same path; {flip.effect}" if flip.effect else "same path"
+    return f"{flip.path}, tiling key {flip.tiling_key}" if flip.path == plan.path else flip.path
 
 
-def decision_lines(plan: Plan) -> list[Line]:
-    """Return one line for every decision that a single argument would turn around."""
-    return [
-        ("flips", f"{decision.name} at {flip_text(decision)}", f"now {_values_text(decision)}")
-        for decision in plan.decisions
-        if decision.flips
-    ]
+def flip_text(plan: Plan, decision: Decision) -> str:
+    """Return what would turn a decision around, each with its result."""
+    return "; ".join(f"{flip.argument} {flip.value} -> {change_text(plan, flip)}" for flip in decision.flips)
+
+
+def change_lines(plan: Plan) -> list[Line]:
+    """Return one line for every change of a single argument that turns a decision around, with what comes of it."""
+    said: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
+    for decision in plan.decisions:
+        for flip in decision.flips:
+            said.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
+    lines: list[Line] = []
+    for flip, decisions in said.values():
+        names = ", ".join(decision.name for decision in decisions)
+        note = flip.refusal or f"{names}; now {_values_text(decisions[0])}"
+        label = "flips" if flip.outcome == RUNS else flip.outcome
+        lines.append((label, f"{flip.argument} {flip.value} -> {change_text(plan, flip)}", note))
+    return lines
 
 
 def _values_text(decision: Decision) -> str:
@@ -111,7 +157,7 @@ def _values_text(decision: Decision) -> str:
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
     """Return a plan as text."""
-    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + decision_lines(plan)), width)}"
+    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + change_lines(plan)), width)}"
 
 
 def result_lines(result: Result) -> list[Line]:
@@ -132,7 +178,7 @@ def result_lines(result: Result) -> list[Line]:
 def result_text(result: Result, width: int | None = None) -> str:
     """Return a run as text: its plan, and what came of it."""
     plan = result.plan
-    lines = plan_lines(plan) + decision_lines(plan) + result_lines(result)
+    lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
     return f"{plan_headline(plan)}\n\n{render(lines_table(lines), width)}"
 
 

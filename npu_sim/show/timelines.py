@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.text import Line, lines_table, render
-from npu_sim.timelines.model import Change, LaunchEstimate, LaunchTime, Timeline, VectorEstimate
+from npu_sim.timelines.model import Change, LaunchEstimate, LaunchTime, ModePrice, Timeline, VectorEstimate
 
 SAID_SHARE = 0.05
 """Bank conflicts are said from this share of an estimate on."""
@@ -34,6 +34,7 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
     lines += [("estimate" if number == 0 else "", *line) for number, line in enumerate(_estimates(timeline))]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
     lines += [_change_line(change) for change in timeline.changes]
+    lines += determinism_lines(timeline.determinism)
     return lines + _kernel_lines(timeline) + caution_lines(timeline)
 
 
@@ -106,6 +107,26 @@ def _change_line(change: Change) -> Line:
     note = f"; {change.note}" if change.note else ""
     saved = f"{percent(abs(change.saved_share))} {'less' if change.saved_share >= 0 else 'more'}"
     return "changed", change.change, f"at least {short_us(change.bound_us)}, {saved}{note}{gone}"
+
+
+BOUNDS_ONLY = "bounds do not say which mode is faster"
+
+
+def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
+    """Return what deterministic computation costs in one line: launches, workspace and bound with the switch off and on."""
+    if not prices:
+        return []
+    unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
+    note = f"{', '.join(unknown)} not published, so no time stated" if unknown else BOUNDS_ONLY
+    return [("determinism", "; ".join(_price_text(price) for price in prices), note)]
+
+
+def _price_text(price: ModePrice) -> str:
+    switch = "on" if price.deterministic else "off"
+    launches = f"{price.launches} launch" if price.launches == 1 else f"{price.launches} launches"
+    workspace = " + ".join((f"{price.workspace_bytes} bytes", *(f"unknown {name}" for name in price.workspace_unknown)))
+    bound = "no time" if price.bound_us is None else f"at least {short_us(price.bound_us)}"
+    return f"{switch}: {launches}, {workspace}, {bound}"
 
 
 def _kernel_lines(timeline: Timeline) -> list[Line]:

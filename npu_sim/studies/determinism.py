@@ -4,7 +4,7 @@ Only the parts of the output that the mask calls order-dependent are added up ag
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,15 @@ from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
-from npu_sim.operators.contract.results import Result
+from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.operators.contract.study import StudyCall, study_call
 from npu_sim.orders.parts import Parts
 from npu_sim.plans.printing import Printed
 from npu_sim.status import straight
+from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
 
+Orders = Mapping[str, tuple[int, tuple[int, int]]]
+"""Orders by name: code, and the key words of the seed."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
     "smallest first": order_study.SMALLEST_FIRST,
@@ -41,17 +44,18 @@ class Step:
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element that moved most, with its contributions in the orders that give its extremes."""
+    """The element that moved most in ulp, with its contributions in the orders that give its extremes."""
 
     index: tuple[int, ...]
     lowest: float
     highest: float
+    spread: float
     spread_ulp: int
     lowest_order: str
     highest_order: str
     steps_to_lowest: tuple[Step, ...]
     steps_to_highest: tuple[Step, ...]
-    deterministic: float
+    deterministic_result: float
 
 
 @dataclass(frozen=True)
@@ -69,11 +73,14 @@ class OutputStudy:
     elements, order_dependent, moved
         Elements of the output; those the mask says can differ; those that did.
     max_spread, max_spread_ulp
-        Largest difference between two orders, absolute and in ulp of the output's dtype.
+        Largest difference between two orders, absolute and in ulp of the output's dtype: seldom of the same element, which ``worst`` and
+        ``rows`` name.
     differs_from_deterministic
         Elements whose deterministic result differs from the sequential one: another kernel, other chunks.
     worst
         The element that moved most in ulp; None when none moved.
+    rows
+        Every row, column or element that can differ.
     """
 
     output: str
@@ -86,6 +93,13 @@ class OutputStudy:
     max_spread_ulp: int
     differs_from_deterministic: int
     worst: WorstElement | None
+    rows: OpenRows
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the output as plain data; of its rows the worst ones."""
+        worst = asdict(self.worst) if self.worst is not None else None
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        return own | {"orders": list(self.orders), "worst": worst, "rows": self.rows.as_dicts()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +114,8 @@ class DeterminismStudy(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the study as plain data."""
-        return asdict(self)
+        head = {"operator": self.operator, "product": self.product, "soc": self.soc, "path": self.path}
+        return {**head, "outputs": [output.as_dict() for output in self.outputs]}
 
 
 @straight
@@ -138,13 +153,32 @@ def study_determinism(
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial)
     outputs = []
     for name in first.outputs:
-        mask = first.order_dependent.get(name)
-        parts: Iterator[Parts] = iter(()) if mask is None or mask.count == 0 else _parts(described, first, name)
+        parts = _parts(described, first, name) if first.order_dependent[name].count else iter(())
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
     return DeterminismStudy(described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs))
 
 
-def _orders(random_orders: int, seed: int, adversarial: bool) -> dict[str, tuple[int, tuple[int, int]]]:
+def rows_that_can_differ(operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any) -> tuple[OpenRows, ...]:
+    """Return what can differ between runs of a call that was made already: rows, columns or elements, for every output.
+
+    Parameters
+    ----------
+    operator, random_orders, seed, **call
+        As for :func:`study_determinism`, with ``deterministic`` as the call had it.
+    result
+        What the call gave.
+    """
+    described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial=True)
+    found = []
+    for name, output in result.outputs.items():
+        mask = result.order_dependent[name]
+        batches = _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
+        tables = [NO_ROWS, *(_rows_of(one, mask, output) for one in batches)]
+        found.append(OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables)))
+    return tuple(found)
+
+
+def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
     """Return every order by its name: its code and the key words of its seed."""
     orders: dict[str, tuple[int, tuple[int, int]]] = {name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()}
     if adversarial:
@@ -158,27 +192,25 @@ def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     return parts
 
 
-def _study_output(
-    name: str,
-    first: Result,
-    fixed: Result,
-    orders: Mapping[str, tuple[int, tuple[int, int]]],
-    batches: Iterator[Parts],
-    progress: Callable[[str, float], None] | None,
-) -> OutputStudy:
-    output = first.outputs[name]
-    dtype = canonical_dtype(output.dtype)
+@dataclass(frozen=True)
+class _Studied:
+    """Some parts of one output in every order: results, distances, and a hash of each order's bits."""
+
+    parts: Parts
+    lowest: np.ndarray
+    highest: np.ndarray
+    ulps: np.ndarray
+    hashes: np.ndarray
+
+
+def _studied(batches: Iterator[Parts], orders: Orders, output: np.ndarray) -> Iterator[_Studied]:
+    """Add every part up in every order."""
     codes = np.array([code for code, _ in orders.values()], np.int64)
     seeds = np.array([words for _, words in orders.values()], np.int64)
-    hashes, moved, done = np.zeros(codes.size, np.uint64), 0, 0
-    spread, spread_ulp, worst = 0.0, 0, None
-    mask = first.order_dependent.get(name)
-    dependent = 0 if mask is None or mask.mask.size == 0 else mask.count * (output.size // mask.mask.size)
     for parts in batches:
         shape = (parts.count, parts.values.shape[1])
         lowest, highest = np.empty(shape, np.float32), np.empty(shape, np.float32)
-        own_hashes = np.empty((parts.count, codes.size), np.uint64)
-        stored = storage_view(np.empty(0, output.dtype))
+        hashes = np.empty((parts.count, codes.size), np.uint64)
         order_study.study_orders(
             parts.values,
             parts.starts,
@@ -188,27 +220,46 @@ def _study_output(
             codes,
             seeds,
             parts.columns_together,
-            stored,
+            storage_view(np.empty(0, output.dtype)),
             lowest,
             highest,
-            own_hashes,
+            hashes,
         )
+        ulps = ulp_distance(lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype))
+        yield _Studied(parts, lowest, highest, ulps, hashes)
+
+
+def _rows_of(one: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
+    return open_rows_of(one.parts, one.lowest, one.highest, one.ulps, mask.axis, output.shape, mask.mask.size)
+
+
+def _study_output(
+    name: str, first: Result, fixed: Result, orders: Orders, batches: Iterator[Parts], progress: Callable[[str, float], None] | None
+) -> OutputStudy:
+    output, mask = first.outputs[name], first.order_dependent[name]
+    hashes, moved, done = np.zeros(len(orders), np.uint64), 0, 0
+    spread, spread_ulp, worst = 0.0, 0, None
+    tables = [NO_ROWS]
+    dependent = 0 if mask.mask.size == 0 else mask.count * (output.size // mask.mask.size)
+    for one in _studied(batches, orders, output):
+        parts, ulps = one.parts, one.ulps
         # Parts are told apart by an odd factor each, so that two parts that swap results do not hide each other.
         places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(0x9E3779B97F4A7C15)
-        hashes += (own_hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
-        ulps = ulp_distance(lowest.astype(output.dtype), highest.astype(output.dtype), dtype)
+        hashes += (one.hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
         moved += int(np.count_nonzero(ulps))
-        spread = max(spread, float(np.max(highest - lowest, initial=0.0)))
+        spread = max(spread, float(np.max(one.highest - one.lowest, initial=0.0)))
+        tables.append(_rows_of(one, mask, output))
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
-            part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), shape))
-            worst = _worst(parts, part, column, orders, stored, spread_ulp, fixed.outputs[name])
+            part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape))
+            worst = _worst(parts, part, column, orders, spread_ulp, fixed.outputs[name])
         done += parts.count
         if progress is not None and dependent:
-            progress(name, min(1.0, done * shape[1] / dependent))
+            progress(name, min(1.0, done * ulps.shape[1] / dependent))
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
-    return OutputStudy(name, tuple(orders), distinct, output.size, dependent, moved, spread, spread_ulp, different, worst)
+    rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
+    return OutputStudy(name, tuple(orders), distinct, output.size, dependent, moved, spread, spread_ulp, different, worst, rows)
 
 
 def _different(one: np.ndarray, other: np.ndarray) -> int:
@@ -222,8 +273,7 @@ def _worst(
     parts: Parts,
     part: int,
     column: int,
-    orders: Mapping[str, tuple[int, tuple[int, int]]],
-    stored: np.ndarray,
+    orders: Orders,
     spread_ulp: int,
     deterministic: np.ndarray,
 ) -> WorstElement:
@@ -243,6 +293,6 @@ def _worst(
     low = min(results, key=lambda name: results[name][0])
     high = max(results, key=lambda name: results[name][0])
     index = parts.index_of(part, column)
-    return WorstElement(
-        index, results[low][0], results[high][0], spread_ulp, low, high, results[low][1], results[high][1], float(deterministic[index])
-    )
+    lowest, highest = results[low][0], results[high][0]
+    both = (results[low][1], results[high][1])
+    return WorstElement(index, lowest, highest, highest - lowest, spread_ulp, low, high, *both, float(deterministic[index]))

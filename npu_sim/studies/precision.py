@@ -20,8 +20,13 @@ from npu_sim.status import AclnnError, straight
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of
 
+AGAINST_ROUNDED = "errors and verdicts are against the formula in float64 on inputs rounded to the dtype, as the acceptance standards ask"
+AGAINST_GIVEN = (
+    "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
+)
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first counts exact results."""
+HEAD = ("variant", "output", "dtype", "max_ulp", "mean_ulp", "max_ulp_of_given", "worst_actual", "worst_golden")
 WORST_TERMS = 8
 """Terms of the worst element that are listed, largest first."""
 
@@ -46,13 +51,18 @@ class Cause:
 
 @dataclass(frozen=True)
 class OutputPrecision:
-    """The accuracy of one output under one variant."""
+    """The accuracy of one output under one variant.
+
+    ``max_ulp``, ``mean_ulp``, histogram and verdicts are against the formula in float64 on inputs rounded to the dtype,
+    ``max_ulp_of_given`` against the same on the inputs as they were given.
+    """
 
     variant: str
     output: str
     dtype: str
     max_ulp: float
     mean_ulp: float
+    max_ulp_of_given: float
     histogram: tuple[tuple[float, int], ...]
     verdicts: tuple[verdicts.Verdict, ...]
     worst_index: tuple[int, ...]
@@ -63,7 +73,7 @@ class OutputPrecision:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data; the last edge of the histogram is None."""
-        data = {name: getattr(self, name) for name in ("variant", "output", "dtype", "max_ulp", "mean_ulp", "worst_actual", "worst_golden")}
+        data = {name: getattr(self, name) for name in HEAD}
         return {
             **data,
             "histogram": [{"up_to_ulp": None if np.isinf(edge) else edge, "elements": count} for edge, count in self.histogram],
@@ -92,6 +102,8 @@ class PrecisionStudy(Printed):
             "soc": self.soc,
             "outputs": [output.as_dict() for output in self.outputs],
             "refused": self.refused,
+            "against": {"max_ulp": AGAINST_ROUNDED, "max_ulp_of_given": AGAINST_GIVEN},
+            "standards": dict(verdicts.MEANINGS),
         }
 
 
@@ -162,6 +174,7 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
                 dtype=dtype,
                 max_ulp=float(errors.max(initial=0.0)),
                 mean_ulp=float(errors.mean()) if errors.size else 0.0,
+                max_ulp_of_given=_max_ulp(actual, original[name], dtype),
                 histogram=tuple(zip(HISTOGRAM_EDGES, counts.tolist(), strict=True)),
                 verdicts=(
                     verdicts.mixed_tolerance(actual, golden[name], judged),

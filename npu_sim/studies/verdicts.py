@@ -4,7 +4,9 @@ Source: specification page ``precision``. Every verdict compares with a float64 
 operator's input dtype. Elements whose golden value is inf or nan must be the same; they are not part of any mean.
 """
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from math import log2
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +55,21 @@ class Ratios(NamedTuple):
 
 
 LEVELS: dict[str, Ratios] = {"L0": Ratios(10, 2, 2), "L1": Ratios(5, 1.5, 1.5), "L2": Ratios(2, 1.2, 1.2)}
+
+
+def _powers(limits: Mapping[str, float]) -> str:
+    return ", ".join(f"{dtype} 2^{log2(limit):g}" for dtype, limit in limits.items())
+
+
+MEANINGS = {
+    "mixed tolerance": f"passes when {MIXED_SHARE:.0%} of the elements lie within atol + rtol*|golden| and no error is beyond "
+    f"both the limit of the dtype and {MIXED_ULP} ulp",
+    "single benchmark": "passes when the relative error |result - golden| / (|golden| + 1e-7) is below T on average and below 10 T "
+    f"everywhere, so one sum that cancels to almost 0 can fail it; T: {_powers(SINGLE)}",
+    "dual benchmark": f"passes when largest, mean and RMS error are at most {LEVELS['L0'].mare:g}, {LEVELS['L0'].mere:g} and "
+    f"{LEVELS['L0'].rmse:g} times those of a second implementation, the formula in float32 rounded once (level L0)",
+}
+"""What the verdict of every standard means, in a line each (page, 1 to 3)."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
 
-COUNTED_WHEN_RUNNING = ("kernel", "tiling_key", "block_dim")
+COUNTED_WHEN_RUNNING = ("overflows", "kernel", "tiling_key", "block_dim")
 SHOWN_VALUES = 12
 WIDEST_COUNT = 1 << 20
 """Ranges of up to this many values are counted in one pass."""

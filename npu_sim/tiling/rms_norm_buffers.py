@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
 from npu_sim.tiling.integers import align
 from npu_sim.tiling.normalised_rows import BLOCK_BYTES, FP32, FP32_BYTES, VECTOR_LANES, element_bytes
-from npu_sim.tiling.rms_norm import Tiling
+from npu_sim.tiling.rms_norm import Tiling, problem_of_row
 from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS, Problem
 
 LANES_BYTES = FP32_BYTES * VECTOR_LANES
@@ -46,3 +46,9 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
     sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
     zeros = GROUP_BYTES if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
     return Buffers(narrow, gamma, narrow, GROUP_BYTES, x_fp32, wide, LANES_BYTES, sums, zeros)
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return how much of the Unified Buffer of a core is taken; the planner's fixed sizes may be more than it has."""
+    own = buffers(tiling, problem_of_row(row), device, rules)
+    return own.x + own.gamma + own.y + own.rstd + own.x_fp32 + own.squares + own.reduction + own.sums + own.zeros

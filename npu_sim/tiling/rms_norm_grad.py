@@ -12,7 +12,7 @@ import numpy as np
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align, align_down, ceil_div
-from npu_sim.tiling.normalised_rows import DTYPE_CODES, SYSTEM_WORKSPACE_BYTES, alignment, element_bytes
+from npu_sim.tiling.normalised_rows import DTYPE_CODES, SYSTEM_WORKSPACE_BYTES, VECTOR_LANES, alignment, element_bytes
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 
 SPLIT_N = 1
@@ -133,6 +133,15 @@ def rows_in_ub(columns_aligned: int) -> int:
     if columns_aligned <= LANE_COLUMNS:
         buffer = (ASSUMED_UB_BYTES - 10 * columns_aligned) // (24 * columns_aligned + 268) * columns_aligned
     return buffer // columns_aligned
+
+
+def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
+    """Widest row, in whole vectors, whose buffers on key 1 fit a Unified Buffer, one row at a time (page, "Unified Buffer of a core").
+
+    Eight buffers of a row in fp32, and the rstd of a block twice; a model of where the product's ``SPLIT_N_COLUMNS`` comes from.
+    """
+    columns: int = align_down((ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES)
+    return columns
 
 
 def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:

@@ -5,7 +5,7 @@ Source: specification page ``rms_norm_grad``, "Unified Buffer of a core".
 
 from typing import Any, NamedTuple
 
-from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE
+from npu_sim.cores import NPU_ARCH_ATLAS_INFERENCE, Device
 from npu_sim.tiling.integers import align
 from npu_sim.tiling.normalised_rows import BLOCK_BYTES, VECTOR_LANES, alignment
 from npu_sim.tiling.rms_norm_grad import PIECE_COLUMNS, SPLIT_D, Tiling, takes_lanes
@@ -45,3 +45,10 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     means = 4 * tiling.ub_factor if lanes else 0
     scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
     return Buffers(2 * rows, 2 * rows, 2 * rows, row, row, rstd, means, scratch, row if inference else 0, synchronisation)
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return how much of the Unified Buffer of a core is taken; the planner does not look at its size."""
+    own = buffers(tiling, device.npu_arch, rules)
+    rows = own.dy + own.x + own.dx + own.gamma + own.dgamma + own.rstd
+    return rows + own.means + own.scratch + own.zeros + own.synchronisation

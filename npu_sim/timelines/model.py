@@ -152,6 +152,31 @@ class Change(Frozen):
     note: str = ""
 
 
+class ModePrice(Frozen):
+    """What a call takes with the determinism switch off or on.
+
+    Attributes
+    ----------
+    deterministic
+        The switch.
+    launches
+        How many kernels are launched.
+    workspace_bytes, workspace_unknown
+        Workspace, and its parts whose size is not published.
+    bound_us
+        Lower bound in microseconds; None where it cannot be held against that of the other mode.
+    unbounded
+        Why not: kernels that only this mode launches and of which nothing but the bytes is known.
+    """
+
+    deterministic: bool
+    launches: int
+    workspace_bytes: int
+    workspace_unknown: tuple[str, ...] = ()
+    bound_us: float | None = None
+    unbounded: tuple[str, ...] = ()
+
+
 class Timeline(Printed, Frozen):
     """The lower-bound schedule of one call on one SoC.
 
@@ -171,8 +196,9 @@ class Timeline(Printed, Frozen):
         Sum of the launches' estimates when every one of them is of a whole launch, else None.
     estimate_without
         Kernels of the launches that have no such estimate.
-    changes
-        What would remove the largest launches; filled by :func:`npu_sim.questions.faster_calls.with_changes`.
+    changes, determinism
+        What would remove the largest launches, and the call with the determinism switch off and on; both are filled by
+        :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty where one of the modes is refused.
     kernel_us
         The bound of the planned kernels alone; what follows speaks of these.
     binding_pipe
@@ -210,6 +236,7 @@ class Timeline(Printed, Frozen):
     estimate_us: float | None = None
     estimate_without: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
+    determinism: tuple[ModePrice, ...] = ()
     kernel_us: float
     binding_pipe: str
     busy_share: dict[str, float]

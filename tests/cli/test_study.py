@@ -1,6 +1,10 @@
 import re
 
+import numpy as np
 import pytest
+
+from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED
+from npu_sim.studies.verdicts import MEANINGS
 
 
 @pytest.fixture(autouse=True)
@@ -25,11 +29,53 @@ def test_determinism_tells_results_spread_and_worst_element(cli):
     assert "worst" in text
 
 
+@pytest.mark.parametrize("command", [("study", "determinism", *EMBEDDING, "--random-orders", "3"), ("run", *EMBEDDING)])
+def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
+    file, report = tmp_path / "rows.csv", tmp_path / "report.html"
+    text = cli(*command, "--rows", "--rows-out", file, "--report", report).out
+    written = file.read_text(encoding="utf-8").splitlines()
+    assert written[0] == "output,axis,place,element,terms,contributions,cores,lowest,highest,spread,spread_ulp,relative"
+    assert f"grad_weight: {len(written) - 1} rows can differ, the 20 worst by ulp" in text
+    data = cli(*command, "--rows", "--json").data
+    rows = data["rows"] if command[0] == "run" else data["outputs"][0]["rows"]
+    assert len(rows) == 20
+    worst = rows[0]
+    assert f"row {worst['place']}" in text
+    shown = (worst["place"], " ".join(map(str, worst["element"])), worst["terms"], worst["contributions"], worst["cores"])
+    assert any(line.startswith(f"grad_weight,row,{','.join(map(str, shown))},") for line in written)
+    page = report.read_text(encoding="utf-8")
+    assert f"<td>row {worst['place']}</td>" in page
+    assert "order dependence of grad_weight" in page
+
+
+def test_rows_are_written_whole_or_not_at_all(cli, tmp_path):
+    assert cli("run", *EMBEDDING, "--rows-out", tmp_path / "none" / "rows.csv").code != 0
+
+
 def test_precision_tells_verdicts_and_causes(cli):
     data = cli("study", "precision", *TOKENS, "--json").data
     assert {one["variant"] for one in data["outputs"]} == {"float16", "bfloat16", "float32"}
     assert all(len(one["verdicts"]) == 3 for one in data["outputs"])
-    assert "mixed tolerance passes" in cli("study", "precision", *TOKENS).out
+    text = " ".join(cli("study", "precision", *TOKENS).out.split())
+    assert "mixed tolerance passes" in text
+    assert data["standards"] == MEANINGS
+    assert all(said in text for said in (*MEANINGS.values(), *data["against"].values()))
+
+
+def test_the_help_of_precision_says_what_is_measured_and_what_verdicts_mean(cli):
+    said = " ".join(cli("study", "precision", TOKENS[0], "--help").out.split())
+    assert all(" ".join(one.split()[:6]) in said for one in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN))
+
+
+def test_errors_of_rounded_and_of_given_inputs_are_told_apart(cli, tmp_path):
+    np.save(tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32))
+    np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32) % 8)
+    words = ("embedding_dense_backward", "--grad", tmp_path / "g.npy", "--indices", tmp_path / "i.npy", "--num-weights", "8")
+    outputs = {one["variant"]: one for one in cli("study", "precision", *words, "--json").data["outputs"]}
+    for variant, one in outputs.items():
+        rounding = next(cause["max_ulp"] for cause in one["causes"] if cause["name"] == "input rounding")
+        assert (one["max_ulp_of_given"] == one["max_ulp"]) == (variant == "float32")
+        assert abs(one["max_ulp_of_given"] - rounding) <= one["max_ulp"] + 1e-9 or variant == "float32"
 
 
 def test_invariance_is_a_table_of_yes_and_no(cli):

@@ -19,7 +19,7 @@ def test_every_launch_and_the_other_mode_are_told_within_80_columns(cli, monkeyp
     lines = cli("timeline", *WORDS).out.splitlines()
     assert max(map(len, lines)) <= 80
     text = " ".join(" ".join(lines).split())
-    for words in ("MemSet: ", "EmbeddingDenseGradV2: ", "num_weights = 1500", "deterministic = true"):
+    for words in ("MemSet: ", "EmbeddingDenseGradV2: ", "num_weights = 1500", "off: "):
         assert words in text
 
 
@@ -28,7 +28,8 @@ def test_json_has_the_launches_and_what_would_change_them(cli):
     launches = row["timeline"]["launches"]
     assert [launch["kernel"] for launch in launches] == ["MemSet", "EmbeddingDenseGradV2"]
     assert sum(launch["us"] for launch in launches) == pytest.approx(row["timeline"]["bound_us"])
-    assert [change["change"] for change in row["timeline"]["changes"]] == ["num_weights = 1500", "deterministic = true"]
+    assert [change["change"] for change in row["timeline"]["changes"]] == ["num_weights = 1500"]
+    assert [price["deterministic"] for price in row["timeline"]["determinism"]] == [False, True]
 
 
 def test_socs_are_compared(cli):
@@ -120,3 +121,15 @@ def test_reports_show_the_estimate_with_its_range_and_evidence(cli, tmp_path, co
     page = report.read_text(encoding="utf-8")
     assert "vector pipe about 37 us (33 to 40)" in page
     assert "published rates, compared with one device" in page
+
+
+@pytest.mark.parametrize("switch", [(), ("--deterministic",)])
+def test_the_price_is_one_line_that_calls_no_mode_faster(cli, monkeypatch, switch):
+    monkeypatch.setenv("COLUMNS", "400")
+    words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
+    for command, label in (("timeline", "determinism"), ("explain", "off")):
+        lines = [" ".join(line.split()) for line in cli(command, "embedding_dense_backward", *words, *switch).out.splitlines()]
+        (line,) = [line for line in lines if line.startswith(label) and "on: 4 launches" in line]
+        assert "off: 2 launches" in line
+        assert line.endswith("no time Sort, ZerosLike not published, so no time stated")
+        assert not any("deterministic =" in line and "less" in line for line in lines)

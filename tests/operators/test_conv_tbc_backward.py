@@ -297,7 +297,7 @@ def test_plans_of_any_legal_shape_are_consistent(time, batch, in_channels, out_c
     assert sum(part.bytes for part in planned.workspace.parts) == planned.workspace.total_bytes
     warned = any(caveat.code.startswith("hardware_limit") for caveat in planned.caveats)
     assert warned or all(memory.free_bytes >= 0 for memory in planned.memories)
-    fixed = {order.output: order.deterministic for order in planned.order}
+    fixed = {order.output: order.fixed for order in planned.order}
     assert fixed["grad_input"]
     assert fixed["grad_bias"] or (product == "atlas_train" and not deterministic)
     assert fixed["grad_weight"] or not deterministic
@@ -507,7 +507,7 @@ def test_one_shape_is_computed_deterministically_in_default_mode_too(product):
     assert planned.tiling["gradWeight"] == plan(listed, product=product, deterministic=True).tiling["gradWeight"]
     assert (planned.tiling["route"], planned.tiling_key) == ("planner", 4)
     assert "white_listed" in {one.code for one in planned.caveats}
-    assert all(one.deterministic for one in planned.order)
+    assert all(one.fixed for one in planned.order)
     for other in (call(9, 1, 4, 2, 4, 0), call(8, 2, 4, 2, 4, 0), call(8, 1, 4, 2, 4, 1), call(8, 1, 4, 2, 4, 0, "fp16")):
         assert plan(other, product=product).tiling["route"] == "model"
     values = tensors(8, 1, 4, 2, 4, 0)
@@ -524,7 +524,7 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     planned = found[0].plan
     decision = next(one for one in planned.decisions if one.name == "gradBias split over cores")
     assert decision.outcome
-    assert {one.output: one.deterministic for one in planned.order}["grad_bias"] is False
+    assert {one.output: one.fixed for one in planned.order}["grad_bias"] is False
     assert found[0].order_dependent["grad_bias"].count == 5
     assert len({one.outputs["grad_bias"].tobytes() for one in found}) > 1
     sums = reference.bias_of_cores(values[0], 256)
@@ -544,7 +544,7 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     ],
 )
 def test_other_bias_gradients_are_summed_by_one_core(arguments, profile):
-    assert {one.output: one.deterministic for one in plan(arguments, product=profile).order}["grad_bias"]
+    assert {one.output: one.fixed for one in plan(arguments, product=profile).order}["grad_bias"]
 
 
 def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_deterministic_mode():

@@ -94,7 +94,7 @@ def test_every_combination_is_planned(dtype, reduction, weight):
     assert planned.tiling_key == 10 * {"bf16": 1, "fp16": 2, "fp32": 3}[dtype] + (weight is not None)
     assert planned.tiling["reduction"] == ["none", "mean", "sum"].index(reduction)
     assert planned.schedule_mode == (1 if reduction == "mean" else None)
-    assert planned.order[0].deterministic
+    assert planned.order[0].fixed
     memory = planned.memories[0]
     assert memory.free_bytes >= 0
     sizes = {buffer.name: buffer.bytes for buffer in memory.allocations}

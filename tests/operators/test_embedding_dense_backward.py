@@ -99,7 +99,7 @@ def test_copies_of_strided_tensors_are_counted():
 )
 def test_path_and_determinism(changes, key, fixed):
     planned = plan(**changes)
-    assert (planned.tiling_key, planned.order[0].deterministic) == (key, fixed)
+    assert (planned.tiling_key, planned.order[0].fixed) == (key, fixed)
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_calls_that_run(changes):
     found = plan(**changes)
     assert found.block_dim > 0
     assert all(memory.used_bytes <= memory.capacity_bytes for memory in found.memories)
-    assert all(order.deterministic for order in found.order)
+    assert all(order.fixed for order in found.order)
 
 
 def test_the_refusal_without_room_says_what_fits():

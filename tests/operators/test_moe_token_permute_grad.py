@@ -164,7 +164,7 @@ def test_the_plan_hangs_together(hidden, dtype, top_k):
     )
     for decision in made.decisions:
         assert decision.flips
-    assert made.order[0].deterministic
+    assert made.order[0].fixed
 
 
 @pytest.mark.parametrize("hidden", [2048, 10000, 12000, 20000])

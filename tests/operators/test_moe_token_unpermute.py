@@ -102,7 +102,7 @@ def test_the_plan_hangs_together(hidden, dtype, probs):
     assert made.cores[0].ranges["tokens"][0] == 0
     assert made.cores[-1].ranges["tokens"][1] == tokens
     assert (made.path == "rows in pieces") == (made.tiling["hidden_splited_length"] < hidden)
-    assert made.order[0].deterministic
+    assert made.order[0].fixed
 
 
 def test_rounded_buffers_beyond_the_unified_buffer_are_warned_of():

@@ -116,7 +116,7 @@ def test_paths_and_keys(columns, dtype, gamma, product, path, key):
     assert (found.path, found.tiling_key) == (path, key)
     assert found.memories[0].used_bytes <= found.memories[0].capacity_bytes
     assert found.workspace.total_bytes == 16777472
-    assert all(order.deterministic for order in found.order)
+    assert all(order.fixed for order in found.order)
 
 
 def test_the_inference_series_merges_rows_of_128_columns_in_sixteens():

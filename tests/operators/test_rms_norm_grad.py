@@ -139,10 +139,10 @@ def test_the_plan_of_the_user_guide():
     assert (made.memories[0].used_bytes, made.memories[0].capacity_bytes) == (131456, 196352)
     assert [(part.name, part.bytes) for part in made.workspace.parts] == [("system", 16777216), ("synchronisation", 1536)]
     dgamma, dx = made.order
-    assert not dgamma.deterministic
+    assert not dgamma.fixed
     assert "48 cores add atomically" in dgamma.reason
     assert "18351616 bytes" in dgamma.reason
-    assert dx.deterministic
+    assert dx.fixed
     assert made.caveats == ()
     assert "every column" in str(made)
 
@@ -172,9 +172,9 @@ def test_workspace_parts_add_up(rows, columns, deterministic):
 
 
 def test_one_core_is_deterministic_by_itself():
-    assert planned(1, 128).order[0].deterministic
-    assert planned(60, 128, deterministic=True).order[0].deterministic
-    assert not planned(60, 128).order[0].deterministic
+    assert planned(1, 128).order[0].fixed
+    assert planned(60, 128, deterministic=True).order[0].fixed
+    assert not planned(60, 128).order[0].fixed
 
 
 @pytest.mark.parametrize(
@@ -324,7 +324,7 @@ def test_the_order_mask_is_known_beforehand(options, rows, moving):
     assert result.order_dependent["dgamma"].axis == "column"
     assert result.order_dependent["dgamma"].count == moving
     assert result.order_dependent["dx"].count == 0
-    assert result.plan.order[0].deterministic == (moving == 0)
+    assert result.plan.order[0].fixed == (moving == 0)
 
 
 def test_orders_change_dgamma_only():

@@ -22,7 +22,7 @@ def bound(**arguments):
 
 def test_changes_are_those_that_remove_the_largest_launches():
     found = changes(**CALL)
-    assert list(found) == ["num_weights = 75968", "grad_dtype = float32", "deterministic = true"]
+    assert list(found) == ["num_weights = 75968", "grad_dtype = float32"]
     assert found["grad_dtype = float32"].without == ("Cast", "Cast")
 
 
@@ -31,7 +31,6 @@ def test_changes_are_those_that_remove_the_largest_launches():
     [
         ("num_weights = 75968", {"num_weights": 75968}),
         ("grad_dtype = float32", {"grad": "4096x1024:fp32"}),
-        ("deterministic = true", {"deterministic": True}),
     ],
 )
 def test_a_change_has_the_bound_of_the_changed_call(change, changed):
@@ -40,12 +39,28 @@ def test_a_change_has_the_bound_of_the_changed_call(change, changed):
     assert found.saved_share == pytest.approx(1 - found.bound_us / bound(**CALL))
 
 
+def prices(operator=EMBEDDING, **arguments):
+    plan = npu_sim.plan(operator, profile=PROFILE, **arguments)
+    return with_changes(timeline(plan, PROFILE), plan, PROFILE).determinism
+
+
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_the_mode_with_the_lower_bound_is_not_called_faster(deterministic):
-    found = changes(grad="8192x256:fp32", indices="8192:int32", num_weights=8000, deterministic=deterministic)
-    other = found[f"deterministic = {str(not deterministic).lower()}"]
-    assert (other.saved_share > 0) == deterministic
-    assert bool(other.note) == deterministic
+def test_both_modes_are_side_by_side_and_what_is_not_published_has_no_time(deterministic):
+    call = {"grad": "8192x256:fp32", "indices": "8192:int32", "num_weights": 8000}
+    off, on = prices(**call, deterministic=deterministic)
+    plans = [npu_sim.plan(EMBEDDING, profile=PROFILE, **call, deterministic=mode) for mode in (False, True)]
+    assert [one.deterministic for one in (off, on)] == [False, True]
+    assert [one.launches for one in (off, on)] == [len(plan.launches) for plan in plans]
+    assert [one.workspace_bytes for one in (off, on)] == [plan.workspace.total_bytes for plan in plans]
+    assert off.bound_us == pytest.approx(bound(**call))
+    assert (on.bound_us, on.unbounded) == (None, ("Sort", "ZerosLike"))
+
+
+def test_modes_of_the_same_kernels_have_both_bounds():
+    off, on = prices("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16")
+    assert on.workspace_bytes > off.workspace_bytes
+    assert off.bound_us is not None
+    assert on.bound_us is not None
 
 
 def test_contiguous_tensors_remove_their_copies():
@@ -55,7 +70,7 @@ def test_contiguous_tensors_remove_their_copies():
 
 def test_a_call_of_one_kernel_has_nothing_to_remove():
     found = changes("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16")
-    assert list(found) == ["deterministic = true"]
+    assert list(found) == []
 
 
 def test_a_call_without_work_stays_as_it_is():

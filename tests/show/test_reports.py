@@ -8,7 +8,8 @@ import pytest
 import npu_sim
 from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
-from npu_sim.show.reports.order import MOST_BINS
+from npu_sim.show.reports.order import MOST_BINS, order_strip_data
+from npu_sim.show.reports.svg import order_strip
 from npu_sim.timelines import timeline
 from tests.timelines.calls import CALLS
 
@@ -18,11 +19,11 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
-    """The readable text of a page, what it loads, and whether its elements nest."""
+    """The readable text of a page, the commands in it, what it loads, and whether its elements nest."""
 
     def __init__(self):
         super().__init__()
-        self.texts, self.titles, self.loads, self.open = [], [], [], []
+        self.texts, self.titles, self.commands, self.loads, self.open = [], [], [], [], []
 
     def handle_starttag(self, tag, attributes):
         self.loads += [value for name, value in attributes if name in ("src", "href", "xlink:href", "srcset", "action", "data")]
@@ -33,7 +34,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if not {"style", "script", "footer"} & set(self.open):
+        if "pre" in self.open:
+            self.commands.append(data)
+        elif not {"style", "script", "footer"} & set(self.open):
             self.texts.append(data)
             if self.open[-1:] == ["title"] and "svg" in self.open:
                 self.titles.append(data)
@@ -151,3 +154,11 @@ def test_every_number_of_a_timeline_report_is_in_the_json():
     page = read(render(timeline_report(rows)))
     assert numbers_missing_from([{"call": name, **one.as_dict()} for name, one in rows], page) == set()
     assert any("lower bound" in text for text in page.texts)
+
+
+def test_one_row_of_many_that_can_differ_is_seen_on_the_strip():
+    mask = np.zeros(8000, np.bool_)
+    mask[2091] = True
+    strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))
+    opacities = [float(text) for text in re.findall(r'fill-opacity="([^"]*)"', strip)]
+    assert sorted(opacities)[-2:] == [0, 0.35]

@@ -154,9 +154,9 @@ async function ask() {
 
 function show(reply) {
   answer = reply;
-  const runs = reply.outcome === "runs";
+  const runs = Boolean(reply.plan);
   const headline = byId("headline");
-  headline.className = runs ? "good" : "bad";
+  headline.className = reply.outcome === "runs" ? "good" : "bad";
   headline.textContent = runs ? reply.headline : reply.text.split("\n")[0];
   byId("refusal").hidden = runs;
   byId("refusal").textContent = runs ? "" : reply.text.split("\n").slice(1).join("\n").trim();
@@ -187,7 +187,7 @@ function show(reply) {
   }));
   byId("flips-section").hidden = reply.flips.length === 0;
   byId("flips").replaceChildren(...reply.flips.map((flip) => {
-    const button = make("button", { type: "button", disabled: flip.key === null }, `${flip.argument} = ${flip.value} `, make("small", { textContent: flip.decision }));
+    const button = make("button", { type: "button", disabled: flip.key === null, className: flip.outcome === "runs" ? "" : "bad", title: flip.refusal || flip.decision }, `${flip.argument} ${flip.value} \u2192 `, make("small", { textContent: flip.result }));
     button.addEventListener("click", () => change(flip.key, flip.value));
     return button;
   }));
@@ -236,7 +236,7 @@ async function run() {
     showRun({ outcome: "failed", text: "the explorer does not answer: is npu-sim explore still running?" });
   }
   running = false;
-  byId("run").disabled = answer === null || answer.outcome !== "runs";
+  byId("run").disabled = answer === null || !answer.plan;
 }
 
 function showRun(result) {

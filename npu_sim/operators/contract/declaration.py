@@ -8,6 +8,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.operators.contract.arguments import Argument, Attribute, Output, Tensor
+from npu_sim.operators.contract.assumptions import Assumed
 from npu_sim.operators.contract.axes import COMMON_AXES, Axis, Derived, Number, Switch, Values, Word
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
@@ -42,6 +43,11 @@ class Declaration:
         NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.fields`).
     tile
         ``tile(row, device, rules) -> tiling`` in whole numbers, so that Numba can compile it.
+    used_bytes
+        ``used_bytes(row, tiling, device, rules)``, compilable too, for a planner that does not check whether its buffers fit the Unified
+        Buffer: how much they take. None where a tiling always fits.
+    assumed
+        Numbers that its planner takes for granted instead of asking the chip.
     describe
         ``describe(case)`` gives the fields of the plan that depend on the call.
     compute
@@ -106,6 +112,8 @@ class Declaration:
     derived: tuple[Derived, ...] = ()
     rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
     limits: tuple[str, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
+    used_bytes: Callable[[Any, Any, Any, Any], int] | None = None
     shards: tuple[str, ...] = ()
     products: tuple[str, ...] = ()
     evidence: Evidence = Evidence.MODEL

@@ -126,7 +126,7 @@ def vector_plan(
     tiling, title = case.tiling, kernel or case.operator.title
     allocations = (Allocation(name=name, bytes=size, note=(notes or {}).get(name, "")) for name, size in buffers.items() if size > 0)
     system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
-    fixed = (OutputOrder(output=one.output, deterministic=True, reason=f"every {unit} belongs to one core") for one in case.outputs)
+    fixed = (OutputOrder(output=one.output, fixed=True, reason=f"every {unit} belongs to one core") for one in case.outputs)
     mode = getattr(tiling, "schedule_mode", -1)
     return {
         "kernel": title,

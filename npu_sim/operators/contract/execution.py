@@ -12,9 +12,9 @@ from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.plans.model import Caveat
@@ -134,7 +134,7 @@ def compute_case(
         compute(run)
     with watch.stage("compute"):
         _finish(run, given)
-    return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
+    return Result(given, partial(plan_with_results, case), _order_masks(run, given), watch.seconds, run.caveats)
 
 
 def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:

@@ -4,10 +4,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.profile_keys import keys_without_effect
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_assumption
+from npu_sim.status import SUCCESS, AclnnError
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """From the surest on."""
@@ -45,6 +47,7 @@ def _planned(case: Case) -> Plan:
     fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
+    fields["profile_keys"] = keys_without_effect(case)
     return Plan(
         operator=operator.name,
         title=operator.title,
@@ -59,3 +62,15 @@ def _planned(case: Case) -> Plan:
         core_kind=profile.cube_core_kind if operator.on_cube else profile.vector_core_kind,
         **fields,
     )
+
+
+def overflow_of(case: Case) -> AclnnError | None:
+    """Return why a call that the product accepts does not fit the chip; None when it does. Its status is that of success."""
+    operator, device = case.operator, case.device
+    if case.empty or operator.used_bytes is None:
+        return None
+    used = operator.used_bytes(case.row, case.tiling, device, case.rules)
+    if used <= device.ub_bytes:
+        return None
+    message = f"overflows: the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {device.ub_bytes}"
+    return AclnnError(SUCCESS, "product", message, "the product does not check it")

@@ -7,7 +7,7 @@ import numpy as np
 from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.execution import compute_case
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.results import Order
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
@@ -32,7 +32,7 @@ class Prepared(Printed):
     @property
     def plan(self) -> Plan:
         """Return the plan."""
-        return plan_of(self._case)
+        return plan_with_results(self._case)
 
     def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
         """Compute the call with some data.

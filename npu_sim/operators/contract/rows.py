@@ -13,6 +13,8 @@ from npu_sim.operators.contract.axes import COMMON_AXES
 from npu_sim.operators.contract.expressions import evaluate, names
 from npu_sim.tiling.fields import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
+OVERFLOWS = Field("1 when the call runs and its buffers take more than the Unified Buffer has, which the product does not check", "1")
+
 
 class RowPlanner(NamedTuple):
     """What sweeps need of an operator.
@@ -45,7 +47,7 @@ def row_planner(operator: Any) -> RowPlanner:
     axes = (*operator.axes, *COMMON_AXES)
     row = _named("Row", [*(axis.name for axis in axes), *(one.name for one in operator.derived)])
     rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
-    record = _named("Record", ["status", "tiling"])
+    record = _named("Record", ["status", "overflows", "tiling"])
     scope: dict[str, Any] = {"Row": row, "Record": record, "NOTHING": nothing(operator.tiling), "tile": operator.tile}
     source = "\n".join([*_make_row_lines(operator, axes), *_plan_row_lines(operator, scope)])
     exec(source, scope)  # our own text: names and numbers
@@ -93,14 +95,16 @@ def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
     lines += [
         "    tiling = tile(row, device, rules)",
         f"    if tiling.status != {SUCCESS}:",
-        f"        return Record({int(operator.planner_failure)}, NOTHING)",
-        "    return Record(0, tiling)",
+        f"        return Record({int(operator.planner_failure)}, 0, NOTHING)",
     ]
-    return lines
+    if operator.used_bytes is None:
+        return [*lines, "    return Record(0, 0, tiling)"]
+    scope["used_bytes"] = operator.used_bytes
+    return [*lines, "    return Record(0, int(used_bytes(row, tiling, device, rules) > device.ub_bytes), tiling)"]
 
 
 def _refusal(status: int, condition: str) -> list[str]:
-    return [f"    if {condition}:", f"        return Record({status}, NOTHING)"]
+    return [f"    if {condition}:", f"        return Record({status}, 0, NOTHING)"]
 
 
 def _dtype_code(operator: Any) -> str:
@@ -112,10 +116,11 @@ def _dtype_code(operator: Any) -> str:
 
 
 def record_columns(operator: Any) -> tuple[Column, ...]:
-    """Return the columns of a sweep's records: the status, then every field of the tiling with a bound."""
+    """Return the columns of a sweep's records: the status, whether buffers overflow, then every field of the tiling with a bound."""
     fields = [column for column in table(operator.tiling) if column.field.bound and not column.path.endswith("status")]
     inner = [Column(f"tiling.{column.path}", column.name, column.kind, column.field) for column in fields]
-    return (Column("status", "status", int, STATUS), *inner)
+    overflows = () if operator.used_bytes is None else (Column("overflows", "overflows", int, OVERFLOWS),)
+    return (Column("status", "status", int, STATUS), *overflows, *inner)
 
 
 def bound_of(operator: Any, field: Field, most: Any) -> int | None:

@@ -11,7 +11,7 @@ A line names the operator (or a vendor kernel, for its raw planner) and the inpu
 :func:`check_line` answers one line, :func:`check_file` a file for several products, SoCs and releases at once.
 """
 
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, RUNS, Checked
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
 from npu_sim.questions.preflight.checking import check_line, check_lines
 from npu_sim.questions.preflight.matrix import Fault, Matrix, Row, check_file
 from npu_sim.questions.preflight.policy import FAULTS, Policy, policy_of
@@ -23,7 +23,6 @@ __all__ = [
     "FAULTS",
     "MALFORMED",
     "REFUSED",
-    "RUNS",
     "Checked",
     "Fault",
     "Matrix",

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-RUNS, REFUSED, FAILED, MALFORMED = "runs", "refused", "failed", "malformed"
-"""Outcomes: ``failed`` is a raw planner that found no tiling, which carries no status code."""
+from npu_sim.plans.model import RUNS
+
+REFUSED, FAILED, MALFORMED = "refused", "failed", "malformed"
+"""Outcomes besides those of a plan: ``failed`` is a raw planner that found no tiling, which carries no status code."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,7 @@ class Checked:
     status
         aclnn status of an operator's call; None for a raw planner and for a malformed line.
     argument, message, hint
-        Why it does not run, or why the line is malformed: the argument at fault, what is wrong, and what would be right.
+        Why it does not run, what overflows, or why the line is malformed: the argument at fault, what is wrong, and what would be right.
     facts
         Sizes of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``, ``caveats``; ``timing`` names the outputs that can
         differ between runs, and ``deterministic_switch`` what fixes them and what that costs.

@@ -12,8 +12,8 @@ from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Plan
-from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, RUNS, Checked
+from npu_sim.plans.model import RUNS, Plan
+from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
 from npu_sim.questions.preflight.lines import HEAD, Call, MalformedLineError, call_of, operator_inputs, parse
 from npu_sim.questions.preflight.targets import profile_of_line
 from npu_sim.registry import find_kernel, load_operator
@@ -110,13 +110,14 @@ def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, 
         case = operator.check(built, profile, deterministic, limits)
         plan = plan_of(case)
         facts |= _facts(plan, case)
+        why |= _overflow(plan)
     except AclnnError as error:
         why = {"status": int(error.status), "argument": error.argument, "message": error.message, "hint": error.hint}
     found = {**facts, "status": "success" if call.get("expect", {}).get("status") == "success" and why["status"] == 0 else why["status"]}
     return replace(
         answer,
         op=operator.name,
-        outcome=REFUSED if plan is None else RUNS,
+        outcome=REFUSED if plan is None else plan.outcome,
         facts=facts,
         plan=plan.as_dict() if plan is not None and whole else None,
         differences=_differences(call["expect"], found) if "expect" in call else None,
@@ -124,10 +125,19 @@ def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, 
     )
 
 
+def _overflow(plan: Plan) -> dict[str, str]:
+    """Return why a plan that overflows is not accepted; nothing for others."""
+    memory = plan.overflow
+    if memory is None:
+        return {}
+    message = f"the buffers take {memory.used_bytes} bytes, the Unified Buffer of {plan.soc} has {memory.capacity_bytes}"
+    return {"argument": "product", "message": message, "hint": "the product does not check it: take a chip with a larger one"}
+
+
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the sizes of a plan, and what about it is not sure."""
     unknown = [part.name for part in plan.workspace.unknown]
-    timing = [one.output for one in plan.order if not one.deterministic]
+    timing = [one.output for one in plan.order if not one.fixed]
     facts: dict[str, Any] = {"path": plan.path, "block_dim": plan.block_dim, "tiling_key": plan.tiling_key}
     facts |= {"schedule_mode": plan.schedule_mode, "workspace_bytes": plan.workspace.total_bytes, "workspace_unknown": unknown}
     facts |= {"timing": timing, "caveats": [caveat.code for caveat in plan.caveats], "evidence": plan.evidence.value}
@@ -142,7 +152,7 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
         other = plan_of(case.operator.check(case.arguments, case.profile, True, case.limits))
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    timing = [one.output for one in other.order if not one.deterministic]
+    timing = [one.output for one in other.order if not one.fixed]
     unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
     more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {"path": other.path, "workspace_bytes_more": more, "workspace_unknown": unknown, "timing": timing}

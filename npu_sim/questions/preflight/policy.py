@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import OVERFLOWS
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
 from npu_sim.status import UsageError, closest
 
@@ -21,7 +22,8 @@ class Policy:
     Attributes
     ----------
     fail_on
-        Of :data:`FAULTS`: calls that do not run, that have a caveat, whose results can differ between runs, or about which something is
+        Of :data:`FAULTS`: calls that do not run or whose buffers overflow,
+        that have a caveat, whose results can differ between runs, or about which something is
         not published.
     max_workspace
         Bytes of workspace that a call may need; None for any.
@@ -33,7 +35,7 @@ class Policy:
     def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
         """Go through what is not accepted about a call: a word for it, and the reason."""
         facts = checked.facts
-        refused = checked.outcome in (REFUSED, FAILED) and checked.differences is None
+        refused = checked.outcome in (REFUSED, FAILED, OVERFLOWS) and checked.differences is None
         if checked.outcome == MALFORMED or checked.differences or (refused and "refused" in self.fail_on):
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:

@@ -12,6 +12,7 @@ class Summary:
 
     lines: int = 0
     runs: int = 0
+    overflows: int = 0
     refused: int = 0
     failed: int = 0
     malformed: int = 0
@@ -33,7 +34,7 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
-        names = ("lines", "runs", "refused", "failed", "malformed", "as_expected", "differ", "not_fine")
+        names = ("lines", "runs", "overflows", "refused", "failed", "malformed", "as_expected", "differ", "not_fine")
         peak = self.peak
         place = {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc} if peak else None
         return {**{name: getattr(self, name) for name in names}, "peak_workspace_bytes": peak.workspace_bytes if peak else 0, "peak": place}

@@ -11,6 +11,7 @@ from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import embedded
+from npu_sim.show.text import overflow_text
 from npu_sim.sweeps.summary import SweepSummary
 
 
@@ -20,8 +21,8 @@ def _title(operator: str) -> str:
     return entry.title
 
 
-def diff_report(comparison: Comparison) -> Document:
-    """Return the report of one call on several products and SoCs."""
+def diff_report(comparison: Comparison, call: str = "") -> Document:
+    """Return the report of one call on several products and SoCs; ``call`` is the command that makes it again."""
     headings = (
         "product",
         "SoCs",
@@ -39,7 +40,7 @@ def diff_report(comparison: Comparison) -> Document:
         "caveats",
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    running = [row.profile.name for row in comparison.rows if row.plan is not None]
+    running = [row.profile.name for row in comparison.rows if row.plan is not None and row.plan.overflow is None]
     where = ", ".join(dict.fromkeys(running)) or "no product"
     sentence = f"{_title(comparison.operator)}: the call runs on {where}"
     refusals = tuple(
@@ -48,6 +49,11 @@ def diff_report(comparison: Comparison) -> Document:
         if row.refusal is not None
     )
     tables = [Table(headings, rows, "Side by side")]
+    beyond = tuple(
+        (row.profile.name, ", ".join(row.socs), overflow_text(row.plan)) for row in comparison.rows if row.plan and row.plan.overflow
+    )
+    if beyond:
+        tables.append(Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"))
     if refusals:
         tables.append(Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused"))
     estimates = tuple(line for row in comparison.rows for line in estimate_lines(row))
@@ -66,7 +72,7 @@ def diff_report(comparison: Comparison) -> Document:
             for line in upgrade_lines(one)
         )
         tables.append(Table(("product", "SoCs", "upgrade", "fact", "change", "note"), steps, "What an upgrade changes"))
-    return replace(table_report(sentence, sentence, tables), outcome="good" if running else "bad")
+    return replace(table_report(sentence, sentence, tables, call=call), outcome="good" if running else "bad")
 
 
 def diff_html(comparison: Comparison) -> str:
@@ -83,11 +89,24 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     unknown = ", ".join(row["workspace_unknown"])
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
-    return (*head, "runs", row["path"], row["tiling_key"], row["cores_used"], row["cores_idle"], *sizes, order, ", ".join(row["caveats"]))
+    return (
+        *head,
+        row["outcome"],
+        row["path"],
+        row["tiling_key"],
+        row["cores_used"],
+        row["cores_idle"],
+        *sizes,
+        order,
+        ", ".join(row["caveats"]),
+    )
 
 
-def limits_report(table: LimitTable) -> Document:
-    """Return the report of the legal values of an argument: a table, and the frontier as curves when a second one varies."""
+def limits_report(table: LimitTable, call: str = "") -> Document:
+    """Return the report of the legal values of an argument: a table, and the frontier as curves when a second one varies.
+
+    ``call`` is the command that makes it again.
+    """
     along = (table.along,) if table.along else ()
     rows = tuple(
         (row.product, ", ".join(row.socs), *((row.at,) if along else ()), bound_text(row.documented), bound_text(row.hardware))
@@ -99,7 +118,7 @@ def limits_report(table: LimitTable) -> Document:
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
     why = [Table(("product", "limits", "status", "why"), reasons, "What binds")] if reasons else []
     figure = _frontier_figure(table) if along else _range_figure(table)
-    return table_report(sentence, sentence, [ranges, *why, fixed], [figure] if figure.data else [])
+    return table_report(sentence, sentence, [ranges, *why, fixed], [figure] if figure.data else [], call=call)
 
 
 def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
@@ -160,7 +179,7 @@ def _range_figure(table: LimitTable) -> Figure:
     return Figure(tuple(data), layout, "thick: what really fits; thin: what the documents allow")
 
 
-def sweep_report(summary: SweepSummary, curves: dict[str, Any]) -> Document:
+def sweep_report(summary: SweepSummary, curves: dict[str, Any], call: str = "") -> Document:
     """Return the report of a sweep.
 
     Parameters
@@ -169,6 +188,8 @@ def sweep_report(summary: SweepSummary, curves: dict[str, Any]) -> Document:
         What the sweep counted.
     curves
         A cut through the sweep, from :func:`npu_sim.show.reports.sweep_curves.sweep_curves`; the JSON of the call carries it too.
+    call
+        The command that makes it again.
     """
     data = summary.as_dict()
     sentence = f"{_title(data['sweep']['operator'])}: {data['rows']} calls planned"
@@ -182,7 +203,7 @@ def sweep_report(summary: SweepSummary, curves: dict[str, Any]) -> Document:
         )
     axes = tuple((name, ", ".join(f"{key} {value}" for key, value in values.items())) for name, values in data["sweep"]["axes"].items())
     tables.append(Table(("name", "values"), axes, "What varied", folded=True))
-    return table_report(sentence, sentence, tables, figures)
+    return table_report(sentence, sentence, tables, figures, call=call)
 
 
 def _bar_figure(name: str, counts: dict[str, int]) -> Figure:

@@ -12,8 +12,8 @@ ROW = 40
 BAR = 16
 
 
-def measured_report(answer: MeasuredProfile) -> Document:
-    """Return the report of a profile."""
+def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
+    """Return the report of a profile; ``call`` is the command that makes it again."""
     sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
     bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
     if bars:
@@ -23,7 +23,7 @@ def measured_report(answer: MeasuredProfile) -> Document:
     sections += [Section(f"Call {calls.calls[0].case.plan.operator}", (_call_picture(calls), _call_table(calls))) for calls in answer.calls]
     sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
     sentence = headline(answer)
-    return Document(sentence, sentence, tuple(sections), f"npu-sim profile {answer.file}", outcome="good")
+    return Document(sentence, sentence, tuple(sections), call, outcome="good")
 
 
 def measured_html(answer: MeasuredProfile) -> str:

@@ -5,41 +5,68 @@ from typing import Any
 
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import Decision, Plan
+from npu_sim.plans.model import RUNS, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
+from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
+from npu_sim.show.open_rows import NOTE as ROWS_NOTE
+from npu_sim.show.open_rows import row_cells, rows_title
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
-from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
-from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.show.text import change_lines, flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.timelines import NOT_MEASURED, caution_lines, determinism_lines, estimate_note, estimate_text
+from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
-def plan_report(plan: Plan, product: str = "") -> Document:
+def plan_report(plan: Plan, call: str = "") -> Document:
     """Return the report of a plan: what runs, on which cores, in which buffers, and why.
 
     Parameters
     ----------
     plan
         The plan.
-    product
-        How the caller named the product, when that is not its name: the file of a profile of one's own.
+    call
+        The command that makes it again; one that plans the call on the product of that name when empty.
     """
     headline = plan_headline(plan)
-    return Document(headline, headline, plan_sections(plan), plan_command(plan, product or plan.product))
+    return Document(headline, headline, plan_sections(plan), call or plan_command(plan, plan.product), document_outcome(plan))
 
 
-def result_report(result: Result, product: str = "") -> Document:
-    """Return the report of a run: what it adds to its plan, then the plan; the parameters are those of :func:`plan_report`."""
+def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ()) -> Document:
+    """Return the report of a run: what it adds to its plan, then the plan.
+
+    Parameters
+    ----------
+    result
+        What the run gave.
+    call
+        The command that makes it again; none when empty, as data from a program have no name on the command line.
+    rows
+        What can differ between runs, to be listed.
+    """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
     blocks: list[Block] = [Lines(lines), seconds]
     blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
-    headline = f"{plan_headline(plan).removesuffix('runs')}ran"
-    return Document(headline, headline, (Section("Run", tuple(blocks)), *plan_sections(plan)), plan_command(plan, product or plan.product))
+    headline = f"{plan_headline(plan).removesuffix(RUNS)}ran" if plan.overflow is None else plan_headline(plan)
+    return Document(
+        headline, headline, (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan)), call, document_outcome(plan)
+    )
+
+
+def document_outcome(plan: Plan) -> str:
+    """Return what the colour of a report's sentence says."""
+    return "good" if plan.overflow is None else "bad"
+
+
+def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
+    """Return the section of the rows that can differ between runs; none when nothing was asked for."""
+    tables = tuple(Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows)) for rows in every if len(rows.table))
+    return (Section("Rows that can differ", (*tables, Text(ROWS_NOTE))),) if tables else ()
 
 
 def plan_html(plan: Plan) -> str:
@@ -77,7 +104,7 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     if plan.launches:
         sections.append(Section("Launches", (Table(HEADINGS, tuple(launch_rows(plan.launches))),)))
     if plan.decisions:
-        sections.append(Section("Decisions", (_decision_table(plan.decisions),)))
+        sections.append(Section("Decisions", (_decision_table(plan), Lines(tuple(change_lines(plan))))))
     if plan.tiling:
         fields = tuple(flat(plan.tiling))
         sections.append(Section("Tiling", (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)))
@@ -115,7 +142,7 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
 
 
-def _decision_table(decisions: Sequence[Decision]) -> Table:
+def _decision_table(plan: Plan) -> Table:
     rows = tuple(
         (
             decision.name,
@@ -123,9 +150,9 @@ def _decision_table(decisions: Sequence[Decision]) -> Table:
             ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
             "yes" if decision.outcome else "no",
             decision.effect,
-            flip_text(decision) or "nothing by itself",
+            flip_text(plan, decision) or "nothing by itself",
         )
-        for decision in decisions
+        for decision in plan.decisions
     )
     return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
 
@@ -148,8 +175,11 @@ TIMELINE_HEADINGS = (
 LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "estimate", "share", "binds", "bytes read", "bytes written", "evidence")
 
 
-def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
-    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out."""
+def timeline_report(timelines: Sequence[tuple[str, Timeline]], call: str = "") -> Document:
+    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out.
+
+    ``call`` is the command that makes it again.
+    """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
     sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
@@ -159,13 +189,15 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
         (change.change, change.bound_us, change.saved_share, ", ".join(change.without)) for _, one in timelines for change in one.changes
     )
     changed = (Table(("change", "at least us", "saved share", "without"), changes, "the call, changed"),) if changes else ()
+    prices = tuple(line for _, one in timelines for line in determinism_lines(one.determinism))
+    priced = (Lines(prices),) if prices else ()
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
-        Section("Launches, one after the other", (launches, *changed)),
+        Section("Launches, one after the other", (launches, *changed, *priced)),
         Section("Not in the bound", (Lines(cautions),)),
     )
-    return Document(sentence, sentence, sections)
+    return Document(sentence, sentence, sections, call)
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:

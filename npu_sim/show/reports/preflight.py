@@ -19,6 +19,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
             label,
             one.lines,
             one.runs,
+            one.overflows or "",
             one.refused,
             one.failed,
             one.malformed,
@@ -39,7 +40,9 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
         for row in matrix.rows
     )
     tables = [
-        Table(("target", "calls", "run", "refused", "no tiling", "malformed", "not accepted", "peak workspace"), counts, "Targets"),
+        Table(
+            ("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "not accepted", "peak workspace"), counts, "Targets"
+        ),
         Table(("line", "count", "name", "operator", "inputs", *matrix.labels), calls, "Calls: workspace, or the code"),
     ]
     if faults:

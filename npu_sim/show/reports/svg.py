@@ -211,6 +211,9 @@ def _workspace_bar(shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart
 
 # Order dependence
 
+LEAST_OPACITY = 0.35
+"""Of a bin in which anything depends on timing: one row of forty has to be seen as well."""
+
 
 def order_strip(strip: "dict[str, object]") -> str:
     """Draw a strip over an output (:func:`npu_sim.show.reports.order.order_strip_data`): the stronger, the more depends on timing."""
@@ -220,7 +223,7 @@ def order_strip(strip: "dict[str, object]") -> str:
     parts = [element("text", text=f"{strip['output']}, by {strip['axis']}", x=0, y=12, class_="caption")]
     for one in bins:
         size = one["stop"] - one["start"]
-        share = one["order_dependent"] / max(size, 1)
+        share = max(one["order_dependent"] / max(size, 1), LEAST_OPACITY) if one["order_dependent"] else 0
         x, width = one["start"] * WIDTH / total, size * WIDTH / total
         title = f"{strip['axis']}s {one['start']}..{one['stop']}: {one['order_dependent']} of {size} depend on timing"
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))

@@ -5,8 +5,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.operators import LIMITS, plan
 from npu_sim.operators.contract.axes import Number
+from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.questions.limits import find_bound
-from npu_sim.questions.varied_calls import fixed_call
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.space import AxisValues, Space
 

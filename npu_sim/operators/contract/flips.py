@@ -1,0 +1,85 @@
+"""What comes of the flips of a plan: each changed call is checked and planned, so that a flip says its result and not only its decision."""
+
+from weakref import WeakKeyDictionary
+
+from npu_sim.cores import Profile
+from npu_sim.operators.contract.axes import Axis
+from npu_sim.operators.contract.case import Case, Limits
+from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
+from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
+from npu_sim.status import AclnnError, UsageError
+
+_plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
+"""Plans with the results of their flips, of the checked calls that somebody still has."""
+
+
+def plan_with_results(case: Case) -> Plan:
+    """Plan a checked call, and every flip of its decisions; remembered as long as the call is."""
+    plan = _plans.get(case)
+    if plan is None:
+        plan = plan_of(case)
+        if any(decision.flips for decision in plan.decisions):
+            call = fixed_call(case.operator, plan.arguments, case.deterministic)
+            plan = with_results(plan, call, case.profile, case.limits)
+        _plans[case] = plan
+    return plan
+
+
+def with_results(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> Plan:
+    """Return a plan whose flips say what comes of them; those that change nothing or make no sense are left out.
+
+    Parameters
+    ----------
+    plan, call
+        The plan, and the call that it is for.
+    profile, limits
+        What it was planned for.
+    """
+    if all(flip.outcome for decision in plan.decisions for flip in decision.flips):
+        return plan
+    found = {}
+    for decision in plan.decisions:
+        tried = (_tried(plan, decision, flip, call, profile, limits) for flip in decision.flips)
+        found[decision.name] = decision.model_copy(update={"flips": tuple(flip for flip in tried if flip is not None)})
+    return plan.model_copy(update={"decisions": tuple(found[decision.name] for decision in plan.decisions)})
+
+
+def axis_of(operator: Operator, name: str) -> Axis | None:
+    """Return what a flip names; None for anything that cannot be varied."""
+    try:
+        axis = operator.axis(name)
+    except UsageError:
+        return None
+    return axis if axis.name != "limits" else None
+
+
+def _tried(plan: Plan, decision: Decision, flip: Flip, call: FixedCall, profile: Profile, limits: Limits) -> Flip | None:
+    axis = axis_of(call.operator, flip.argument)
+    if axis is None:
+        return None
+    try:
+        value = axis.value(axis.code(flip.value))
+    except UsageError:
+        return None  # beyond what makes sense, such as 0 rows or fewer
+    is_switch = axis.name == "deterministic"
+    if value == (plan.deterministic if is_switch else call.values[axis.name]):
+        return None
+    arguments = call.arguments({} if is_switch else {axis.name: value})
+    try:
+        built = call.operator.build(arguments)
+        changed = plan_of(call.operator.check(built, profile, bool(value) if is_switch else plan.deterministic, limits))
+    except AclnnError as error:
+        return flip.model_copy(update={"outcome": REFUSED, "changes_path": True, "refusal": error.message})
+    differs = (changed.path, changed.tiling_key, changed.kernel) != (plan.path, plan.tiling_key, plan.kernel)
+    effect = next((one.effect for one in changed.decisions if one.name == decision.name), "")
+    return flip.model_copy(
+        update={
+            "outcome": changed.outcome,
+            "path": changed.path,
+            "tiling_key": changed.tiling_key,
+            "changes_path": differs,
+            "effect": effect,
+        }
+    )

@@ -1,0 +1,35 @@
+"""What deterministic computation costs: both modes of a call side by side, without a time where something of it is not published."""
+
+from collections import Counter
+
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.model import ModePrice, Timeline
+
+
+def mode_prices(modes: tuple[tuple[Plan, Timeline], tuple[Plan, Timeline]]) -> tuple[ModePrice, ...]:
+    """Return launches, workspace and bound of a call in both modes, the ordinary one first.
+
+    A mode has no bound here when it launches kernels that the other one does not, of which only the bytes are known: its bound would be
+    too low by what they compute, and would make it look fast.
+
+    Parameters
+    ----------
+    modes
+        The plan and the timeline in both modes.
+    """
+    launched = [Counter(launch.kernel for launch in plan.launches) for plan, _ in modes]
+    prices = []
+    for (plan, timeline), own, others in zip(modes, launched, reversed(launched), strict=True):
+        planned = {launch.kernel for launch in timeline.launches if launch.planned}
+        unbounded = tuple(sorted((own - others).keys() - planned))
+        prices.append(
+            ModePrice(
+                deterministic=plan.deterministic,
+                launches=len(plan.launches),
+                workspace_bytes=plan.workspace.total_bytes,
+                workspace_unknown=tuple(part.name for part in plan.workspace.unknown),
+                bound_us=None if unbounded else timeline.bound_us,
+                unbounded=unbounded,
+            )
+        )
+    return tuple(sorted(prices, key=lambda price: price.deterministic))

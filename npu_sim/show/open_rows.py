@@ -1,0 +1,68 @@
+"""The rows of an output that can differ between runs: as a table a person reads, and as CSV."""
+
+import csv
+from collections.abc import Sequence
+from io import StringIO
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+
+from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
+
+HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "of magnitudes", "element")
+NOTE = (
+    "terms: how many numbers are added up; in: the contributions they arrive in; spread and ulp: the element of the row that moved most in "
+    "ulp, over the orders that were tried; of magnitudes: the spread relative to the sum of the contributions' magnitudes"
+)
+
+
+def rows_title(rows: OpenRows) -> str:
+    """Return how many rows, columns or elements can differ, and how many of them are shown."""
+    count = len(rows.table)
+    shown = f", the {WORST_ROWS} worst by ulp" if count > WORST_ROWS else ""
+    return f"{rows.output}: {count} {rows.axis}s can differ{shown}" if count else f"{rows.output}: its accumulation order is fixed"
+
+
+def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:
+    """Return the worst rows as cells under ``HEADINGS``."""
+    return [
+        (
+            f"{one['axis']} {one['place']}",
+            str(one["terms"]),
+            str(one["contributions"]),
+            str(one["cores"]),
+            f"{one['spread']:.3g}",
+            str(one["spread_ulp"]),
+            f"{one['relative']:.2g}",
+            ", ".join(map(str, one["element"])),
+        )
+        for one in rows.as_dicts()
+    ]
+
+
+def rows_csv(every: Sequence[OpenRows]) -> str:
+    """Return every row that can differ as CSV."""
+    text = StringIO()
+    names = FIELDS.names or ()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("output", "axis", *names))
+    for rows in every:
+        for one in rows.as_dicts(rows.table):
+            element = " ".join(map(str, one["element"]))
+            writer.writerow(element if name == "element" else one[name] for name in ("output", "axis", *names))
+    return text.getvalue()
+
+
+def rows_view(every: Sequence[OpenRows]) -> RenderableType:
+    """Return the worst rows of every output as something rich can print."""
+    parts: list[RenderableType] = []
+    for rows in every:
+        parts += ["", rows_title(rows)]
+        if len(rows.table):
+            table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
+            for number, name in enumerate(HEADINGS):
+                table.add_column(name, justify="right" if 0 < number < len(HEADINGS) - 1 else "left")
+            for cells in row_cells(rows):
+                table.add_row(*cells)
+            parts += [table]
+    return Group(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))

@@ -1,0 +1,121 @@
+"""Which rows of an output can differ between two runs, and by how much: one line for every row, column or element that can."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.orders.parts import Parts
+
+WORST_ROWS = 20
+"""Rows that are shown; a file has all of them."""
+FIELDS = np.dtype(
+    [
+        ("place", np.int64),
+        ("element", np.int64),
+        ("terms", np.int64),
+        ("contributions", np.int64),
+        ("cores", np.int64),
+        ("lowest", np.float64),
+        ("highest", np.float64),
+        ("spread", np.float64),
+        ("spread_ulp", np.int64),
+        ("relative", np.float64),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Every row, column or element of one output that can differ between runs.
+
+    Attributes
+    ----------
+    output
+        Its name.
+    axis
+        What ``place`` counts: ``row``, ``column`` or ``element``.
+    shape, units
+        Shape of the output, and how many rows, columns or elements it has.
+    table
+        One record each: ``place``; ``element``, the flat index of the element that moves most, which the rest is about; ``terms``, how
+        many it adds up, in how many ``contributions`` from how many ``cores``; its ``lowest`` and ``highest`` result over the orders that
+        were tried; their difference ``spread``, the same in ulp of the output's dtype (``spread_ulp``), and ``relative`` to the sum of the
+        contributions' magnitudes.
+    """
+
+    output: str
+    axis: Literal["row", "column", "element"]
+    shape: tuple[int, ...]
+    units: int
+    table: NDArray[Any]
+
+    def mask(self) -> NDArray[np.bool_]:
+        """Return for every row, column or element of the output whether it can differ."""
+        mask = np.zeros(self.units, np.bool_)
+        mask[self.table["place"]] = True
+        return mask
+
+    def worst(self, count: int = WORST_ROWS) -> NDArray[Any]:
+        """Return the records with the largest spread in ulp, the largest first."""
+        order = np.lexsort((self.table["place"], -self.table["relative"], -self.table["spread_ulp"]))
+        found: NDArray[Any] = self.table[order[:count]]
+        return found
+
+    def index_of(self, record: Any) -> tuple[int, ...]:
+        """Return the index of a record's element in the output."""
+        return tuple(int(at) for at in np.unravel_index(int(record["element"]), self.shape))
+
+    def as_dicts(self, records: NDArray[Any] | None = None) -> list[dict[str, Any]]:
+        """Return records, the worst ones when none are given, as plain data."""
+        chosen = self.worst() if records is None else records
+        head = {"output": self.output, "axis": self.axis}
+        return [{**head, **{name: one[name].item() for name in FIELDS.names or ()}, "element": list(self.index_of(one))} for one in chosen]
+
+
+NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
+"""Records of an output whose order is fixed."""
+
+
+def open_rows_of(
+    parts: Parts, lowest: NDArray[Any], highest: NDArray[Any], ulps: NDArray[Any], axis: str, shape: tuple[int, ...], units: int
+) -> NDArray[Any]:
+    """Return the records of some parts.
+
+    Parameters
+    ----------
+    parts
+        Contributions of the parts.
+    lowest, highest, ulps : (parts, columns)
+        Results over the orders that were tried, and the distance between them.
+    axis, units
+        What is counted in the output, and how many of them it has.
+    shape
+        Shape of the output.
+    """
+    begins = parts.starts[:-1]
+    first = np.array([np.ravel_multi_index(parts.index_of(part, 0), shape) for part in range(parts.count)], np.int64)
+    changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
+    changes[begins] = True
+    own = {
+        "terms": np.add.reduceat(parts.terms, begins),
+        "contributions": np.diff(parts.starts),
+        "cores": np.add.reduceat(changes.astype(np.int64), begins),
+    }
+    sums = np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64) * np.abs(parts.factors.astype(np.float64))[:, None]
+    if axis == "row":
+        which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
+    else:
+        which, columns = (places.ravel() for places in np.indices(ulps.shape))
+    table = np.empty(which.size, FIELDS)
+    table["element"] = first[which] + columns
+    table["place"] = table["element"] // (int(np.prod(shape)) // units)
+    for name, values in own.items():
+        table[name] = values[which]
+    table["lowest"], table["highest"] = lowest[which, columns], highest[which, columns]
+    table["spread"] = table["highest"] - table["lowest"]
+    table["spread_ulp"] = ulps[which, columns]
+    magnitude = sums[which, columns]
+    table["relative"] = np.divide(table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0)
+    return table

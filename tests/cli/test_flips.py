@@ -1,0 +1,62 @@
+"""Flips say what comes of them: the path that a change leads to, or that it is refused."""
+
+import pytest
+
+import npu_sim
+from npu_sim.operators.contract.fixed_calls import fixed_call
+from npu_sim.registry import all_operators, load_operator
+
+TOKENS = {"permuted_output_grad": "32768x7168:bf16", "sorted_indices": "32768:int32", "num_topk": 8}
+TOKENS_TYPED = tuple(word for name, value in TOKENS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+
+
+def flips(plan):
+    return {(flip.argument, flip.value): flip for decision in plan.decisions for flip in decision.flips}
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in all_operators()])
+def test_the_result_of_a_flip_is_that_of_the_changed_call(name):
+    operator = load_operator(name)
+    call = fixed_call(operator, {})
+    plan = npu_sim.plan(name, **call.arguments())
+    assert flips(plan)
+    for (argument, value), flip in flips(plan).items():
+        axis = operator.axis(argument)
+        meant = axis.value(axis.code(value))
+        changed = {"deterministic": meant, **call.arguments()} if axis.name == "deterministic" else call.arguments({axis.name: meant})
+        if flip.outcome == "refused":
+            with pytest.raises(npu_sim.AclnnError) as refused:
+                npu_sim.plan(name, **changed)
+            assert (refused.value.message, flip.changes_path) == (flip.refusal, True)
+            continue
+        other = npu_sim.plan(name, **changed)
+        assert (flip.outcome, flip.path, flip.tiling_key) == (other.outcome, other.path, other.tiling_key)
+        assert flip.changes_path == ((other.path, other.tiling_key, other.kernel) != (plan.path, plan.tiling_key, plan.kernel))
+
+
+def test_a_plan_names_results(cli, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    lines = [" ".join(line.split()) for line in cli("plan", "moe_token_permute_grad", *TOKENS_TYPED).out.splitlines()]
+    assert any(line.startswith("flips hidden 13313 -> rows in pieces") for line in lines)
+    assert any(line.startswith("flips hidden 10241 -> same path; fewer than 4 rows of grad") for line in lines)
+    assert any(line.startswith("refused num_topk 16769 -> refused num_topk = 16769 exceeds") for line in lines)
+
+
+def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys):
+    from npu_sim.cli.console import print_plan
+
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    print_plan(npu_sim.plan("moe_token_permute_grad", **TOKENS))
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if "num_topk 16769" in line]
+    assert "\x1b[31m" in line or "\x1b[1;31m" in line
+    cli("plan", "moe_token_permute_grad", *TOKENS_TYPED, "--report", tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert '<dd class="refused"><span>num_topk 16769 -&gt; refused</span>' in page
+    assert '<dd class="flips"><span>hidden 13313 -&gt; rows in pieces</span>' in page
+
+
+def test_one_change_that_turns_two_decisions_around_is_said_once(cli):
+    words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
+    text = cli("plan", "embedding_dense_backward", *words).out
+    assert text.count("deterministic true ->") == 1

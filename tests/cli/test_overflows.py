@@ -1,0 +1,125 @@
+"""Buffers that do not fit the chip: an outcome of its own, wherever one looks."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import config_directory, load_profile
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.registry import load_operator
+
+WORDS = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
+USED, USABLE = 131456, 98304 - 256
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A product like Atlas A2 whose Unified Buffers are half as large."""
+    path = tmp_path_factory.mktemp("products") / "small_ub.yaml"
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    path.write_text(text.replace("ub_bytes: 196608", "ub_bytes: 98304").replace("name: atlas_a2", "name: small_ub"), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "220")
+
+
+def test_a_plan_overflows(cli, small):
+    done = cli("plan", *WORDS, "--product", small)
+    assert done.code == 2
+    assert done.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
+    assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in done.out
+    as_json = cli("plan", *WORDS, "--product", small, "--json")
+    assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (2, "overflows", "overflows")
+
+
+def test_the_headline_is_red(small, monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    from npu_sim.cli.console import print_plan
+
+    print_plan(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", profile=small))
+    assert capsys.readouterr().out.startswith("\x1b[1;31m")
+
+
+def test_python_says_it(small):
+    call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
+    assert npu_sim.plan("rms_norm_grad", **call).outcome == "runs"
+    plan = npu_sim.plan("rms_norm_grad", profile=small, **call)
+    assert (plan.outcome, plan.overflow.used_bytes, plan.overflow.capacity_bytes) == ("overflows", USED, USABLE)
+
+
+def test_explain_and_run_exit_with_2(cli, small):
+    explained = cli("explain", *WORDS, "--product", small, "--json")
+    assert (explained.code, explained.data["outcome"]) == (2, "overflows")
+    ran = cli("run", "rms_norm_grad", "--dy", "64x7168:bf16", "--gamma", "7168:bf16", "--product", small, "--json")
+    assert (ran.code, ran.data["outcome"]) == (2, "overflows")
+
+
+def test_a_report_is_red(cli, small, tmp_path):
+    cli("plan", *WORDS, "--product", small, "--report", tmp_path / "plan.html")
+    page = (tmp_path / "plan.html").read_text(encoding="utf-8")
+    assert '<h1 class="bad">RmsNormGrad on Atlas A2, Ascend910B1: overflows</h1>' in page
+
+
+def test_a_preflight_does_not_accept_it(cli, small, tmp_path):
+    calls, junit = tmp_path / "calls.jsonl", tmp_path / "junit.xml"
+    call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}, "product": str(small)}
+    calls.write_text(json.dumps(call) + "\n", encoding="utf-8")
+    done = cli("preflight", calls, "--junit", junit)
+    assert done.code == 1  # some call is not accepted
+    assert "0 runs, 1 overflows" in done.out
+    assert f"overflows: the buffers take {USED} bytes" in done.out
+    assert ElementTree.parse(junit).find(".//failure").get("message") == "overflows"
+    (result,) = cli("preflight", calls, "--json").data["results"]
+    assert (result["outcome"], result["status"], result["fine"], result["faults"]) == ("overflows", 0, False, ["overflows"])
+
+
+def test_a_comparison_shows_it(cli, small, tmp_path):
+    done = cli("diff", *WORDS, "--products", f"atlas_a2,{small}", "--report", tmp_path / "diff.html", "--json")
+    assert {row["product"]: row["outcome"] for row in done.data["rows"]} == {"atlas_a2": "runs", "small_ub": "overflows"}
+    assert "overflows" in cli("diff", *WORDS, "--products", small).out
+    assert "Overflows the Unified Buffer" in (tmp_path / "diff.html").read_text(encoding="utf-8")
+
+
+def test_what_overflows_does_not_fit_the_hardware(small):
+    found = npu_sim.limits("rms_norm_grad", "col", product=small, soc="Ascend910B1", row=4096, dtype="bfloat16", gamma_dtype="bfloat16")
+    (row,) = found.rows
+    assert row.documented.largest == 2**32 - 1
+    assert row.hardware.ranges == ((1, 32),)
+    assert "overflows: the buffers take" in str(found)
+    plans = [npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", profile=small) for col in (32, 33)]
+    assert [plan.outcome for plan in plans] == ["runs", "overflows"]
+
+
+@pytest.mark.parametrize("operator", ["rms_norm", "rms_norm_grad"])
+def test_a_sweep_has_a_column_of_it(small, operator):
+    grid = {"row": "1,48,1000", "col": "8,32,33,640,641,4096,6080,6081,20000", "dtype": "bfloat16", "product": str(small)}
+    records = npu_sim.sweep(operator, grid)
+    assert set(records["overflows"]) == {0, 1}
+    for place, record in enumerate(records):
+        profile, values = records.space.call_at(place)
+        plan = npu_sim.plan(operator, profile=profile, **load_operator(operator).plan_arguments(values))
+        assert (plan.outcome == "overflows") == bool(record["overflows"])
+
+
+def test_what_a_tiling_takes_is_what_its_plan_shows():
+    for name in ("rms_norm", "rms_norm_grad"):
+        operator = load_operator(name)
+        for profile in (load_profile("atlas_a2"), load_profile("atlas_a3")):
+            for col in (8, 640, 641, 6080, 6081, 20000):
+                tensors = {"x": f"100x{col}:fp16", "gamma": f"{col}:fp16"} | ({"dy": f"100x{col}:fp16"} if name == "rms_norm_grad" else {})
+                case = operator.check(operator.build(tensors, infer=True), profile, False, "documented")
+                used = operator.used_bytes(case.row, case.tiling, case.device, case.rules)
+                assert [memory.used_bytes for memory in plan_of(case).memories] == [used]
+
+
+def test_the_margin_that_no_planner_gives_away_is_no_overflow():
+    memory = npu_sim.plan("moe_token_permute_grad", permuted_output_grad="64x64:bf16", sorted_indices="64:int32", num_topk=2).memories[0]
+    reached = memory.model_copy(update={"capacity_bytes": memory.used_bytes - 64})
+    assert memory.margin_bytes == 256
+    assert (reached.free_bytes, reached.overflows) == (-64, False)
+    assert reached.model_copy(update={"capacity_bytes": memory.used_bytes - 257}).overflows

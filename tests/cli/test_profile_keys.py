@@ -1,0 +1,84 @@
+"""A profile of one's own: keys that an operator's tiling does not ask for are named, others are not."""
+
+import pytest
+
+import npu_sim
+from npu_sim.cores import config_directory
+from npu_sim.registry import load_operator
+from npu_sim.tiling import rms_norm_grad as tiler
+
+WIDE = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
+LOSS = {"grad_loss": "scalar:bf16", "log_prob": "4096x32000:bf16", "target": "4096:int64"}
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Write a copy of Atlas A2 with some keys changed."""
+
+    def write(**changed):
+        text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: my_chip")
+        for key, (before, after) in changed.items():
+            assert f"{key}: {before}" in text
+            text = text.replace(f"{key}: {before}", f"{key}: {after}")
+        (tmp_path / "my_chip.yaml").write_text(text, encoding="utf-8")
+        return tmp_path / "my_chip.yaml"
+
+    return write
+
+
+@pytest.mark.parametrize("ub_bytes", [98304, 262144])
+def test_an_operator_that_does_not_ask_for_the_buffer_says_so(own, ub_bytes):
+    plan = npu_sim.plan("rms_norm_grad", profile=own(ub_bytes=(196608, ub_bytes)), **WIDE)
+    shipped = npu_sim.plan("rms_norm_grad", **WIDE)
+    assert (plan.path, plan.tiling) == (shipped.path, shipped.tiling)
+    (key,) = plan.profile_keys
+    assert (key.key, key.value, key.shipped, key.product) == ("ub_bytes", ub_bytes, 196608, "atlas_a2")
+    assert key.assumed == tiler.ASSUMED_UB_BYTES
+    assert plan.as_dict()["profile_keys"][0]["assumed"] == tiler.ASSUMED_UB_BYTES
+
+
+def test_text_explanation_and_report_say_it(own, cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("COLUMNS", "300")
+    words = ("rms_norm_grad", "--dy", WIDE["dy"], "--gamma", WIDE["gamma"], "--product", own(ub_bytes=(196608, 262144)))
+    said = "path and tiling unchanged: RmsNormGrad counts with 195584 on every SoC"
+    asked = "If it asked the chip: split N up to 8128 columns (model)"
+    report = tmp_path / "plan.html"
+    for text in (cli("plan", *words, "--report", report).out, cli("explain", *words).out, report.read_text(encoding="utf-8")):
+        assert "ub_bytes 262144" in text
+        assert said in " ".join(text.split())
+        assert asked in " ".join(text.split())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_the_model_of_a_planner_that_asks_gives_the_products_own_limit(dtype):
+    tiling = tiler.NO_TILING._replace(dtype_code=tiler.DTYPE_CODES[dtype])
+    assert tiler.widest_whole_row(tiling, tiler.ASSUMED_UB_BYTES) == tiler.SPLIT_N_COLUMNS
+
+
+def test_an_operator_that_asks_for_the_buffer_says_nothing(own):
+    plan = npu_sim.plan("cross_entropy_loss_grad", profile=own(ub_bytes=(196608, 262144)), **LOSS)
+    assert plan.profile_keys == ()
+    assert plan.tiling != npu_sim.plan("cross_entropy_loss_grad", **LOSS).tiling
+
+
+def test_buffers_of_the_cube_are_nothing_to_a_vector_operator(own):
+    plan = npu_sim.plan("cross_entropy_loss_grad", profile=own(l1_bytes=(524288, 1048576)), **LOSS)
+    assert [(one.key, one.assumed) for one in plan.profile_keys] == [("l1_bytes", None)]
+
+
+def test_a_reserved_workspace_that_is_not_asked_for_is_named(own):
+    plan = npu_sim.plan("rms_norm_grad", profile=own(system_workspace_bytes=(16777216, 4096)), **WIDE)
+    (key,) = plan.profile_keys
+    assert (key.key, key.value, key.assumed) == ("system_workspace_bytes", 4096, 16777216)
+    assert plan.workspace == npu_sim.plan("rms_norm_grad", **WIDE).workspace
+
+
+def test_products_that_ship_have_no_keys_without_effect():
+    assert all(npu_sim.plan("rms_norm_grad", profile=name, **WIDE).profile_keys == () for name in ("atlas_a2", "atlas_a3"))
+
+
+def test_what_a_planner_assumes_is_a_key_of_a_profile():
+    for name in ("rms_norm", "rms_norm_grad"):
+        for one in load_operator(name).assumed:
+            assert one.key in ("ub_bytes", "system_workspace_bytes")
+            assert one.source.startswith("specification page")
