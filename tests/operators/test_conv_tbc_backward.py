@@ -13,7 +13,7 @@ from npu_sim.cores import config_directory
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.operators.conv_tbc_backward import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
-from npu_sim.status import AclnnError
+from npu_sim.status import UsageError
 from tests.operators.refusals import blame_of, refusal_of
 from tests.reference import conv_tbc_backward as reference
 
@@ -436,7 +436,7 @@ def test_out_is_written_and_strided_inputs_are_taken():
 def test_nothing_is_written_when_a_check_fails():
     values = tensors(20, 3, 8, 6, 3, 1)
     outs = tuple(np.full(shape, 7, np.float32) for shape in ((20, 3, 8), (3, 8, 6), (5,)))
-    with pytest.raises(AclnnError) as refused:
+    with pytest.raises(UsageError) as refused:
         npu_sim.conv_tbc_backward(*values, 1, out=outs)
     assert refused.value.argument == "grad_bias"
     assert all((out == 7).all() for out in outs)

@@ -155,11 +155,11 @@ def test_a_half_size_buffer_refuses_documented_rows_by_its_arithmetic(tmp_path):
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("  ub_bytes: 196608", "  ub_bytes: 98304")
     path = tmp_path / "half.yaml"
     path.write_text(text, encoding="utf-8")
-    refused = refusal(**call(240000, 32000), profile=str(path))
+    refused = refusal(**call(240000, 32000), product=str(path))
     nearest = int(refused.hint.split("N = ")[1].split()[0])
-    assert plan(**call(min(nearest, 199999), 32000), profile=str(path)).memories[0].capacity_bytes == 98048
+    assert plan(**call(min(nearest, 199999), 32000), product=str(path)).memories[0].capacity_bytes == 98048
     if nearest < 199999:
-        assert "does not hold" in refusal(**call(nearest + 1, 32000), profile=str(path)).message
+        assert "does not hold" in refusal(**call(nearest + 1, 32000), product=str(path)).message
 
 
 @pytest.mark.parametrize(

@@ -176,7 +176,7 @@ def test_a_made_up_chip_plans(tmp_path):
     text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace("  ub_bytes: 196608", "  ub_bytes: 65536")
     path = tmp_path / "seven.yaml"
     path.write_text(text, encoding="utf-8")
-    planned = plan(profile=str(path))
+    planned = plan(product=str(path))
     assert planned.block_dim == 7
     assert planned.memories[0].capacity_bytes == 65280
     assert 0 < planned.memories[0].used_bytes <= 65280

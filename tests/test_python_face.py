@@ -1,0 +1,168 @@
+"""Python as a face: what one sees at a prompt, in a notebook, in an editor and in a traceback."""
+
+import os
+import re
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import npu_sim
+from ci import signatures
+from npu_sim.operators.contract.functions import OPTIONS
+from npu_sim.registry import OPERATOR_NAMES
+from npu_sim.sweeps import runner
+
+ENVIRONMENT = dict(os.environ)
+ROOT = Path(__file__).parents[1]
+CALL = {"grad": np.ones((6, 4), np.float32), "indices": np.array([1, 2, 1, 0, 3, 1]), "num_weights": 5}
+OPERATOR = "embedding_dense_backward"
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """One of everything that a call returns, and a word of its text."""
+    result = npu_sim.run(OPERATOR, **CALL)
+    return {
+        "plan": (result.plan, "workspace"),
+        "result": (result, "time"),
+        "order mask": (result.order_dependent["grad_weight"], "rows depend on timing"),
+        "prepared call": (npu_sim.prepare(OPERATOR, **CALL), "workspace"),
+        "comparison": (npu_sim.compare(OPERATOR, product="A2", release="8.3,9.1", **CALL), "atlas_a2"),
+        "explanation": (npu_sim.explain(OPERATOR, **CALL), "limits"),
+        "limits": (npu_sim.limits(OPERATOR, "dim", product="A2"), "documented"),
+        "determinism": (npu_sim.study.determinism(OPERATOR, random_orders=2, **CALL), "grad_weight"),
+        "invariance": (npu_sim.study.invariance(OPERATOR, **CALL), "same bits"),
+        "precision": (npu_sim.study.precision(OPERATOR, **CALL), "ulp"),
+        "certificate": (npu_sim.study.certificate(OPERATOR, **CALL)[0], "t0"),
+        "profile": (npu_sim.load_profile("A3"), "atlas_a3"),
+    }
+
+
+NAMES = (
+    "plan", "result", "order mask", "prepared call", "comparison", "explanation", "limits", "determinism", "invariance", "precision",
+    "certificate", "profile",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_answer_is_its_text_at_a_prompt(answers, name):
+    answer, word = answers[name]
+    assert word in repr(answer)
+    assert " object at 0x" not in repr(answer)
+    assert "array(" not in repr(answer)
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "profile"])
+def test_an_answer_shows_itself_in_a_notebook(answers, name):
+    answer, _ = answers[name]
+    html = answer._repr_html_()
+    assert re.match(r"<(iframe|pre)\b", html)
+    assert str(answer) == repr(answer)
+
+
+def test_a_result_prints_as_the_command_line_does(answers):
+    result = answers["result"][0]
+    assert str(result).startswith(str(result.plan).splitlines()[0])
+    assert "output" in str(result)
+
+
+def test_names_are_listed_without_noise(answers):
+    names = [name for name in dir(npu_sim) if not name.startswith("__")]
+    assert set(names) == {*npu_sim.__all__, *OPERATOR_NAMES, "aclnn", "study", "torch"}
+    brought = {"construct", "dict", "from_orm", "parse_raw", "model_dump", "model_fields", "json", "copy", "schema"}
+    listed = dir(answers["plan"][0])
+    assert brought.isdisjoint(listed)
+    assert {"tiling", "workspace", "as_dict", "idle_cores"} <= set(listed)
+    assert all(hasattr(answers["plan"][0], name) for name in listed if not name.startswith("_"))
+
+
+@pytest.mark.parametrize("wrong", ["pln", "rms_norm_gard"])
+def test_a_misspelt_name_of_the_package_is_an_attribute_error_that_knows_it(wrong):
+    with pytest.raises(AttributeError) as missing:
+        getattr(npu_sim, wrong)
+    assert (missing.value.name, missing.value.obj) == (wrong, npu_sim)
+
+
+MISTAKES = {
+    "plan": (lambda: npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
+    "compare": (lambda: npu_sim.compare("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
+    "explain": (lambda: npu_sim.explain("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
+    "run": (lambda: npu_sim.run("rms_norm", x=np.ones((2, 8), np.float32)), "gamma"),
+    "a misspelt argument": (lambda: npu_sim.plan(OPERATOR, num_weigths=3, **CALL), "did you mean num_weights"),
+    "the older word for the product": (lambda: npu_sim.plan(OPERATOR, profile="atlas_a2", **CALL), "no such argument"),
+    "a sweep": (lambda: runner.sweep("rms_norm", {"rov": 3}), "did you mean row"),
+    "limits": (lambda: npu_sim.limits("rms_norm", "rov"), "did you mean row"),
+    "a study": (lambda: npu_sim.study.determinism("rms_nrm"), "did you mean rms_norm"),
+}
+
+
+@pytest.mark.parametrize(("call", "words"), MISTAKES.values(), ids=list(MISTAKES))
+def test_a_mistake_is_a_value_error_without_a_status_and_with_a_short_traceback(call, words):
+    with pytest.raises(npu_sim.UsageError, match=words) as mistake:
+        call()
+    assert isinstance(mistake.value, ValueError)
+    assert not hasattr(mistake.value, "status")
+    package = Path(npu_sim.__file__).parent
+    assert len([frame for frame in traceback.extract_tb(mistake.value.__traceback__) if package in Path(frame.filename).parents]) == 1
+    assert mistake.value.__cause__ is None
+
+
+def test_a_tensor_that_the_others_imply_may_be_left_out():
+    plan = npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16")
+    assert plan == npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", x="4096x7168:bf16", rstd="4096:fp32")
+
+
+def test_the_null_pointer_is_for_the_product_to_refuse():
+    with pytest.raises(npu_sim.AclnnError, match="161001"):
+        npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", x="4096x7168:bf16", rstd="4096:fp32", gamma=None)
+
+
+def test_python_is_answered_in_its_own_words():
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.plan("cross_entropy_loss_grad", log_prob="200000x32000:fp32", target="200000:int64")
+    assert 'limits="hardware"' in str(refused.value)
+    assert "--" not in str(refused.value)
+    with pytest.raises(npu_sim.UsageError, match="give an array, a TensorSpec, or a text such as '4096x512:bf16'"):
+        npu_sim.plan("rms_norm", x=object(), gamma="8:fp32")
+
+
+def test_the_product_has_one_word():
+    assert "product" in OPTIONS
+    assert "profile" not in OPTIONS
+
+
+def test_what_type_checkers_know_is_up_to_date():
+    """``python ci/signatures.py`` writes it anew."""
+    for path, text in signatures.stubs().items():
+        assert path.read_text(encoding="utf-8") == text, path.name
+
+
+USER = """\
+import numpy as np
+import npu_sim
+
+grad, indices = np.ones((6, 4), np.float32), np.array([1, 2, 1, 0, 3, 1])
+reveal_type(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product="A2"))
+reveal_type(npu_sim.embedding_dense_backward(grad, indices, num_weights=5, deterministic=True))
+reveal_type(npu_sim.study.determinism("embedding_dense_backward", grad=grad, indices=indices, num_weights=5))
+npu_sim.plan("embedding_dense_backward", grad="4x5:bf16", indices="4:int32", num_weigths=32000)  # wrong
+npu_sim.embedding_dense_backward(grad, indices, num_weigths=5)  # wrong
+npu_sim.run("embedding_dense_backward", grad=grad, indices=indices, num_weights=5, core_order="randm")  # wrong
+npu_sim.plan("rmsnorm_grad", dy="4096x7168:bf16", gamma="7168:bf16")  # wrong
+npu_sim.pln  # wrong
+"""
+
+
+@pytest.mark.long
+def test_a_type_checker_catches_misspelt_arguments_in_a_users_script(tmp_path):
+    (tmp_path / "user.py").write_text(USER, encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--strict", "user.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**ENVIRONMENT, "MYPYPATH": str(ROOT)})
+    wrong = {number for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")}
+    assert {int(line) for line in re.findall(r"^user\.py:(\d+): error", done.stdout, re.M)} == wrong, done.stdout + done.stderr
+    revealed = re.findall(r'Revealed type is "([\w.]+)', done.stdout)
+    assert [name.rpartition(".")[2] for name in revealed] == ["Plan", "ndarray", "DeterminismStudy"]
