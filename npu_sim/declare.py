@@ -8,6 +8,7 @@ from typing import Annotated, Any, NamedTuple
 from npu_sim.cores import Device
 from npu_sim.numbers.values import normal
 from npu_sim.operators.contract.arguments import Attribute, IntArray, Output, Tensor
+from npu_sim.operators.contract.assumptions import Assumed
 from npu_sim.operators.contract.axes import Derived, Number, Switch, Word
 from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
@@ -32,6 +33,7 @@ __all__ = [
     "SUCCESS",
     "Annotated",
     "Any",
+    "Assumed",
     "Attribute",
     "Attributes",
     "Case",

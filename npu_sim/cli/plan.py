@@ -29,7 +29,7 @@ def plan_command(
     loaded = load_profile(product, soc, release)
     specs = typed_specs(operator, arguments)
     result = plan(operator, product=loaded, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
-    pictures = write_pictures(result, loaded, report, trace, command_on(loaded, product))
+    pictures = write_pictures(result, loaded, report, trace, command_on(loaded))
     if json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:

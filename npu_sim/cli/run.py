@@ -74,7 +74,7 @@ def run_command(
         found = rows_that_can_differ(operator, result, seed=seed, **options, **arrays)
         if rows_out is not None:
             write_text(rows_out, rows_csv(found))
-    call = command_on(loaded, product, core_order=core_order, seed=seed)
+    call = command_on(loaded, core_order=core_order, seed=seed)
     pictures = write_pictures(result, loaded, report, trace, call, found or ())
     if json_output:
         outcome = "ran" if result.plan.overflow is None else result.plan.outcome

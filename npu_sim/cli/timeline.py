@@ -81,9 +81,7 @@ def timeline_command(
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
 
-        again = (
-            command_on(profiles[0], product) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
-        )
+        again = command_on(profiles[0]) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
         write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline], again)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})

@@ -125,7 +125,7 @@ def _workspace_line(workspace: Workspace) -> Line:
 def change_text(plan: Plan, flip: Flip) -> str:
     """Return what comes of a flip: ``rows in pieces``, ``refused``, or what changes on the same path."""
     if flip.outcome != RUNS:
-        return flip.outcome
+        return flip.outcome or "not tried"
     if not flip.changes_path:
         return f"same path; {flip.effect}" if flip.effect else "same path"
     return f"{flip.path}, tiling key {flip.tiling_key}" if flip.path == plan.path else flip.path
@@ -146,7 +146,7 @@ def change_lines(plan: Plan) -> list[Line]:
     for flip, decisions in said.values():
         names = ", ".join(decision.name for decision in decisions)
         note = flip.refusal or f"{names}; now {_values_text(decisions[0])}"
-        label = "flips" if flip.outcome == RUNS else flip.outcome
+        label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, f"{flip.argument} {flip.value} -> {change_text(plan, flip)}", note))
     return lines
 

@@ -60,3 +60,9 @@ def test_one_change_that_turns_two_decisions_around_is_said_once(cli):
     words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     text = cli("plan", "embedding_dense_backward", *words).out
     assert text.count("deterministic true ->") == 1
+
+
+def test_a_call_beyond_what_is_searched_is_planned_without_results(cli):
+    plan = npu_sim.plan("embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=2**45)
+    assert {flip.outcome for flip in flips(plan).values()} == {""}
+    assert "-> not tried" in str(plan)

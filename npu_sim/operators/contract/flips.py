@@ -1,5 +1,6 @@
 """What comes of the flips of a plan: each changed call is checked and planned, so that a flip says its result and not only its decision."""
 
+from contextlib import suppress
 from weakref import WeakKeyDictionary
 
 from npu_sim.cores import Profile
@@ -21,8 +22,9 @@ def plan_with_results(case: Case) -> Plan:
     if plan is None:
         plan = plan_of(case)
         if any(decision.flips for decision in plan.decisions):
-            call = fixed_call(case.operator, plan.arguments, case.deterministic)
-            plan = with_results(plan, call, case.profile, case.limits)
+            # A call may have values beyond those that are searched; its flips then have no results, and it is planned all the same.
+            with suppress(AclnnError):
+                plan = with_results(plan, fixed_call(case.operator, plan.arguments, case.deterministic), case.profile, case.limits)
         _plans[case] = plan
     return plan
 
@@ -39,11 +41,11 @@ def with_results(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
     """
     if all(flip.outcome for decision in plan.decisions for flip in decision.flips):
         return plan
-    found = {}
+    found = []
     for decision in plan.decisions:
         tried = (_tried(plan, decision, flip, call, profile, limits) for flip in decision.flips)
-        found[decision.name] = decision.model_copy(update={"flips": tuple(flip for flip in tried if flip is not None)})
-    return plan.model_copy(update={"decisions": tuple(found[decision.name] for decision in plan.decisions)})
+        found.append(decision.model_copy(update={"flips": tuple(flip for flip in tried if flip is not None)}))
+    return plan.model_copy(update={"decisions": tuple(found)})
 
 
 def axis_of(operator: Operator, name: str) -> Axis | None:

@@ -17,13 +17,13 @@ CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *C
 def keys_without_effect(case: Case) -> tuple[ProfileKey, ...]:
     """Return the keys in which a profile differs from the shipped one of the same SoC and that change nothing in the tiling of a call."""
     own = case.profile
+    if case.empty:
+        return ()
     try:
         shipped = load_profile(soc=own.soc, release=own.release)
     except UsageError:
         return ()  # a SoC of one's own: there is nothing to compare with
-    if case.empty or own.product is shipped.product:
-        return ()
-    return tuple(_without_effect(case, shipped))
+    return () if own.product is shipped.product else tuple(_without_effect(case, shipped))
 
 
 def _without_effect(case: Case, shipped: Profile) -> Iterator[ProfileKey]:

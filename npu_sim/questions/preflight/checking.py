@@ -9,6 +9,7 @@ from npu_sim.cores import Profile
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.answers import Evidence
@@ -108,7 +109,7 @@ def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, 
     why: dict[str, Any] = {"status": 0}
     try:
         case = operator.check(built, profile, deterministic, limits)
-        plan = plan_of(case)
+        plan = plan_with_results(case) if whole else plan_of(case)
         facts |= _facts(plan, case)
         why |= _overflow(plan)
     except AclnnError as error:
