@@ -54,11 +54,10 @@ def limits_command(
     if json_output:
         print_json("limits", table.as_dict())
         return
-    from rich.console import Console
-
+    from npu_sim.cli.console import show
     from npu_sim.show.limits import limits_view
 
-    Console(highlight=False).print(limits_view(table))
+    show(limits_view(table))
 
 
 def named_values(texts: list[str]) -> dict[str, str]:

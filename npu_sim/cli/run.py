@@ -38,7 +38,6 @@ def run_command(
 ) -> None:
     """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
     from npu_sim.cli.arguments import typed_arrays
-    from npu_sim.cli.console import print_result
     from npu_sim.cli.pictures import write_pictures
     from npu_sim.cores import load_profile
     from npu_sim.files.tensors import write_tensors
@@ -63,4 +62,7 @@ def run_command(
     if json_output:
         print_json("run", {"outcome": "ran", **result.as_dict(), **pictures})
     else:
-        print_result(result)
+        from npu_sim.cli.console import show
+        from npu_sim.show.text import result_view
+
+        show(result_view(result))

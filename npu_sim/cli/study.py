@@ -141,11 +141,6 @@ def _show(data: dict[str, Any], headline: str, lines: list[tuple[str, str, str]]
     if json_output:
         print_json("study", data)
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show_lines
 
-    from npu_sim.show.text import lines_table
-
-    console = Console(highlight=False)
-    console.print(headline, style="bold green")
-    console.print()
-    console.print(lines_table(lines))
+    show_lines(headline, lines)

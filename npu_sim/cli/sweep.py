@@ -174,9 +174,8 @@ class _Progress:
 
 
 def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
-    from rich.console import Console
-
-    from npu_sim.show.text import lines_table
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import lines_table
     from npu_sim.sweeps.summary import SHOWN_VALUES
 
     data = summary.as_dict()
@@ -204,4 +203,4 @@ def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, ch
         ]
     if out is not None:
         lines.append(("written", str(out), ""))
-    Console(highlight=False).print(lines_table(lines))
+    show(lines_table(lines))

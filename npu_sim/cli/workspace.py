@@ -34,13 +34,14 @@ def workspace_command(
         workspace = result.workspace.model_dump(mode="json")
         print_json("workspace", {"outcome": "runs", **data, "workspace": workspace})
         return
-    from rich.console import Console
-
+    from npu_sim.cli.console import show
     from npu_sim.releases import release_words
+    from npu_sim.show.layout import Paragraph
     from npu_sim.show.workspace import workspace_headline, workspace_tables
 
-    console = Console(highlight=False)
     place = f"{result.product_title}, {result.soc}{release_words(result.release)}"
-    console.print(f"{result.title} on {place}: {workspace_headline(result.workspace)}", style="bold green")
-    console.print()
-    console.print(workspace_tables(result.workspace))
+    show(
+        Paragraph(f"{result.title} on {place}: {workspace_headline(result.workspace)}", "bold green"),
+        "",
+        workspace_tables(result.workspace),
+    )

@@ -1,12 +1,9 @@
 """Plans and results as text a person reads: the outcome first, then why, then what would change it."""
 
-import io
-import shutil
 from collections.abc import Iterable
 from itertools import groupby
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Group
 
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.answers import Evidence
@@ -14,29 +11,11 @@ from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Decision, Memory, Plan
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
+from npu_sim.show.layout import Paragraph, lines_table, render, stack
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
-
-
-def render(renderable: RenderableType, width: int | None = None) -> str:
-    """Return what rich would print, without colours."""
-    buffer = io.StringIO()
-    columns = width or shutil.get_terminal_size((110, 24)).columns
-    Console(file=buffer, width=columns, no_color=True, highlight=False).print(renderable)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def lines_table(lines: Iterable[Line]) -> Table:
-    """Lay out labelled lines so that narrow terminals wrap inside the columns."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold", ratio=2)
-    table.add_column(overflow="fold", ratio=3, style="dim")
-    for line in lines:
-        table.add_row(*line)
-    return table
 
 
 def plan_headline(plan: Plan) -> str:
@@ -98,19 +77,33 @@ def flip_text(decision: Decision) -> str:
 def decision_lines(plan: Plan) -> list[Line]:
     """Return one line for every decision that a single argument would turn around."""
     return [
-        ("flips", f"{decision.name} at {flip_text(decision)}", f"now {_values_text(decision)}")
+        ("flips", f"{decision.name} at {flip_text(decision)}", f"now {values_text(decision)}")
         for decision in plan.decisions
         if decision.flips
     ]
 
 
-def _values_text(decision: Decision) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in decision.values.items())
+def values_text(decision: Decision) -> str:
+    """Return what a decision was taken on, switches as they are typed: ``deterministic = false``."""
+    return ", ".join(f"{name} = {str(value).lower() if isinstance(value, bool) else value}" for name, value in decision.values.items())
 
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
     """Return a plan as text."""
-    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + decision_lines(plan)), width)}"
+    return render(plan_view(plan), width)
+
+
+def plan_view(plan: Plan) -> Group:
+    """Return a plan as something rich can print."""
+    return stack(Paragraph(plan_headline(plan), "bold green"), "", lines_table(plan_lines(plan) + decision_lines(plan)))
+
+
+def result_view(result: Result) -> Group:
+    """Return the plan that was carried out and what came of it as something rich can print."""
+    plan = result.plan
+    return stack(
+        Paragraph(plan_headline(plan), "bold green"), "", lines_table(plan_lines(plan) + decision_lines(plan) + result_lines(result))
+    )
 
 
 def result_lines(result: Result) -> list[Line]:

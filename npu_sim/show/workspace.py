@@ -1,13 +1,14 @@
 """A workspace as tables: the kernels, what lies where and how long, and what is not known."""
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Sequence
 
-from npu_sim.plans.workspace_model import Workspace, WorkspaceNode
-from npu_sim.show.text import render
+from rich.console import RenderableType
 
-HEADINGS = (("area", "left"), ("bytes", "right"), ("offset", "right"), ("bucket", "right"), ("lives at", "left"))
+from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
+from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+
+HEADINGS = ("area", "bytes", "offset", "bucket", "lives at")
+_NUMBERS = ("node", "bytes", "offset", "bucket")
 
 
 def workspace_headline(workspace: Workspace) -> str:
@@ -19,27 +20,25 @@ def workspace_headline(workspace: Workspace) -> str:
 def workspace_tables(workspace: Workspace) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
-        return Text("no kernel needs any")
-    return Group(_kernels(workspace), "", _areas(workspace), "", _buckets(workspace))
+        return Paragraph("no kernel needs any")
+    return stack(_kernels(workspace), "", _areas(workspace), "", _buckets(workspace))
 
 
 def workspace_text(workspace: Workspace, width: int | None = None) -> str:
     """Return a workspace as text."""
-    return f"{workspace_headline(workspace)}\n\n{render(workspace_tables(workspace), width)}"
+    return render(stack(workspace_headline(workspace), "", workspace_tables(workspace)), width)
 
 
-def _table(*headings: tuple[str, str]) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name, justify in headings:
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
-    return table
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = [Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0) for number, name in enumerate(names)]
+    return Table(columns, rows)
 
 
 def _kernels(workspace: Workspace) -> Table:
-    table = _table(("node", "right"), ("kernel", "left"), ("reads", "left"), ("writes for later", "left"), ("own workspace", "left"))
-    for number, node in enumerate(workspace.nodes):
-        table.add_row(str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node))
-    return table
+    rows = [
+        (str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node)) for number, node in enumerate(workspace.nodes)
+    ]
+    return _table(("node", "kernel", "reads", "writes for later", "own workspace"), rows)
 
 
 def _own(node: WorkspaceNode) -> str:
@@ -52,16 +51,21 @@ def _own(node: WorkspaceNode) -> str:
 
 
 def _areas(workspace: Workspace) -> Table:
-    table = _table(*HEADINGS)
-    for area in workspace.areas:
-        nodes = f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
-        table.add_row(area.name, str(area.bytes), str(area.offset), str(area.bucket), nodes)
-    return table
+    return _table(HEADINGS, area_rows(workspace))
+
+
+def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every area, under ``HEADINGS``."""
+    return [(area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area)) for area in workspace.areas]
+
+
+def _nodes_text(area: WorkspaceArea) -> str:
+    return f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
 
 
 def _buckets(workspace: Workspace) -> Table:
-    table = _table(("bucket", "right"), ("bytes", "right"), ("offset", "right"), ("tenants", "left"))
+    rows = []
     for number, bucket in enumerate(workspace.buckets):
         tenants = [area.name for area in workspace.areas if area.bucket == number]
-        table.add_row(str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants))
-    return table
+        rows.append((str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants)))
+    return _table(("bucket", "bytes", "offset", "tenants"), rows)

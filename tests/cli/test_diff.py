@@ -29,7 +29,7 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     done = cli(*CALL)
     assert done.code == 0
     lines = [line for line in done.out.splitlines() if line.strip()]
-    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats"]
+    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order"]
     assert any("refused 161002" in line for line in lines)
     assert any("timing: grad_weight" in line for line in lines)
     sentence = "one more column and the path changes on atlas_a2, atlas_a3: dim 513 takes"
