@@ -8,10 +8,11 @@ from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
 
 Vary = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--vary",
-        help="Name of the size or number to bound, such as dim; twice for a frontier: the second may list values, num_weights=1,1000.",
+        help="Name of the size or number to bound, such as dim; every size when left out. Twice for a frontier: the second may list "
+        "values, num_weights=1,1000.",
     ),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A size, dtype or switch by its natural name, such as rows=4096; repeatable.")]
@@ -22,7 +23,7 @@ Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; one 
 def limits_command(
     operator: str,
     arguments: dict[str, Any],
-    vary: Vary,
+    vary: Vary = None,
     set_: Set = None,
     products: Products = "all",
     soc: Socs = None,

@@ -16,6 +16,23 @@ def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def seed_of(typed: str | int) -> int:
+    """Read a seed; a range of numbers this long does not fit into the help.
+
+    Raises
+    ------
+    typer.BadParameter
+        When it is no whole number of 64 bits.
+    """
+    try:
+        seed = int(typed)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**64:
+        raise typer.BadParameter(f"{typed!r} is not a seed: write a whole number from 0 to 2**64 - 1")
+    return seed
+
+
 Product = Annotated[str, typer.Option("--product", help="Product name, or a profile file ending in .yaml.")]
 Soc = Annotated[str | None, typer.Option("--soc", help="SoC of the product; its default when left out.")]
 Release = Annotated[str | None, typer.Option("--release", help="Release of the product's software: 8.3, 8.5, 9.0 or 9.1, the default.")]
@@ -25,7 +42,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 CoreOrderOption = Annotated[
     str, typer.Option("--core-order", help="Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**64 - 1, help="Seed of the random core order and of generated data.")]
+Seed = Annotated[int, typer.Option("--seed", parser=seed_of, metavar="NUMBER", help="Seed of the random core order and of generated data.")]
 Out = Annotated[Path | None, typer.Option("--out", callback=writable, help="File for the outputs: .npy for one, .npz for several.")]
 Threads = Annotated[int | None, typer.Option("--threads", help="Threads the kernels use; all cores when left out.")]
 

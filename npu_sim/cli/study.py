@@ -12,6 +12,8 @@ from npu_sim.cli.options import DEFAULT_PRODUCT, CoreOrderOption, Deterministic,
 RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
 
+NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
+
 study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
 
 
@@ -22,12 +24,18 @@ def determinism_command(
     soc: Soc = None,
     release: Release = None,
     random_orders: RandomOrders = 32,
+    deterministic: NotDeterministic = False,
     seed: Seed = 0,
     threads: Threads = None,
     report: Report = None,
     json_output: Json = False,
 ) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
+    if deterministic:
+        raise typer.BadParameter(
+            "with it there is one legal order, and nothing to study; leave it out: the study tells its result apart from the others'",
+            param_hint="--deterministic",
+        )
     from npu_sim.show.studies import determinism_lines
     from npu_sim.studies.determinism import study_determinism
 
@@ -107,7 +115,7 @@ for _name, _handler in (
     ("invariance", invariance_command),
     ("certificate", certificate_command),
 ):
-    add_action(study_app, _name, _handler)
+    add_action(study_app, _name, _handler, within="study", small=True)
 
 
 def _call(

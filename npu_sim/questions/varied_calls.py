@@ -7,7 +7,8 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile, shipped_products
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.axes import Value, Values
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.axes import Number, Value, Values
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.releases import chosen_releases
 from npu_sim.status import INVALID, AclnnError
@@ -87,6 +88,27 @@ def fixed_call(operator: Operator, given: Mapping[str, Any], deterministic: bool
     )
 
 
+def number_of(call: FixedCall, name: str) -> Number:
+    """Return the size or number of a name, for what varies one.
+
+    Raises
+    ------
+    AclnnError
+        161002 for what is none; of a tensor the hint names the sizes.
+    """
+    operator = call.operator
+    for tensor in operator.tensors:
+        if tensor.name == name.replace("-", "_") and all(axis.name != tensor.name for axis in operator.all_axes):
+            spoken = patterns.names(operator.pattern(tensor, call.arguments()))
+            sizes = ", ".join(axis.name for axis in operator.sizes if axis.name in spoken or axis.name in operator.expressions)
+            raise AclnnError(INVALID, "vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}")
+    axis = operator.axis(name)
+    if not isinstance(axis, Number):
+        numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
+        raise AclnnError(INVALID, "vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
+    return axis
+
+
 def chosen_profiles(
     products: str | Path | Sequence[str | Path] | None,
     socs: str | Sequence[str] | None = None,
@@ -109,13 +131,25 @@ def chosen_profiles(
         161002 for an unknown product, SoC or release.
     """
     names = list(shipped_products()) if products in (None, "all") else _names(products)
-    profiles = [profile.with_soc(soc) for profile in map(load_profile, names) for soc in profile.product.socs]
+    profiles = [profile.with_soc(soc) for profile in _told_apart(names) for soc in profile.product.socs]
     wanted = _names(socs) if socs not in (None, "all") else [profile.soc for profile in profiles]
     for soc in wanted:
         if all(profile.soc != soc for profile in profiles):
             raise AclnnError(INVALID, "soc", f"soc = {soc!r}: not among the chosen products", f"SoCs: {', '.join(p.soc for p in profiles)}")
     kept = [profile for profile in profiles if profile.soc in wanted]
     return [profile.with_release(release) for profile in kept for release in chosen_releases(releases)]
+
+
+def _told_apart(names: Sequence[str]) -> list[Profile]:
+    """Load products; one that has the name of another as well, as a changed copy of its file has, gets that of its file behind it."""
+    loaded = {name: load_profile(name) for name in names}
+    titles = [profile.name for profile in loaded.values()]
+    return [
+        profile.model_copy(update={"product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})})
+        if titles.count(profile.name) > 1 and name != profile.name
+        else profile
+        for name, profile in loaded.items()
+    ]
 
 
 def device_groups(

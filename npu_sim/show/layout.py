@@ -26,7 +26,7 @@ BETWEEN = " | "
 """What stands between the facts of a block."""
 
 _UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
-_PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*\ {_UNIT}\S*|\S+)", re.VERBOSE)
+_PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
 _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
 _SPLIT = re.compile(rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?=[(（《「【]*[{_WIDE}]|$))[^\w\s(（《「【]*|\s*\S+")
 """Chinese has no blanks: its lines end behind any character but an opening bracket, and before any but punctuation."""

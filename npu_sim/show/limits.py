@@ -1,5 +1,6 @@
 """Limits as text a person reads: the ranges side by side, then the constraint that binds."""
 
+from dataclasses import replace
 from typing import Any
 
 from rich.console import RenderableType
@@ -23,7 +24,7 @@ def limits_view(table: LimitTable) -> RenderableType:
     assert entry is not None
     along = f" along {table.along}" if table.along else ""
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
-    title = Paragraph(f"{entry.title}: legal values of {table.vary}{along}", "bold")
+    title = Paragraph(f"{entry.title}: legal values of {table.vary or 'every size, the others as they are'}{along}", "bold")
     parts: list[RenderableType] = [title, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _reasons(table)
     return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
@@ -35,13 +36,14 @@ def _shown(value: Any) -> str:
 
 def _ranges(table: LimitTable) -> Table:
     along = [Column(table.along, right=True)] if table.along else []
-    columns = [Column("product", key=True), Column("SoC", key=True, wraps=True), *along, Column("documented"), Column("hardware")]
+    size = [Column("size", key=True)] if not table.vary else []
+    columns = [*size, Column("product", key=True), Column("SoC", key=True, wraps=True), *along, Column("documented"), Column("hardware")]
     rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _rows(table):
         told = table.along and before == (row.product, row.socs)
         before = (row.product, row.socs)
-        where = ["", ""] if told else [row.product, socs_text(row.socs)]
+        where = ["", ""] if told else [*([row.size] if size else []), row.product, socs_text(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -54,9 +56,9 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
     joined: list[ProductLimits] = []
     for row in table.rows:
         for position, other in enumerate(joined):
-            same = (other.product, other.at, other.documented.ranges, other.hardware.ranges)
-            if same == (row.product, row.at, row.documented.ranges, row.hardware.ranges):
-                joined[position] = ProductLimits(row.product, other.socs + row.socs, other.documented, other.hardware, row.at)
+            same = (other.size, other.product, other.documented.ranges, other.hardware.ranges)
+            if same == (row.size, row.product, row.documented.ranges, row.hardware.ranges):
+                joined[position] = replace(other, socs=other.socs + row.socs)
                 break
         else:
             joined.append(row)
@@ -84,6 +86,7 @@ def _reasons(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    reasons.setdefault((row.product, f"{name} {end}"), (f"{row.product}, {name}", f"{int(error.status)} {error.message}"))
+                    where = ", ".join(filter(None, (row.size, row.product, name)))
+                    reasons.setdefault((where, end), (where, f"{int(error.status)} {error.message}"))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]

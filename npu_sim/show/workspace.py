@@ -4,11 +4,21 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
+from npu_sim.releases import release_words
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 
-HEADINGS = ("area", "bytes", "offset", "bucket", "lives at")
+KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
+AREAS = ("area", "bytes", "offset", "bucket", "lives at")
+BUCKETS = ("bucket", "bytes", "offset", "tenants")
 _NUMBERS = ("node", "bytes", "offset", "bucket")
+
+
+def workspace_title(plan: Plan) -> str:
+    """Return call, SoC and size in one line."""
+    place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
+    return f"{plan.title} on {place}: {workspace_headline(plan.workspace)}"
 
 
 def workspace_headline(workspace: Workspace) -> str:
@@ -21,7 +31,9 @@ def workspace_tables(workspace: Workspace) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
         return Paragraph("no kernel needs any")
-    return stack(_kernels(workspace), "", _areas(workspace), "", _buckets(workspace))
+    tables = ((KERNELS, kernel_rows(workspace)), (AREAS, area_rows(workspace)), (BUCKETS, bucket_rows(workspace)))
+    kernels, areas, buckets = (_table(names, rows) for names, rows in tables)
+    return stack(kernels, "", areas, "", buckets)
 
 
 def workspace_text(workspace: Workspace, width: int | None = None) -> str:
@@ -34,11 +46,11 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
     return Table(columns, rows)
 
 
-def _kernels(workspace: Workspace) -> Table:
-    rows = [
+def kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every kernel, under ``KERNELS``."""
+    return [
         (str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node)) for number, node in enumerate(workspace.nodes)
     ]
-    return _table(("node", "kernel", "reads", "writes for later", "own workspace"), rows)
 
 
 def _own(node: WorkspaceNode) -> str:
@@ -50,12 +62,8 @@ def _own(node: WorkspaceNode) -> str:
     return f"{sum(part.bytes for part in node.workspace)} bytes{model}"
 
 
-def _areas(workspace: Workspace) -> Table:
-    return _table(HEADINGS, area_rows(workspace))
-
-
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row for every area, under ``HEADINGS``."""
+    """Return one row for every area, under ``AREAS``."""
     return [(area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area)) for area in workspace.areas]
 
 
@@ -63,9 +71,9 @@ def _nodes_text(area: WorkspaceArea) -> str:
     return f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
 
 
-def _buckets(workspace: Workspace) -> Table:
-    rows = []
-    for number, bucket in enumerate(workspace.buckets):
-        tenants = [area.name for area in workspace.areas if area.bucket == number]
-        rows.append((str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants)))
-    return _table(("bucket", "bytes", "offset", "tenants"), rows)
+def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every bucket, under ``BUCKETS``."""
+    tenants = [[area.name for area in workspace.areas if area.bucket == number] for number in range(len(workspace.buckets))]
+    return [
+        (str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants[number])) for number, bucket in enumerate(workspace.buckets)
+    ]

@@ -19,6 +19,8 @@ from npu_sim.operators.contract.results import Result
 from npu_sim.operators.contract.study import StudyCall, study_call
 from npu_sim.orders.parts import Parts
 
+ORDERS_TOGETHER = 16
+"""Orders tried between two reports of progress."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
     "smallest first": order_study.SMALLEST_FIRST,
@@ -176,20 +178,29 @@ def _study_output(
         lowest, highest = np.empty(shape, np.float32), np.empty(shape, np.float32)
         own_hashes = np.empty((parts.count, codes.size), np.uint64)
         stored = storage_view(np.empty(0, output.dtype))
-        order_study.study_orders(
-            parts.values,
-            parts.starts,
-            parts.cores,
-            parts.keys,
-            parts.factors,
-            codes,
-            seeds,
-            parts.columns_together,
-            stored,
-            lowest,
-            highest,
-            own_hashes,
-        )
+        for begin in range(0, codes.size, ORDERS_TOGETHER):
+            tried = slice(begin, begin + ORDERS_TOGETHER)
+            least, most, found = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty_like(own_hashes[:, tried], order="C")
+            order_study.study_orders(
+                parts.values,
+                parts.starts,
+                parts.cores,
+                parts.keys,
+                parts.factors,
+                codes[tried],
+                seeds[tried],
+                parts.columns_together,
+                stored,
+                least,
+                most,
+                found,
+            )
+            own_hashes[:, tried] = found
+            np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
+            np.copyto(highest, most, where=(most > highest) | (begin == 0))
+            if progress is not None and dependent:
+                share = min(begin + ORDERS_TOGETHER, codes.size) / codes.size
+                progress(name, min(1.0, (done + parts.count * share) * shape[1] / dependent))
         # Parts are told apart by an odd factor each, so that two parts that swap results do not hide each other.
         places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(0x9E3779B97F4A7C15)
         hashes += (own_hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
@@ -201,8 +212,6 @@ def _study_output(
             part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), shape))
             worst = _worst(parts, part, column, orders, stored, spread_ulp, fixed.outputs[name])
         done += parts.count
-        if progress is not None and dependent:
-            progress(name, min(1.0, done * shape[1] / dependent))
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     return OutputStudy(name, tuple(orders), distinct, output.size, dependent, moved, spread, spread_ulp, different, worst)

@@ -1,6 +1,6 @@
 """From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,9 +107,10 @@ class Reader(Declaration):
         """
         built = declared.build(self.arguments, values)
         missing = [one for one in self.inputs if not one.optional and one.name not in values] if infer else []
-        return self._inferred(built, missing) if missing else built
+        return self.inferred(built, missing) if missing else built
 
-    def _inferred(self, arguments: Arguments, missing: list[Tensor]) -> Arguments:
+    def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
+        """Return the arguments with the missing tensors that follow from the others."""
         filled, sizes = dict(arguments), self.bound(arguments, guess=False)
         specs = {name: spec for name, spec in filled.items() if isinstance(spec, TensorSpec)}
         for one in missing:
