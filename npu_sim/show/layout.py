@@ -142,12 +142,12 @@ class Table:
     ) -> Iterator[Text]:
         named = any(column.name for column in columns)
         padded = [min(width, MOST_PADDED) if unlimited and not named else width for width in widths]
+        limits = [UNLIMITED] * len(widths) if unlimited else widths
         if named:
-            yield from _aligned(
-                [column._replace(style="dim") for column in columns], [one.name for one in columns], padded, self.indent, ""
-            )
+            headings = [column._replace(style="dim") for column in columns]
+            yield from _aligned(headings, [column.name for column in columns], limits, padded, self.indent)
         for row, style in zip(rows, styles, strict=True):
-            yield from _aligned(columns, row, UNLIMITED if unlimited else widths, self.indent, style, padded)
+            yield from _aligned(columns, row, limits, padded, self.indent, style)
 
     def _stacked(self, columns: Sequence[Column], rows: list[list[str]], width: int) -> Iterator[RenderableType]:
         """Put the cells of a row below each other, beside its label where that leaves room."""
@@ -238,21 +238,14 @@ def _used(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[lis
 
 
 def _aligned(
-    columns: Sequence[Column],
-    cells: Sequence[str],
-    widths: Sequence[int] | int,
-    indent: int,
-    style: str,
-    padded: Sequence[int] | None = None,
+    columns: Sequence[Column], cells: Sequence[str], limits: Sequence[int], padded: Sequence[int], indent: int, style: str = ""
 ) -> Iterator[Text]:
-    """Go through the lines of a row whose cells stand side by side."""
-    limits = [widths] * len(columns) if isinstance(widths, int) else widths
-    wide = padded if padded is not None else limits
+    """Go through the lines of a row whose cells stand side by side, each wrapped at its limit and padded to a width."""
     lines = [wrapped(cell, limit) for cell, limit in zip(cells, limits, strict=True)]
-    for number in range(max(map(len, lines))):
+    for number in range(max(map(len, lines), default=0)):
         parts = [(" " * indent, "")]
-        for column, cell, pad in zip(columns, lines, wide, strict=True):
-            parts += [(_padded(cell[number] if number < len(cell) else "", pad, column.right), f"{column.style} {style}"), (GAP, "")]
+        for column, cell, width in zip(columns, lines, padded, strict=True):
+            parts += [(_padded(cell[number] if number < len(cell) else "", width, column.right), f"{column.style} {style}"), (GAP, "")]
         yield _line(parts)
 
 

@@ -207,7 +207,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
     headline = Paragraph(f"{fastest.title}: lowest bound {short_us(fastest.bound_us)} on {fastest.soc}", "bold green")
     parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
     if reasons:
-        parts += ["", lines_table((reason, "; ".join(where)) for reason, where in reasons.items())]
+        parts += ["", lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items())]
     parts += ["", Paragraph(NOT_MEASURED, "dim")]
     evidence = evidence_of_estimates(shown)
     if evidence:
