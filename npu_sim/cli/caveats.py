@@ -12,23 +12,20 @@ Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when l
 
 def caveats_command(name: Name = None, json_output: Json = False) -> None:
     """List the documented caveats, or run one and print what it shows."""
+    from npu_sim.cli.console import show
     from npu_sim.studies.caveats import CAVEATS, find_caveat
 
     if name is None:
         if json_output:
             print_json("caveats", {"caveats": [{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS]})
             return
-        from rich.console import Console
+        from npu_sim.show.layout import lines_table
 
-        from npu_sim.show.text import lines_table
-
-        Console(highlight=False).print(lines_table((one.name, one.title, one.source) for one in CAVEATS))
+        show(lines_table((one.name, one.title, one.source) for one in CAVEATS))
         return
     caveat = find_caveat(name)
     numbers = caveat.experiment()
     if json_output:
         print_json("caveat", {"name": caveat.name, "title": caveat.title, "source": caveat.source, "numbers": numbers})
         return
-    print(f"{caveat.title} ({caveat.source})\n")
-    for line in caveat.explain(numbers):
-        print(line)
+    show(f"{caveat.title} ({caveat.source})", "", *caveat.explain(numbers))

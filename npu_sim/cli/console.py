@@ -1,34 +1,23 @@
-"""Printing plans and results to the terminal."""
+"""Printing to the terminal, as wide as it is, and to a pipe, one line a record."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 
-from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import Plan
-from npu_sim.show.text import OUTCOME_STYLES, change_lines, lines_table, plan_headline, plan_lines, result_lines
-
-if TYPE_CHECKING:
-    from npu_sim.studies.open_rows import OpenRows
+from npu_sim.show.layout import UNLIMITED, lines_table, print_to, stack
 
 
-def print_plan(plan: Plan) -> None:
-    """Print a plan."""
-    console = Console(highlight=False)
-    console.print(plan_headline(plan), style=OUTCOME_STYLES[plan.outcome])
-    console.print()
-    console.print(lines_table(plan_lines(plan) + change_lines(plan)))
+def show(*parts: RenderableType) -> None:
+    """Print an answer: wrapped at the terminal's width or at ``COLUMNS``; not at all into a pipe or a file."""
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else UNLIMITED
+    print_to(Console(highlight=False, width=width), stack(*parts))
 
 
-def print_result(result: Result) -> None:
-    """Print the plan that was carried out and what came of it."""
-    print_plan(result.plan)
-    Console(highlight=False).print(lines_table(result_lines(result)))
+def show_lines(headline: str, lines: Iterable[tuple[Any, ...]]) -> None:
+    """Print labelled lines under a headline."""
+    from npu_sim.show.layout import Paragraph
 
-
-def print_rows(rows: "Sequence[OpenRows]") -> None:
-    """Print the worst of the rows that can differ between runs."""
-    from npu_sim.show.open_rows import rows_view
-
-    Console(highlight=False).print(rows_view(rows))
+    show(Paragraph(headline, "bold green"), "", lines_table(lines))

@@ -41,33 +41,28 @@ def demo_command(
     if json_output:
         print_json("demo", {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds})
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import Paragraph, lines_table
+    from npu_sim.show.text import plan_view
 
-    from npu_sim.cli.console import print_plan
-    from npu_sim.show.text import lines_table
-
-    console = Console(highlight=False)
-    console.print(f"A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call['grad']}\n")
-    print_plan(first.plan)
-    console.print()
     stages = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in warm.seconds.items())
     verdict = "passes" if check["passes_mixed_tolerance"] else "fails"
     moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
-    console.print(
-        lines_table(
-            [
-                ("check", f"largest error {check['max_absolute_error']:.2g}", f"against a sum in float64; the fp32 standard {verdict} it"),
-                (
-                    "two runs",
-                    f"{moved} of {NUM_WEIGHTS} rows differ",
-                    f"{masked} can: cores add to them in any order; no other row differs",
-                ),
-                ("time", f"{1000 * sum(warm.seconds.values()):.1f} ms", stages),
-                ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
-            ]
-        )
+    found = [
+        ("check", f"largest error {check['max_absolute_error']:.2g}", f"against a sum in float64; the fp32 standard {verdict} it"),
+        ("two runs", f"{moved} of {NUM_WEIGHTS} rows differ", f"{masked} can: cores add to them in any order; no other row differs"),
+        ("time", f"{1000 * sum(warm.seconds.values()):.1f} ms", stages),
+        ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
+    ]
+    show(
+        f"A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call['grad']}",
+        "",
+        plan_view(first.plan),
+        "",
+        lines_table(found),
+        "",
+        Paragraph("next: npu-sim plan --help, npu-sim run --help, npu-sim products", "dim"),
     )
-    console.print("\nnext: npu-sim plan --help, npu-sim run --help, npu-sim products", style="dim")
 
 
 def compare(first: Any, second: Any, data: dict[str, Any]) -> dict[str, Any]:

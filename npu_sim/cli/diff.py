@@ -51,8 +51,7 @@ def diff_command(
     if json_output:
         print_json("diff", comparison.as_dict())
         return
-    from rich.console import Console
-
+    from npu_sim.cli.console import show
     from npu_sim.show.compare import comparison_view
 
-    Console(highlight=False).print(comparison_view(comparison))
+    show(comparison_view(comparison))

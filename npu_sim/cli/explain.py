@@ -27,10 +27,9 @@ def explain_command(
     if json_output:
         print_json("explain", explanation.as_dict())
     else:
-        from rich.console import Console
-
+        from npu_sim.cli.console import show
         from npu_sim.show.explain import explanation_view
 
-        Console(highlight=False).print(explanation_view(explanation))
+        show(explanation_view(explanation))
     if explanation.plan is None or explanation.plan.overflow is not None:
         sys.exit(REFUSED)

@@ -10,10 +10,11 @@ from npu_sim.cli.options import Deterministic, Json, Release, Report
 from npu_sim.status import UsageError
 
 Vary = Annotated[
-    list[str],
+    list[str] | None,
     typer.Option(
         "--vary",
-        help="Name of the size or number to bound, such as dim; twice for a frontier: the second may list values, num_weights=1,1000.",
+        help="Name of the size or number to bound, such as dim; every size when left out. Twice for a frontier: the second may list "
+        "values, num_weights=1,1000.",
     ),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A size, dtype or switch by its natural name, such as rows=4096; repeatable.")]
@@ -24,7 +25,7 @@ Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; one 
 def limits_command(
     operator: str,
     arguments: dict[str, Any],
-    vary: Vary,
+    vary: Vary = None,
     set_: Set = None,
     products: Products = "all",
     soc: Socs = None,
@@ -58,11 +59,10 @@ def limits_command(
     if json_output:
         print_json("limits", table.as_dict())
         return
-    from rich.console import Console
-
+    from npu_sim.cli.console import show
     from npu_sim.show.limits import limits_view
 
-    Console(highlight=False).print(limits_view(table))
+    show(limits_view(table))
 
 
 def named_values(option: str, texts: list[str]) -> dict[str, str]:

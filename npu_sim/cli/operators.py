@@ -5,36 +5,54 @@ The command of an operator is made when it is asked for, so that ``npu-sim --hel
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from copy import copy
+from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.registry import all_operators, find_operator, load_operator, unknown_operator
+from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
+OUTPUTS = "Outputs: what the inputs imply when left out"
+"""Heading of the options that say what an output tensor is like; files with results are written by --out, --report and --trace."""
 
 
 def add_action(
-    app: typer.Typer, name: str, handler: Handler, *, takes_arguments: bool = True, epilog: Callable[[str], str] | None = None
+    app: typer.Typer,
+    name: str,
+    handler: Handler,
+    *,
+    panel: str | None = None,
+    within: str = "",
+    example: str = "",
+    small: bool = False,
+    notes: Callable[[], str] | None = None,
+    epilog: Callable[[str], str] | None = None,
 ) -> None:
     """Add a group of commands, one for every operator, that call ``handler``.
 
-    Without ``takes_arguments`` the commands have only the options of the handler, which then takes the operator's name and them.
-    ``epilog`` gives the last lines of an operator's help.
+    Parameters
+    ----------
+    panel
+        Heading under which the help of ``app`` lists the group.
+    within
+        What is typed before ``name``, where ``app`` is a group itself.
+    example
+        What follows the arguments in the example of an operator's help.
+    small
+        Whether examples are computed, and therefore small.
+    notes
+        Gives what stands below the example.
+    epilog
+        Gives the last lines of an operator's help. Its commands have only the options of the handler, which then takes the operator's
+        name and them.
     """
+    action = f"{within} {name}".strip()
     summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
 
     class OperatorGroup(TyperGroup):
-        @property
-        def help(self) -> str:  # only when it is shown: those of installed packages have to be looked for
-            return f"{summary} Operators: {', '.join(entry.name for entry in all_operators())}."
-
-        @help.setter
-        def help(self, text: str | None) -> None:
-            """Click sets it; the text above is made when it is asked for."""
-
         def list_commands(self, ctx: Any) -> list[str]:
             return [entry.name for entry in all_operators()]
 
@@ -42,49 +60,96 @@ def add_action(
             entry = find_operator(cmd_name)
             if entry is None:
                 raise unknown_operator(cmd_name)
-            return operator_command(entry.name, handler, takes_arguments, epilog(entry.name) if epilog is not None else None)
+            if epilog is not None:
+                return operator_command(entry, action, handler, epilog=epilog(entry.name))
+            return operator_command(
+                entry, action, handler, takes_arguments=True, example=example, small=small, epilog=notes() if notes else ""
+            )
 
-    group = typer.Typer(cls=OperatorGroup, no_args_is_help=True)
+    group = typer.Typer(cls=OperatorGroup, no_args_is_help=True, help=summary, subcommand_metavar="OPERATOR [ARGS]...")
     group.callback()(_nothing)
-    app.add_typer(group, name=name)
+    app.add_typer(group, name=name, help=summary, rich_help_panel=panel)
 
 
 def _nothing() -> None:
     """Groups need a callback to carry their help text."""
 
 
-def operator_command(operator: str, handler: Handler, takes_arguments: bool = True, epilog: str | None = None) -> Any:
+def operator_command(
+    entry: OperatorEntry,
+    action: str,
+    handler: Handler,
+    *,
+    takes_arguments: bool = False,
+    example: str = "",
+    small: bool = False,
+    epilog: str = "",
+) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
-    own = list(inspect.signature(handler, eval_str=True).parameters.values())[2 if takes_arguments else 1 :]
-    taken = {one.name for one in own}
-    # An action that writes files has its own --out: there the output's spec is what the inputs imply.
-    fields = [one for one in load_operator(operator).arguments if takes_arguments and one.name not in taken]
-    names = [one.name for one in fields]
+    panel = f"Options of {action}"
+    typed = [*inspect.signature(handler, eval_str=True).parameters.values()][2 if takes_arguments else 1 :]
+    own = [_in_panel(one, panel) for one in typed]
+    parameters: list[inspect.Parameter] = []
+    names: dict[str, str] = {}
+    if takes_arguments:
+        from npu_sim.questions.example_calls import argument_help, example_call
+
+        declared = load_operator(entry.name)
+        shown = example_call(declared, small=small)
+        taken = {one.name for one in own}
+        fields = [one for one in declared.arguments if option_name(one) not in taken]
+        names = {option_name(one): one.name for one in fields}
+        parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
+        line = f"Example: npu-sim {action} {entry.name} {shown.options}{f' {example}' if example else ''}"
+        epilog = f"{line}\n\n{epilog}" if epilog else line
 
     def command(**options: Any) -> None:
         if not takes_arguments:
-            handler(operator, **options)
+            handler(entry.name, **options)
             return
-        arguments = {name: options.pop(name) for name in names}
-        handler(operator, {name: value for name, value in arguments.items() if value is not None}, **options)
+        arguments = {name: options.pop(option) for option, name in names.items()}
+        handler(entry.name, {name: value for name, value in arguments.items() if value is not None}, **options)
 
-    parameters = [_parameter(one) for one in fields] + [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+    class OperatorCommand(TyperCommand):
+        def get_help_option(self, ctx: Any) -> Any:
+            option: Any = super().get_help_option(ctx)
+            option.rich_help_panel = panel
+            return option
+
+    parameters += own
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = handler.__doc__
     single = typer.Typer(add_completion=False)
-    single.command(name=operator, epilog=epilog)(command)
+    single.command(name=entry.name, cls=OperatorCommand, epilog=epilog, short_help=entry.title, rich_help_panel="Operators")(command)
     return typer.main.get_command(single)
 
 
-def _parameter(one: Any) -> inspect.Parameter:
+def option_name(argument: Any) -> str:
+    """Return the name of an argument's option: an output has that of its result, for ``--out`` is a file."""
+    return str(argument.output if hasattr(argument, "output") else argument.name)
+
+
+def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
+    """Return an option of the action under its heading; actions share options."""
+    kind, option = get_args(parameter.annotation)
+    listed = copy(option)
+    listed.rich_help_panel = panel
+    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, listed])
+
+
+def _parameter(one: Any, text: str) -> inspect.Parameter:
     """Make the command-line option of one argument."""
-    flag, default = "--" + one.name.replace("_", "-"), None
+    name = option_name(one)
+    flag, default = "--" + name.replace("_", "-"), None
+    panel = OUTPUTS if hasattr(one, "output") else "Arguments"
     if hasattr(one, "shape"):
-        annotation: Any = Annotated[str | None, typer.Option(flag, help=f"{one.help}; e.g. 4096x512:bf16, or a .npy file")]
+        annotation: Any = Annotated[str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)]
     elif one.kind is bool:
-        default, annotation = one.default, Annotated[bool, typer.Option(f"{flag}/--no-{flag.removeprefix('--')}", help=one.help)]
+        switch = f"{flag}/--no-{flag.removeprefix('--')}"
+        default, annotation = one.default, Annotated[bool, typer.Option(switch, help=text, rich_help_panel=panel)]
     else:
         default = None if one.required else one.default
-        annotation = Annotated[(str if issubclass(one.kind, tuple) else one.kind) | None, typer.Option(flag, help=one.help)]
-    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        kind = str if issubclass(one.kind, tuple) else one.kind
+        annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)

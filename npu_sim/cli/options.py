@@ -16,6 +16,23 @@ def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     return path
 
 
+def seed_of(typed: str | int) -> int:
+    """Read a seed; a range of numbers this long does not fit into the help.
+
+    Raises
+    ------
+    UsageError
+        When it is no whole number of 64 bits.
+    """
+    try:
+        seed = int(typed)
+    except ValueError:
+        seed = -1
+    if not 0 <= seed < 2**64:
+        raise typer.BadParameter(f"{typed!r} is not a seed: write a whole number from 0 to 2**64 - 1")
+    return seed
+
+
 Product = Annotated[
     str | None, typer.Option("--product", help="Product or SoC by any name, or a profile file ending in .yaml; atlas_a2 when left out.")
 ]
@@ -27,7 +44,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 CoreOrderOption = Annotated[
     str, typer.Option("--core-order", help="Arrival of the cores' atomic additions: sequential, reverse, round_robin or random.")
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, max=2**64 - 1, help="Seed of the random core order and of generated data.")]
+Seed = Annotated[int, typer.Option("--seed", parser=seed_of, metavar="NUMBER", help="Seed of the random core order and of generated data.")]
 Out = Annotated[Path | None, typer.Option("--out", callback=writable, help="File for the outputs: .npy for one, .npz for several.")]
 Rows = Annotated[bool, typer.Option("--rows", help="List the rows that can differ between runs, the twenty worst.")]
 RowsOut = Annotated[Path | None, typer.Option("--rows-out", callback=writable, help="Write every row that can differ to this CSV file.")]

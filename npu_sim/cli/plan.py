@@ -33,7 +33,8 @@ def plan_command(
     if json_output:
         print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
     else:
-        from npu_sim.cli.console import print_plan
+        from npu_sim.cli.console import show
+        from npu_sim.show.text import plan_view
 
-        print_plan(result)
+        show(plan_view(result))
     exit_with(result)

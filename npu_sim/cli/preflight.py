@@ -99,11 +99,11 @@ def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
         data = {"file": str(calls), "summary": matrix.summary().as_dict(), "targets": by_target, "recorded": matrix.recorded}
         print_json("preflight", {**data, "results": list(matrix.results())})
         return
+    from npu_sim.cli.console import show
     from npu_sim.show.preflight import matrix_view
     from npu_sim.show.preflight_files import annotations
-    from npu_sim.show.text import render
 
-    print(render(matrix_view(matrix)))
+    show(matrix_view(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in annotations(matrix, str(calls)):
             print(line)

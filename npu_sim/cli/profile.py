@@ -62,9 +62,9 @@ def profile_command(
     if json_output:
         print_json("profile", answer.as_dict())
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show
 
-    Console(highlight=False).print(measured_profile_view(answer))
+    show(measured_profile_view(answer))
 
 
 def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
@@ -87,6 +87,6 @@ def _calibrate(file: Path, device: dict[str, str | None], out: Path | None, json
     if json_output:
         print_json("calibration", answer.as_dict())
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show
 
-    Console(highlight=False).print(calibration_view(answer))
+    show(calibration_view(answer))

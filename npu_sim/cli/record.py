@@ -38,9 +38,9 @@ def record_command(script: Script, arguments: Arguments = None, out: OutFile = P
     if json_output:
         print_json("calls", recording.as_dict())
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show
 
-    Console(highlight=False).print(recording_view(recording.as_dict(), str(out)))
+    show(recording_view(recording.as_dict(), str(out)))
 
 
 def _run(script: Path, arguments: list[str]) -> None:

@@ -43,7 +43,6 @@ def run_command(
 ) -> None:
     """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
     from npu_sim.cli.arguments import typed_arrays
-    from npu_sim.cli.console import print_result, print_rows
     from npu_sim.cli.pictures import write_pictures
     from npu_sim.cores import load_profile
     from npu_sim.files.tensors import write_tensors
@@ -81,7 +80,9 @@ def run_command(
         listed = {} if found is None else {"rows": [row for one in found for row in one.as_dicts()]}
         print_json("run", {"outcome": outcome, **result.as_dict(), **listed, **pictures})
     else:
-        print_result(result)
-        if rows and found is not None:
-            print_rows(found)
+        from npu_sim.cli.console import show
+        from npu_sim.show.open_rows import rows_view
+        from npu_sim.show.text import result_view
+
+        show(result_view(result), *([rows_view(found)] if rows and found is not None else []))
     exit_with(result.plan)

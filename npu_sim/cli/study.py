@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
 NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
 
+NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
+
 study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
 
 
@@ -38,6 +40,7 @@ def determinism_command(
     soc: Soc = None,
     release: Release = None,
     random_orders: RandomOrders = 32,
+    deterministic: NotDeterministic = False,
     seed: Seed = 0,
     rows: Rows = False,
     rows_out: RowsOut = None,
@@ -46,6 +49,11 @@ def determinism_command(
     json_output: Json = False,
 ) -> None:
     """Try many legal orders of the cores' additions and show what moves."""
+    if deterministic:
+        raise typer.BadParameter(
+            "with it there is one legal order, and nothing to study; leave it out: the study tells its result apart from the others'",
+            param_hint="--deterministic",
+        )
     from npu_sim.show.studies import determinism_lines
     from npu_sim.studies.determinism import study_determinism
 
@@ -60,9 +68,10 @@ def determinism_command(
         write_text(rows_out, rows_csv(found))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output, again, found)
     if rows and not json_output:
-        from npu_sim.cli.console import print_rows
+        from npu_sim.cli.console import show
+        from npu_sim.show.open_rows import rows_view
 
-        print_rows(found)
+        show(rows_view(found))
 
 
 def precision_command(
@@ -133,17 +142,20 @@ def certificate_command(
     _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output, again)
 
 
-def _precision_epilog(_operator: str) -> str:
+def _precision_notes() -> str:
     """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
     from npu_sim.show.studies import precision_meanings
 
     return "\n\n".join(f"{name}: {meaning}" for _, name, meaning in precision_meanings())
 
 
-add_action(study_app, "determinism", determinism_command)
-add_action(study_app, "precision", precision_command, epilog=_precision_epilog)
-add_action(study_app, "invariance", invariance_command)
-add_action(study_app, "certificate", certificate_command)
+for _name, _handler, _notes in (
+    ("determinism", determinism_command, None),
+    ("precision", precision_command, _precision_notes),
+    ("invariance", invariance_command, None),
+    ("certificate", certificate_command, None),
+):
+    add_action(study_app, _name, _handler, within="study", small=True, notes=_notes)
 
 
 def _call(
@@ -185,11 +197,6 @@ def _show(
     if json_output:
         print_json("study", data)
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show_lines
 
-    from npu_sim.show.text import lines_table
-
-    console = Console(highlight=False)
-    console.print(headline, style="bold green")
-    console.print()
-    console.print(lines_table(lines))
+    show_lines(headline, lines)

@@ -31,6 +31,7 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
 Columns = Annotated[str | None, typer.Option("--columns", help="Columns to keep, with commas; all when left out.")]
 Out = Annotated[Path | None, typer.Option("--out", help="A new folder (.npy columns), or a file ending in .csv or .parquet.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted sweep of --out.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what a sweep wrote to --out before.")]
 EngineOption = Annotated[str, typer.Option("--engine", help="local, or dask: a Dask cluster.")]
 Scheduler = Annotated[
     str | None, typer.Option("--scheduler", help="Address of a Dask scheduler; without it a cluster of processes is started here.")
@@ -64,6 +65,7 @@ def sweep_command(
     columns: Columns = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     engine: EngineOption = "local",
     scheduler: Scheduler = None,
     threads: Threads = None,
@@ -93,6 +95,7 @@ def sweep_command(
                 columns=chosen,
                 out=out,
                 resume=resume,
+                overwrite=overwrite,
                 engine=engine,
                 scheduler=scheduler,
                 threads=threads,
@@ -185,14 +188,13 @@ class _Progress:
 
 
 def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
-    from rich.console import Console
-
-    from npu_sim.show.text import lines_table
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import lines_table
     from npu_sim.sweeps.summary import SHOWN_VALUES
 
     data = summary.as_dict()
     rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
-    lines = [("plans", str(summary.rows), f"{rate:.1f} million a second; {seconds:.1f} s with compilation")]
+    lines = [("plans", str(summary.rows), f"{rate:.1f} million a second; {seconds:.1f} s in all")]
     for name, counts in data["counts"].items():
         shown = sorted(counts.items(), key=lambda item: -item[1])
         rest = f" and {len(shown) - SHOWN_VALUES} more" if len(shown) > SHOWN_VALUES else ""
@@ -215,4 +217,4 @@ def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, ch
         ]
     if out is not None:
         lines.append(("written", str(out), ""))
-    Console(highlight=False).print(lines_table(lines))
+    show(lines_table(lines))

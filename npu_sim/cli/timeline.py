@@ -151,32 +151,11 @@ def _with_changes(row: Row) -> Row:
 
 
 def _print(rows: list[Row]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from npu_sim.cli.console import show
+    from npu_sim.show.timelines import timeline_view, timelines_view
 
-    from npu_sim.show.text import lines_table
-    from npu_sim.show.timelines import HEADINGS, NOT_MEASURED, caution_lines, evidence_of_estimates, short_us, table_row, timeline_lines
-
-    console = Console(highlight=False)
-    shown = [row.timeline for row in rows if row.timeline]
-    fastest = min(shown, key=lambda one: one.bound_us)
-    if len(rows) == 1:
-        console.print(f"{fastest.title} on {fastest.soc}: at least {short_us(fastest.bound_us)}", style="bold green")
-        console.print()
-        console.print(lines_table(timeline_lines(fastest)))
+    if len(rows) == 1 and rows[0].timeline:
+        show(timeline_view(rows[0].timeline))
         return
-    console.print(f"{fastest.title}: lowest bound {short_us(fastest.bound_us)} on {fastest.soc}", style="bold green")
-    console.print()
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in HEADINGS:
-        table.add_column(heading, no_wrap=heading in ("SoC", "lower bound"), overflow="fold")
-    for row in rows:
-        if row.error:
-            table.add_row(row.name, row.profile.soc, "", f"refused {int(row.error.status)}", "", row.error.message)
-        elif row.timeline:
-            table.add_row(*table_row(row.name, row.timeline))
-    console.print(table)
-    console.print(f"\n{NOT_MEASURED}", style="dim")
-    console.print(evidence_of_estimates(shown), style="dim")
-    for label, value, note in dict.fromkeys(line for one in shown for line in caution_lines(one)):
-        console.print(f"{label}: {value} ({note})", style="dim")
+    compared = [(row.name, row.profile.soc, row.timeline or row.error) for row in rows]
+    show(timelines_view([(name, soc, found) for name, soc, found in compared if found is not None]))

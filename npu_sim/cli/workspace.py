@@ -3,7 +3,7 @@
 from typing import Any
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Soc
+from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc
 
 
 def workspace_command(
@@ -14,6 +14,7 @@ def workspace_command(
     release: Release = None,
     deterministic: Deterministic = False,
     limits: LimitsOption = "documented",
+    report: Report = None,
     json_output: Json = False,
 ) -> None:
     """Show the workspace of a call: kernels, lifetimes, buckets and offsets."""
@@ -22,6 +23,12 @@ def workspace_command(
 
     specs = typed_specs(operator, arguments)
     result = plan(operator, product=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    if report is not None:
+        from npu_sim.files.writing import write_text
+        from npu_sim.show.reports import render
+        from npu_sim.show.reports.workspace import workspace_report
+
+        write_text(report, render(workspace_report(result, product or "")))
     if json_output:
         data = {
             "operator": result.operator,
@@ -33,13 +40,8 @@ def workspace_command(
         workspace = result.workspace.model_dump(mode="json")
         print_json("workspace", {"outcome": "runs", **data, "workspace": workspace})
         return
-    from rich.console import Console
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import Paragraph
+    from npu_sim.show.workspace import workspace_tables, workspace_title
 
-    from npu_sim.releases import release_words
-    from npu_sim.show.workspace import workspace_headline, workspace_tables
-
-    console = Console(highlight=False)
-    place = f"{result.product_title}, {result.soc}{release_words(result.release)}"
-    console.print(f"{result.title} on {place}: {workspace_headline(result.workspace)}", style="bold green")
-    console.print()
-    console.print(workspace_tables(result.workspace))
+    show(Paragraph(workspace_title(result), "bold green"), "", workspace_tables(result.workspace))

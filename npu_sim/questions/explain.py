@@ -6,7 +6,6 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.operators import LIMITS, require_limits
-from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.flips import plan_with_results
@@ -15,16 +14,13 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.determinism_price import mode_prices
-from npu_sim.questions.limits import Bound, find_bound
+from npu_sim.questions.limits import MANY_PROBES, Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, straight
 from npu_sim.timelines import timeline
 from npu_sim.timelines.estimates import Estimate, estimates_of
 from npu_sim.timelines.model import ModePrice
-
-PROBES = 4
-"""Probes between two powers of two when limits are searched for an explanation."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +126,7 @@ def explain(
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:
     found = []
-    for axis in call.operator.axes:
-        if isinstance(axis, Number) and axis.unit:
-            documented, hardware = (find_bound(call, axis, profile, limits, PROBES) for limits in LIMITS)
-            found.append(SizeLimit(axis.name, int(call.values[axis.name]), documented, hardware))
+    for axis in call.operator.sizes:
+        documented, hardware = (find_bound(call, axis, profile, limits, MANY_PROBES) for limits in LIMITS)
+        found.append(SizeLimit(axis.name, int(call.values[axis.name]), documented, hardware))
     return found

@@ -5,7 +5,7 @@ the reasons, confirms both sides of every end; where it disagrees, it is bisecte
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -18,16 +18,19 @@ from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import overflow_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
-from npu_sim.questions.varied_calls import device_groups
+from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError, straight
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
-FRONTIER_PROBES = 4
-"""Probes between two powers of two in a frontier, where many searches are made."""
+PROBES = 16
+"""Probes between two powers of two."""
+MANY_PROBES = 4
+"""The same where many searches are made: in a frontier, for every size, in an explanation."""
 ASSUMPTION = (
-    "values around zero, the ends and every change are all tested, others at 16 (frontier: 4) points between powers of two; "
+    "values around zero, the ends and every change are all tested, others at 16 points between powers of two, at 4 in a frontier and "
+    "where every size is bounded; "
     "both sides of every end of a range are confirmed by the contract"
 )
 
@@ -84,6 +87,8 @@ class ProductLimits:
         Value of the second argument, for a frontier.
     documented, hardware
         What the product documents state, and what really fits.
+    size
+        Name of the argument, in a table that bounds several.
     """
 
     product: str
@@ -91,10 +96,12 @@ class ProductLimits:
     documented: Bound
     hardware: Bound
     at: int | None = None
+    size: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
-        where = {"product": self.product, "socs": list(self.socs)} | ({"at": self.at} if self.at is not None else {})
+        where: dict[str, Any] = {"size": self.size} if self.size else {}
+        where |= {"product": self.product, "socs": list(self.socs)} | ({"at": self.at} if self.at is not None else {})
         return {**where, "documented": self.documented.as_dict(), "hardware": self.hardware.as_dict()}
 
 
@@ -105,11 +112,11 @@ class LimitTable(Printed):
     Attributes
     ----------
     operator, vary, along
-        What was asked: the argument whose bound is searched, and the second one of a frontier ("" without).
+        What was asked: the argument whose bound is searched ("" for every size), and the second one of a frontier ("" without).
     fixed
         Value of everything else.
     rows
-        One for every product and kind of SoC, and for every value of the second argument.
+        One for every product and kind of SoC, and for every value of the second argument, or for every size.
     """
 
     operator: str
@@ -122,7 +129,7 @@ class LimitTable(Printed):
         """Return the table as plain data, the form ``--json`` prints."""
         return {
             "operator": self.operator,
-            "vary": self.vary,
+            "vary": self.vary or None,
             "along": self.along or None,
             "fixed": self.fixed,
             "assumption": ASSUMPTION,
@@ -133,7 +140,7 @@ class LimitTable(Printed):
 @straight
 def limits(
     operator: str,
-    vary: str | Sequence[str],
+    vary: str | Sequence[str] | None = None,
     *,
     product: str | Sequence[str] | None = None,
     soc: str | Sequence[str] | None = None,
@@ -149,7 +156,8 @@ def limits(
         Name of the operator.
     vary
         Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier: the bound of the first for values
-        of the second, listed as ``"num_weights=1000,32000"`` or chosen between its own limits.
+        of the second, listed as ``"num_weights=1000,32000"`` or chosen between its own limits. None bounds every size, each with the
+        others as they are.
     product, soc
         Products (all shipped ones when None, also YAML files) and SoCs (one of every kind when None).
     release
@@ -166,17 +174,20 @@ def limits(
         For an unknown name.
     """
     declared: Operator = load_operator(operator)
-    names = [vary] if isinstance(vary, str) else list(vary)
-    if not 1 <= len(names) <= 2:
+    names = [vary] if isinstance(vary, str) else list(vary or ())
+    if len(names) > 2:
         raise UsageError("vary", f"vary: {len(names)} names", "one name, or two for a frontier")
-    axis = _number(declared, names[0])
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
+    if not names:
+        found = [replace(_product_limits(call, one, *group, MANY_PROBES), size=one.name) for one in declared.sizes for group in groups]
+        return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(found))
+    axis = number_of(call, names[0])
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
     if not second_name:
         rows = [_product_limits(call, axis, profile, socs) for profile, socs in groups]
     else:
-        second = _number(declared, second_name)
+        second = number_of(call, second_name)
         if second == axis:
             raise UsageError("vary", f"vary: {axis.name} twice", "two different names")
         rows = [row for profile, socs in groups for row in _frontier(call, axis, second, listed, profile, socs)]
@@ -185,7 +196,7 @@ def limits(
     return LimitTable(declared.name, axis.name, second_name, shown, tuple(rows))
 
 
-def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, per_octave: int = 16) -> Bound:
+def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, per_octave: int = PROBES) -> Bound:
     """Return the legal values of one argument on one device."""
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
@@ -257,18 +268,9 @@ def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) ->
     return refusal
 
 
-def _number(operator: Operator, name: str) -> Number:
-    axis = operator.axis(name)
-    if not isinstance(axis, Number):
-        numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
-        raise UsageError("vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
-    return axis
-
-
-def _product_limits(call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], at: int | None = None) -> ProductLimits:
-    probes = 16 if at is None else FRONTIER_PROBES
+def _product_limits(call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES) -> ProductLimits:
     documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
-    return ProductLimits(profile.name, socs, documented, hardware, at)
+    return ProductLimits(profile.name, socs, documented, hardware)
 
 
 def _frontier(call: FixedCall, axis: Number, second: Number, listed: str, profile: Profile, socs: tuple[str, ...]) -> list[ProductLimits]:
@@ -276,8 +278,9 @@ def _frontier(call: FixedCall, axis: Number, second: Number, listed: str, profil
         values = [second.code(item) for item in listed.split(",")]
     else:
         smallest = call.with_values({axis.name: max(axis.low, 1)})
-        values = _round_values(find_bound(smallest, second, profile, "hardware", FRONTIER_PROBES), int(call.values[second.name]))
-    return [_product_limits(call.with_values({second.name: value}), axis, profile, socs, value) for value in values]
+        values = _round_values(find_bound(smallest, second, profile, "hardware", MANY_PROBES), int(call.values[second.name]))
+    bounds = ((value, _product_limits(call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES)) for value in values)
+    return [replace(bound, at=value) for value, bound in bounds]
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:

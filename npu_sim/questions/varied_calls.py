@@ -5,7 +5,32 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, shipped_products, with_socs
+from npu_sim.operators.contract import patterns
+from npu_sim.operators.contract.axes import Number
+from npu_sim.operators.contract.fixed_calls import FixedCall
 from npu_sim.releases import chosen_releases
+from npu_sim.status import UsageError
+
+
+def number_of(call: FixedCall, name: str) -> Number:
+    """Return the size or number of a name, for what varies one.
+
+    Raises
+    ------
+    UsageError
+        For what is none; of a tensor the hint names the sizes.
+    """
+    operator = call.operator
+    for tensor in operator.tensors:
+        if tensor.name == name.replace("-", "_") and all(axis.name != tensor.name for axis in operator.all_axes):
+            spoken = patterns.names(operator.pattern(tensor, call.arguments()))
+            sizes = ", ".join(axis.name for axis in operator.sizes if axis.name in spoken or axis.name in operator.expressions)
+            raise UsageError("vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}")
+    axis = operator.axis(name)
+    if not isinstance(axis, Number):
+        numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
+        raise UsageError("vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
+    return axis
 
 
 def chosen_profiles(
@@ -29,9 +54,22 @@ def chosen_profiles(
     UsageError
         For an unknown product, SoC or release.
     """
-    profiles = [profile for name in product_names("all" if products is None else products) for profile in all_socs(name)]
+    profiles = _told_apart(product_names("all" if products is None else products))
     kept = with_socs(profiles, _names(socs)) if socs not in (None, "all") else profiles
     return [profile.with_release(release) for profile in kept for release in chosen_releases(releases)]
+
+
+def _told_apart(names: Sequence[str]) -> list[Profile]:
+    """Load all SoCs of products; a file whose product has the name of another as well, as a changed copy has, is named behind it."""
+    loaded = {name: all_socs(name) for name in names}
+    titles = [profiles[0].name for profiles in loaded.values()]
+    return [
+        profile.model_copy(update={"product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})})
+        if titles.count(profile.name) > 1 and name.endswith(".yaml")
+        else profile
+        for name, profiles in loaded.items()
+        for profile in profiles
+    ]
 
 
 def device_groups(

@@ -1,12 +1,11 @@
 """A calibration as text: clock, ceilings, and vector estimates beside their counters."""
 
 import yaml
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from npu_sim.questions.calibrate import CalibrationAnswer
-from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.text import Line
 from npu_sim.timelines.calibration import Calibration, Ceiling
 
 
@@ -33,7 +32,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     lines.append(("vector pipe", f"factor {found.vector_factor:.3f}" if found.vector_factor else "no factor", answer.factor_reason))
     lines += [("skipped", f"{count} launches", reason) for reason, count in answer.skipped.items()]
     lines += [("warning", warning, "") for warning in answer.warnings]
-    return Group(Text(f"calibration from {found.source}", style="bold green"), "", lines_table(lines), *_shapes(answer))
+    return stack(Paragraph(f"calibration from {found.source}", "bold green"), "", lines_table(lines), *_shapes(answer))
 
 
 def _ceiling_note(ceiling: Ceiling) -> str:
@@ -45,11 +44,14 @@ def _ceiling_note(ceiling: Ceiling) -> str:
 def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
     if not answer.shapes:
         return ()
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for heading in ("vector pipe of", "launches", "measured", "estimate", "ratio"):
-        table.add_column(heading)
+    columns = (
+        Column("vector pipe of", key=True),
+        Column("launches", right=True),
+        *(Column(name) for name in ("measured", "estimate", "ratio")),
+    )
+    rows = []
     for shape in answer.shapes:
         ratio = f"{shape.ratio:.3f}{'' if shape.used else ', not used'}"
         name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
-        table.add_row(name, str(shape.count), f"{shape.measured_us:.2f} us", f"{shape.estimate_us:.2f} us", ratio)
-    return "", table
+        rows.append((name, str(shape.count), f"{shape.measured_us:.2f} us", f"{shape.estimate_us:.2f} us", ratio))
+    return "", Table(columns, rows)

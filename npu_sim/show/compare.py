@@ -1,19 +1,29 @@
 """A comparison as a table a person reads."""
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
-from npu_sim.show.text import Line, lines_table, overflow_text, render
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.socs import socs_text
+from npu_sim.show.text import Line, overflow_text
 from npu_sim.show.timelines import estimate_note, estimate_text
 
 SHOWN_NEARBY = 3
-COLUMNS = ("product", "SoC", "release", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats")
+COLUMNS = (
+    Column("product", key=True),
+    Column("SoC", key=True),
+    Column("release", key=True),
+    Column("outcome", plain=True),
+    Column("path", plain=True),
+    Column("cores"),
+    Column("buffer", plain=True),
+    Column("workspace"),
+    Column("order", plain=True),
+    Column("caveats"),
+)
 
 
 def comparison_text(comparison: Comparison, width: int | None = None) -> str:
@@ -24,27 +34,21 @@ def comparison_text(comparison: Comparison, width: int | None = None) -> str:
 def comparison_view(comparison: Comparison) -> RenderableType:
     """Return a comparison as something rich can print."""
     several = any(row.releases != (default_release(),) for row in comparison.rows)
-    columns = [name for name in COLUMNS if several or name != "release"]
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in columns:
-        table.add_column(name, overflow="fold", no_wrap=name in ("product", "release"))
-    for row in comparison.rows:
-        cells = _cells(row)
-        table.add_row(*(cells.get(name, "") for name in columns), style="dim" if row.plan is None else "red" if row.plan.overflow else "")
-    parts: list[RenderableType] = [table]
+    columns = [column for column in COLUMNS if several or column.name != "release"]
+    facts = [_cells(row) for row in comparison.rows]
+    cells = [[row.get(column.name, "") for column in columns] for row in facts]
+    styles = ["dim" if row.plan is None else "red" if row.plan.overflow else "" for row in comparison.rows]
+    parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
     estimates = [line for row in comparison.rows for line in estimate_lines(row)]
     if estimates:
         parts += ["", lines_table(estimates)]
     why = _refusals(comparison)
     if why:
-        reasons = Table.grid(padding=(0, 2))
-        for where, text in why.items():
-            reasons.add_row(where, text)
-        parts += ["", reasons]
+        parts += ["", lines_table(why)]
     for upgrade in comparison.upgrades:
-        parts += ["", Text(_upgrade_title(upgrade), style="bold"), Padding(lines_table(upgrade_lines(upgrade)), (0, 0, 0, 2))]
-    parts += ["", *(nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY])]
-    return Group(*parts)
+        parts += ["", Paragraph(_upgrade_title(upgrade), "bold"), lines_table(upgrade_lines(upgrade), indent=2)]
+    nearby = [nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY]]
+    return stack(*parts, "", *nearby) if nearby else stack(*parts)
 
 
 def upgrade_text(upgrade: Upgrade) -> str:
@@ -71,7 +75,7 @@ def estimate_lines(row: Compared) -> list[Line]:
 
 
 def _cells(row: Compared) -> dict[str, str]:
-    where = {"product": row.profile.name, "SoC": ", ".join(row.socs), "release": ", ".join(row.releases)}
+    where = {"product": row.profile.name, "SoC": socs_text(row.socs), "release": ", ".join(row.releases)}
     if row.plan is None:
         assert row.refusal is not None
         return {**where, "outcome": f"refused {int(row.refusal.status)}"}
@@ -98,11 +102,14 @@ def _cells(row: Compared) -> dict[str, str]:
     }
 
 
-def _refusals(comparison: Comparison) -> dict[str, str]:
-    why = [
-        (row, row.refusal.message if row.refusal is not None else overflow_text(row.plan) if row.plan else "") for row in comparison.rows
-    ]
-    return {f"{row.profile.name}, {row.socs[0]}": text for row, text in why if text}
+def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
+    """Return every reason once, with the products that give it."""
+    where: dict[str, dict[str, None]] = {}
+    for row in comparison.rows:
+        reason = row.refusal.message if row.refusal is not None else overflow_text(row.plan) if row.plan is not None else ""
+        if reason:
+            where.setdefault(reason, {})[row.profile.name] = None
+    return [(", ".join(products), reason) for reason, products in where.items()]
 
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:

@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 from math import isclose
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
@@ -16,8 +13,9 @@ from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
+from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
-from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, profile_key_text, render
+from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, profile_key_text, values_text
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
@@ -26,7 +24,7 @@ SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
 EQUAL_ALIGNMENT = 2
 """What two sources cost that start in the same bank group (specification page ``estimate``, "Bank groups")."""
-Row = Sequence[str | Text]
+Row = Sequence[str]
 
 
 def explanation_text(explanation: Explanation, width: int | None = None) -> str:
@@ -40,14 +38,14 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     if plan is None:
         return _refusal_view(explanation)
     key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    parts: list[RenderableType] = [Text(plan_headline(plan), style=OUTCOME_STYLES[plan.outcome])]
+    parts: list[RenderableType] = [Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome])]
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     parts += _section("path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])])
     parts += _section("decisions", [row for number, one in enumerate(plan.decisions, 1) for row in _decision_rows(number, one)])
-    parts += _section(
-        "nearest changes", [_nearby_row(one) for one in explanation.nearby[:SHOWN_NEARBY]] or [("nothing nearby takes another path",)]
-    )
+    nearby = explanation.nearby[:SHOWN_NEARBY]
+    rows = [_nearby_row(one) for one in nearby] or [("nothing nearby takes another path",)]
+    parts += _section("nearest changes", rows, styles=["red" if one.refusal else "" for one in nearby])
     parts += _section(
         "cores",
         [(f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}, {plan.idle_cores} idle", plan.cores_note), (plan.per_core,)],
@@ -66,23 +64,19 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
         parts += _section("evidence", [(f"{plan.evidence.value}: not published by the vendor, our model of it",)])
-    return Group(*parts)
+    return stack(*parts)
 
 
-def _section(title: str, rows: Sequence[Row], right: int | None = None) -> list[RenderableType]:
+def _section(title: str, rows: Sequence[Row], right: int | None = None, styles: Sequence[str] = ()) -> list[RenderableType]:
     """Lay a section out as a heading and indented columns; nothing when it has no rows."""
     if not rows:
         return []
-    table = Table.grid(padding=(0, 2))
-    for column in range(max(len(row) for row in rows)):
-        table.add_column(justify="right" if column == right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return ["", Text(title, style="bold"), Padding(table, (0, 0, 0, 2))]
+    columns = [Column(right=column == right, wraps=column != right) for column in range(max(len(row) for row in rows))]
+    return ["", Paragraph(title, "bold"), Table(columns, rows, styles, indent=2)]
 
 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
-    values = ", ".join(f"{name} = {value}" for name, value in decision.values.items())
+    values = values_text(decision)
     return [
         (f"{number}", f"{decision.name}: {'yes' if decision.outcome else 'no'}, {decision.effect}"),
         ("", f"{decision.condition}; {values}" if values else decision.condition),
@@ -97,7 +91,7 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
         effect = f"takes another path: {nearby.path}"
     else:
         effect = f"same path; turns '{nearby.decision}' around"
-    return (Text(change, style="red"), Text(effect, style="red")) if nearby.refusal else (change, effect)
+    return change, effect
 
 
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
@@ -190,8 +184,8 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     entry = find_operator(explanation.call.operator.name)
     assert entry is not None
     parts: list[RenderableType] = [
-        Text(f"{entry.title} on {explanation.profile.title}: refused, {int(error.status)} {error.status.name}", style="bold red"),
+        Paragraph(f"{entry.title} on {explanation.profile.title}: refused, {int(error.status)} {error.status.name}", "bold red"),
         *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
         *_section("what would be legal, the rest as it is", _limit_rows(explanation.limits)),
     ]
-    return Group(*parts)
+    return stack(*parts)

@@ -1,13 +1,14 @@
 """Limits as text a person reads: the ranges side by side, then the constraint that binds."""
 
+from dataclasses import replace
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
-from npu_sim.show.text import render
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.socs import socs_text
 from npu_sim.status import SUCCESS, AclnnError
 
 SHOWN_RANGES = 3
@@ -23,18 +24,11 @@ def limits_view(table: LimitTable) -> RenderableType:
     entry = find_operator(table.operator)
     assert entry is not None
     along = f" along {table.along}" if table.along else ""
-    head = Table.grid(padding=(0, 2))
-    head.add_row("with", ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items()))
-    parts: list[RenderableType] = [f"{entry.title}: legal values of {table.vary}{along}", head, "", _ranges(table)]
+    fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
+    title = Paragraph(f"{entry.title}: legal values of {table.vary or 'every size, the others as they are'}{along}", "bold")
+    parts: list[RenderableType] = [title, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _reasons(table)
-    if reasons:
-        why = Table.grid(padding=(0, 2))
-        why.add_column(no_wrap=True)
-        why.add_column(overflow="fold")
-        for where, text in reasons:
-            why.add_row(where, text)
-        parts += ["", why]
-    return Group(*parts)
+    return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
 
 
 def _shown(value: Any) -> str:
@@ -42,18 +36,18 @@ def _shown(value: Any) -> str:
 
 
 def _ranges(table: LimitTable) -> Table:
-    columns = ["product", "SoC", *([table.along] if table.along else []), "documented", "hardware"]
-    shown = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in columns:
-        shown.add_column(name, overflow="fold", justify="right" if name == table.along else "left")
+    along = [Column(table.along, right=True)] if table.along else []
+    size = [Column("size", key=True)] if not table.vary else []
+    columns = [*size, Column("product", key=True), Column("SoC", key=True, wraps=True), *along, Column("documented"), Column("hardware")]
+    rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _rows(table):
         told = table.along and before == (row.product, row.socs)
         before = (row.product, row.socs)
-        cells = ["", ""] if told else [row.product, ", ".join(row.socs)]
-        cells += [str(row.at)] if table.along else []
-        shown.add_row(*cells, bound_text(row.documented), bound_text(row.hardware))
-    return shown
+        where = ["", ""] if told else [*([row.size] if size else []), row.product, socs_text(row.socs)]
+        at = [str(row.at)] if table.along else []
+        rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
+    return Table(columns, rows)
 
 
 def _rows(table: LimitTable) -> list[ProductLimits]:
@@ -63,9 +57,9 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
     joined: list[ProductLimits] = []
     for row in table.rows:
         for position, other in enumerate(joined):
-            same = (other.product, other.at, other.documented.ranges, other.hardware.ranges)
-            if same == (row.product, row.at, row.documented.ranges, row.hardware.ranges):
-                joined[position] = ProductLimits(row.product, other.socs + row.socs, other.documented, other.hardware, row.at)
+            same = (other.size, other.product, other.documented.ranges, other.hardware.ranges)
+            if same == (row.size, row.product, row.documented.ranges, row.hardware.ranges):
+                joined[position] = replace(other, socs=other.socs + row.socs)
                 break
         else:
             joined.append(row)
@@ -98,6 +92,7 @@ def _reasons(table: LimitTable) -> list[tuple[str, str]]:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             for end, error in (("below", bound.below), ("above", bound.above)):
                 if error is not None:
-                    reasons.setdefault((row.product, f"{name} {end}"), (f"{row.product}, {name}", reason_text(error)))
+                    where = ", ".join(filter(None, (row.size, row.product, name)))
+                    reasons.setdefault((where, end), (where, reason_text(error)))
     first_of_text = {text: where for where, text in reversed(reasons.values())}
     return [(where, text) for text, where in reversed(first_of_text.items())]

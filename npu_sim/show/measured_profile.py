@@ -2,15 +2,14 @@
 
 from pathlib import Path
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.reports.commands import plan_command
-from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.text import Line
 from npu_sim.show.timelines import estimate_note, estimate_text, percent, short_us
 
 SHOWN_KERNELS = 6
@@ -30,12 +29,12 @@ def headline(answer: MeasuredProfile) -> str:
 
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
     """Return the answer as something rich can print."""
-    parts: list[RenderableType] = [Text(headline(answer), style="bold green"), "", lines_table(file_lines(answer))]
+    parts: list[RenderableType] = [Paragraph(headline(answer), "bold green"), "", lines_table(file_lines(answer))]
     for calls in answer.calls:
-        parts += ["", Text(_call_title(calls), style="bold"), Text(_call_command(calls), style="dim"), _call_table(calls)]
+        parts += ["", Paragraph(_call_title(calls), "bold"), Paragraph(_call_command(calls), "dim"), _call_table(calls)]
     for group in answer.groups:
-        parts += ["", Text(_group_title(group), style="bold"), lines_table(group_lines(group))]
-    return Group(*parts)
+        parts += ["", Paragraph(_group_title(group), "bold"), lines_table(group_lines(group))]
+    return stack(*parts)
 
 
 def file_lines(answer: MeasuredProfile) -> list[Line]:
@@ -63,14 +62,13 @@ def _call_command(calls: CallGroup) -> str:
 
 
 def _call_table(calls: CallGroup) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in ("launch", "measured", "share", "bound", "cores"):
-        table.add_column(name, no_wrap=True, justify="left" if name == "launch" else "right")
+    columns = (Column("launch", key=True), *(Column(name, right=True) for name in ("measured", "share", "bound", "cores")))
+    rows = []
     for one in calls.as_dict()["launches"]:
         bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
         blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
-        table.add_row(one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks)
-    return table
+        rows.append((one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks))
+    return Table(columns, rows)
 
 
 def _group_title(group: MeasuredGroup) -> str:

@@ -4,9 +4,9 @@ import csv
 from collections.abc import Sequence
 from io import StringIO
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
 
+from npu_sim.show.layout import Column, Table, stack
 from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
 
 HEADINGS = ("row", "terms", "in", "cores", "spread", "ulp", "of magnitudes", "element")
@@ -55,14 +55,8 @@ def rows_csv(every: Sequence[OpenRows]) -> str:
 
 def rows_view(every: Sequence[OpenRows]) -> RenderableType:
     """Return the worst rows of every output as something rich can print."""
+    columns = [Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0) for number, name in enumerate(HEADINGS)]
     parts: list[RenderableType] = []
     for rows in every:
-        parts += ["", rows_title(rows)]
-        if len(rows.table):
-            table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-            for number, name in enumerate(HEADINGS):
-                table.add_column(name, justify="right" if 0 < number < len(HEADINGS) - 1 else "left")
-            for cells in row_cells(rows):
-                table.add_row(*cells)
-            parts += [table]
-    return Group(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))
+        parts += ["", rows_title(rows), *([Table(columns, row_cells(rows))] if len(rows.table) else [])]
+    return stack(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))

@@ -1,20 +1,16 @@
 """A preflight as text: calls by targets, what is not accepted, and what can differ between runs."""
 
-import shutil
 from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
 
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, Checked, Fault, Matrix, Row, Summary
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 SHOWN_ROWS = 40
 SHOWN_FAULTS = 20
 SHOWN_LINES = 5
-LEAST_TITLE = 24
-"""Columns that the name of a call needs; where a matrix leaves fewer, every call has a line of its own."""
 MARKS = {
     "timing": ("~", "can differ between runs"),
     "caveats": ("!", "runs with a caveat"),
@@ -59,10 +55,9 @@ def fault_text(fault: Fault) -> str:
     return f"{times}{fault.op or 'no call'}, {lines_text(fault.rows)}, {', '.join(fault.labels)}: {fault.word}: {fault.reason}"
 
 
-def matrix_view(matrix: Matrix, width: int | None = None) -> RenderableType:
+def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as something rich can print."""
-    columns = width or shutil.get_terminal_size((110, 24)).columns
-    parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix, columns)]
+    parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
     if len(matrix.rows) > SHOWN_ROWS:
         parts.append(f"and {len(matrix.rows) - SHOWN_ROWS} more calls: --report or --json lists all")
     used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
@@ -76,20 +71,21 @@ def matrix_view(matrix: Matrix, width: int | None = None) -> RenderableType:
     timing = list(timing_lines(matrix))
     if timing:
         parts += ["", *timing[:SHOWN_FAULTS]]
-    parts += [f"\n{text}" for text in recorded_lines(matrix)]
-    return Group(*parts)
+    for text in recorded_lines(matrix):
+        parts += ["", text]
+    return stack(*parts)
 
 
 def _counts(matrix: Matrix) -> Table:
-    table = Table.grid(padding=(0, 2))
+    lines = []
     summaries = matrix.summaries()
     if len(summaries) > 1:
-        table.add_row("all", _count_text(matrix.summary()), "")
+        lines.append(("all", _count_text(matrix.summary()), ""))
     for label, summary in summaries.items():
         peak = summary.peak
         place = f"peak {peak.workspace_bytes} bytes of workspace, line {peak.line}: {peak.op} on {peak.soc}" if peak else ""
-        table.add_row(label, _count_text(summary), place)
-    return table
+        lines.append((label, _count_text(summary), place))
+    return lines_table(lines)
 
 
 def _count_text(summary: Summary) -> str:
@@ -99,30 +95,21 @@ def _count_text(summary: Summary) -> str:
     return f"calls {summary.lines}: {counts}{expected}"
 
 
-def _calls(matrix: Matrix, columns: int) -> RenderableType:
-    rows = matrix.rows[:SHOWN_ROWS]
-    left = columns - sum(len(label) + 2 for label in matrix.labels) - 16
-    if left < LEAST_TITLE:
-        return Group(*(_block(row) for row in rows))
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    table.add_column("line", justify="right")
-    table.add_column("", justify="right")
-    table.add_column("call", overflow="fold")
-    for label in matrix.labels:
-        table.add_column(label, no_wrap=True)
-    for row in rows:
-        cells = [cell_text(row.cells.get(label)) for label in matrix.labels]
-        table.add_row(str(row.line), count_text(row), row.title, *cells)
-    return table
+def _calls(matrix: Matrix) -> Table:
+    shown = matrix.rows[:SHOWN_ROWS]
+    columns = [Column("line", right=True), Column(right=True), Column("call", wraps=True), *(Column(label) for label in matrix.labels)]
+    rows = [(str(row.line), count_text(row), row.title, *(cell_text(row.cells.get(label)) for label in matrix.labels)) for row in shown]
+    return Table(columns, rows, narrow=Group(*(line for row in shown for line in _block(row))))
 
 
-def _block(row: Row) -> RenderableType:
-    """Return a call and what became of it where targets have no room side by side: equal answers are one."""
+def _block(row: Row) -> Iterator[RenderableType]:
+    """Go through a call and what became of it where targets have no room side by side: equal answers are one."""
     answers: dict[str, list[str]] = {}
     for label, checked in row.cells.items():
         answers.setdefault(cell_text(checked), []).append(label)
-    title = f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}"
-    return Group(title, *(Padding(f"{text}  {', '.join(labels)}", (0, 0, 0, 4)) for text, labels in answers.items()))
+    yield Paragraph(f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4)
+    for text, labels in answers.items():
+        yield Paragraph(f"{text}  {', '.join(labels)}", indent=4, hanging=4)
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:

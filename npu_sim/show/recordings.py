@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import RenderableType
+
+from npu_sim.show.layout import Column, Table, stack
 
 SHOWN_KERNELS = 12
+_COUNTED = (Column("count", right=True, key=True),)
 
 
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
@@ -14,26 +16,23 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     calls, lost, kernels = recording["calls"], recording["not_recognised"], recording["not_modelled"]
     parts: list[RenderableType] = [f"{sum(one['count'] for one in calls)} calls, {len(calls)} different, in {file}"]
     if calls:
-        table = _table("count", "op", "inputs", "from")
+        rows = []
         for one in calls:
             inputs = ", ".join(f"{name} {value}" for name, value in one["inputs"].items())
-            table.add_row(str(one["count"]), one["op"], inputs, one.get("name", ""))
-        parts += ["", table]
+            rows.append((f"{one['count']}x", one["op"], inputs, one.get("name", "")))
+        parts += [
+            "",
+            Table((*_COUNTED, Column("op", key=True), Column("inputs", wraps=True, plain=True), Column("from", wraps=True)), rows),
+        ]
     if lost:
-        table = _table("count", "not recognised", "why", "from")
+        rows = []
         for one in lost:
             place = one.get("name") or (f"{one['file']}:{one['line']}" if "file" in one else "")
-            table.add_row(str(one["count"]), one["what"], one["why"], place)
-        parts += ["", table]
+            rows.append((f"{one['count']}x", one["what"], one["why"], place))
+        columns = (*_COUNTED, Column("not recognised", key=True), Column("why", wraps=True, plain=True), Column("from", wraps=True))
+        parts += ["", Table(columns, rows)]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
         more = f", and {len(kernels) - SHOWN_KERNELS} more kinds" if len(kernels) > SHOWN_KERNELS else ""
         parts += ["", f"not modelled: {', '.join(shown)}{more}"]
-    return Group(*parts, "", f"next: npu-sim preflight {file} --products all")
-
-
-def _table(*names: str) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name in names:
-        table.add_column(name, justify="right" if name == "count" else "left", overflow="fold")
-    return table
+    return stack(*parts, "", f"next: npu-sim preflight {file} --products all")

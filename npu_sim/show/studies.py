@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.layout import lines_table, render
+from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
 from npu_sim.studies.invariance import InvarianceStudy

@@ -1,12 +1,10 @@
 """Plans and results as text a person reads: the outcome first, then why, then what would change it."""
 
-import io
-import shutil
 from collections.abc import Iterable
 from itertools import groupby
+from types import MappingProxyType
 
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.console import Group
 
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import OrderMask, Result
@@ -16,31 +14,13 @@ from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory
 from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
 from npu_sim.releases import release_words
+from npu_sim.show.layout import Paragraph, lines_table, render, stack
 
 Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
-RED_LINES = (OVERFLOWS, REFUSED)
-"""Labels of lines that say what goes wrong."""
-
-
-def render(renderable: RenderableType, width: int | None = None) -> str:
-    """Return what rich would print, without colours."""
-    buffer = io.StringIO()
-    columns = width or shutil.get_terminal_size((110, 24)).columns
-    Console(file=buffer, width=columns, no_color=True, highlight=False).print(renderable)
-    return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
-
-
-def lines_table(lines: Iterable[Line]) -> Table:
-    """Lay out labelled lines so that narrow terminals wrap inside the columns."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold", ratio=2)
-    table.add_column(overflow="fold", ratio=3, style="dim")
-    for line in lines:
-        table.add_row(*line, style="red" if line[0] in RED_LINES else "")
-    return table
+LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
+"""Styles of lines, by label: what goes wrong."""
 
 
 def plan_headline(plan: Plan) -> str:
@@ -145,19 +125,36 @@ def change_lines(plan: Plan) -> list[Line]:
     lines: list[Line] = []
     for flip, decisions in said.values():
         names = ", ".join(decision.name for decision in decisions)
-        note = flip.refusal or f"{names}; now {_values_text(decisions[0])}"
+        note = flip.refusal or f"{names}; now {values_text(decisions[0])}"
         label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, f"{flip.argument} {flip.value} -> {change_text(plan, flip)}", note))
     return lines
 
 
-def _values_text(decision: Decision) -> str:
-    return ", ".join(f"{name} = {value}" for name, value in decision.values.items())
+def values_text(decision: Decision) -> str:
+    """Return what a decision was taken on, switches as they are typed: ``deterministic = false``."""
+    return ", ".join(f"{name} = {str(value).lower() if isinstance(value, bool) else value}" for name, value in decision.values.items())
 
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
     """Return a plan as text."""
-    return f"{plan_headline(plan)}\n\n{render(lines_table(plan_lines(plan) + change_lines(plan)), width)}"
+    return render(plan_view(plan), width)
+
+
+def plan_view(plan: Plan) -> Group:
+    """Return a plan as something rich can print."""
+    return stack(
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]),
+        "",
+        lines_table(plan_lines(plan) + change_lines(plan), styles=LINE_STYLES),
+    )
+
+
+def result_view(result: Result) -> Group:
+    """Return the plan that was carried out and what came of it as something rich can print."""
+    plan = result.plan
+    lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
+    return stack(Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]), "", lines_table(lines, styles=LINE_STYLES))
 
 
 def result_lines(result: Result) -> list[Line]:
@@ -177,9 +174,7 @@ def result_lines(result: Result) -> list[Line]:
 
 def result_text(result: Result, width: int | None = None) -> str:
     """Return a run as text: its plan, and what came of it."""
-    plan = result.plan
-    lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
-    return f"{plan_headline(plan)}\n\n{render(lines_table(lines), width)}"
+    return render(result_view(result), width)
 
 
 def prepared_text(prepared: Prepared) -> str:

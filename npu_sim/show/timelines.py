@@ -2,14 +2,28 @@
 
 from collections.abc import Sequence
 
+from rich.console import Group, RenderableType
+
 from npu_sim.plans.answers import Evidence
-from npu_sim.show.text import Line, lines_table, render
+from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
+from npu_sim.show.socs import socs_text
+from npu_sim.show.text import Line
+from npu_sim.status import AclnnError
 from npu_sim.timelines.model import Change, LaunchEstimate, LaunchTime, ModePrice, Timeline, VectorEstimate
 
 SAID_SHARE = 0.05
 """Bank conflicts are said from this share of an estimate on."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
-HEADINGS = ("call", "SoC", "MHz", "lower bound", "estimate", "largest launch", "busy share of the kernel", "imbalance")
+COLUMNS = (
+    Column("call", key=True, wraps=True),
+    Column("SoC", key=True),
+    Column("MHz", right=True),
+    Column("lower bound", right=True),
+    Column("estimate"),
+    Column("largest launch"),
+    Column("busy share of the kernel"),
+    Column("imbalance", right=True),
+)
 
 
 def short_us(value: float) -> str:
@@ -170,12 +184,10 @@ def largest_text(timeline: Timeline) -> str:
     return f"{largest.kernel} {100 * largest.share:.0f} % of {len(timeline.launches)}" if largest else ""
 
 
-def table_row(name: str, timeline: Timeline) -> tuple[str, ...]:
-    """Return one timeline as a row of a comparison, under ``HEADINGS``."""
+def _cells(timeline: Timeline) -> tuple[str, ...]:
+    """Return one timeline as the cells of a comparison behind call and SoC."""
     busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
-        name,
-        timeline.soc,
         f"{timeline.clock_mhz:g}",
         short_us(timeline.bound_us),
         estimate_cell(timeline),
@@ -187,5 +199,39 @@ def table_row(name: str, timeline: Timeline) -> tuple[str, ...]:
 
 def timeline_text(timeline: Timeline, width: int | None = None) -> str:
     """Return one timeline as text."""
+    return render(timeline_view(timeline), width)
+
+
+def timeline_view(timeline: Timeline) -> Group:
+    """Return one timeline as something rich can print."""
     headline = f"{timeline.title} on {timeline.soc}: at least {short_us(timeline.bound_us)}"
-    return f"{headline}\n\n{render(lines_table(timeline_lines(timeline)), width)}"
+    return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
+
+
+def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -> Group:
+    """Return timelines side by side as something rich can print: the name of the call, the SoC, and what became of it.
+
+    SoCs on which nothing differs share a row; refusals stand below, each reason once.
+    """
+    shown = [one for _, _, one in compared if isinstance(one, Timeline)]
+    fastest = min(shown, key=lambda one: one.bound_us)
+    socs: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    reasons: dict[str, dict[str, None]] = {}
+    for name, soc, one in compared:
+        if isinstance(one, Timeline):
+            cells = _cells(one)
+        else:
+            cells = ("", f"refused {int(one.status)}")
+            reasons.setdefault(one.message, {})[f"{name}, {soc}"] = None
+        socs.setdefault((name, cells), []).append(soc)
+    rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
+    headline = Paragraph(f"{fastest.title}: lowest bound {short_us(fastest.bound_us)} on {fastest.soc}", "bold green")
+    parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
+    if reasons:
+        parts += ["", lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items())]
+    parts += ["", Paragraph(NOT_MEASURED, "dim")]
+    evidence = evidence_of_estimates(shown)
+    if evidence:
+        parts.append(Paragraph(evidence, "dim"))
+    cautions = dict.fromkeys(line for one in shown for line in caution_lines(one))
+    return stack(*parts, *(Paragraph(f"{label}: {value} ({note})", "dim") for label, value, note in cautions))

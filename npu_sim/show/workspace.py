@@ -1,13 +1,24 @@
 """A workspace as tables: the kernels, what lies where and how long, and what is not known."""
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Sequence
 
-from npu_sim.plans.workspace_model import Workspace, WorkspaceNode
-from npu_sim.show.text import render
+from rich.console import RenderableType
 
-HEADINGS = (("area", "left"), ("bytes", "right"), ("offset", "right"), ("bucket", "right"), ("lives at", "left"))
+from npu_sim.plans.model import Plan
+from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
+from npu_sim.releases import release_words
+from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+
+KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
+AREAS = ("area", "bytes", "offset", "bucket", "lives at")
+BUCKETS = ("bucket", "bytes", "offset", "tenants")
+_NUMBERS = ("node", "bytes", "offset", "bucket")
+
+
+def workspace_title(plan: Plan) -> str:
+    """Return call, SoC and size in one line."""
+    place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
+    return f"{plan.title} on {place}: {workspace_headline(plan.workspace)}"
 
 
 def workspace_headline(workspace: Workspace) -> str:
@@ -19,27 +30,27 @@ def workspace_headline(workspace: Workspace) -> str:
 def workspace_tables(workspace: Workspace) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
-        return Text("no kernel needs any")
-    return Group(_kernels(workspace), "", _areas(workspace), "", _buckets(workspace))
+        return Paragraph("no kernel needs any")
+    tables = ((KERNELS, kernel_rows(workspace)), (AREAS, area_rows(workspace)), (BUCKETS, bucket_rows(workspace)))
+    kernels, areas, buckets = (_table(names, rows) for names, rows in tables)
+    return stack(kernels, "", areas, "", buckets)
 
 
 def workspace_text(workspace: Workspace, width: int | None = None) -> str:
     """Return a workspace as text."""
-    return f"{workspace_headline(workspace)}\n\n{render(workspace_tables(workspace), width)}"
+    return render(stack(workspace_headline(workspace), "", workspace_tables(workspace)), width)
 
 
-def _table(*headings: tuple[str, str]) -> Table:
-    table = Table(box=None, header_style="dim", padding=(0, 2, 0, 0))
-    for name, justify in headings:
-        table.add_column(name, justify="right" if justify == "right" else "left", overflow="fold")
-    return table
+def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    columns = [Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0) for number, name in enumerate(names)]
+    return Table(columns, rows)
 
 
-def _kernels(workspace: Workspace) -> Table:
-    table = _table(("node", "right"), ("kernel", "left"), ("reads", "left"), ("writes for later", "left"), ("own workspace", "left"))
-    for number, node in enumerate(workspace.nodes):
-        table.add_row(str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node))
-    return table
+def kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every kernel, under ``KERNELS``."""
+    return [
+        (str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node)) for number, node in enumerate(workspace.nodes)
+    ]
 
 
 def _own(node: WorkspaceNode) -> str:
@@ -51,17 +62,18 @@ def _own(node: WorkspaceNode) -> str:
     return f"{sum(part.bytes for part in node.workspace)} bytes{model}"
 
 
-def _areas(workspace: Workspace) -> Table:
-    table = _table(*HEADINGS)
-    for area in workspace.areas:
-        nodes = f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
-        table.add_row(area.name, str(area.bytes), str(area.offset), str(area.bucket), nodes)
-    return table
+def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every area, under ``AREAS``."""
+    return [(area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area)) for area in workspace.areas]
 
 
-def _buckets(workspace: Workspace) -> Table:
-    table = _table(("bucket", "right"), ("bytes", "right"), ("offset", "right"), ("tenants", "left"))
-    for number, bucket in enumerate(workspace.buckets):
-        tenants = [area.name for area in workspace.areas if area.bucket == number]
-        table.add_row(str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants))
-    return table
+def _nodes_text(area: WorkspaceArea) -> str:
+    return f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
+
+
+def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
+    """Return one row for every bucket, under ``BUCKETS``."""
+    tenants = [[area.name for area in workspace.areas if area.bucket == number] for number in range(len(workspace.buckets))]
+    return [
+        (str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants[number])) for number, bucket in enumerate(workspace.buckets)
+    ]

@@ -3,7 +3,7 @@
 Only the parts of the output that the mask calls order-dependent are added up again, from contributions computed once.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -21,41 +21,16 @@ from npu_sim.orders.parts import Parts
 from npu_sim.plans.printing import Printed
 from npu_sim.status import straight
 from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
+from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
 
-Orders = Mapping[str, tuple[int, tuple[int, int]]]
-"""Orders by name: code, and the key words of the seed."""
+ORDERS_TOGETHER = 16
+"""Orders tried between two reports of progress."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
     "smallest first": order_study.SMALLEST_FIRST,
     "largest first": order_study.LARGEST_FIRST,
     "positive first": order_study.POSITIVE_FIRST,
 }
-
-
-@dataclass(frozen=True)
-class Step:
-    """One contribution in an order of arrival, and the running sum after it."""
-
-    core: int
-    contribution: str
-    value: float
-    sum_after: float
-
-
-@dataclass(frozen=True)
-class WorstElement:
-    """The element that moved most in ulp, with its contributions in the orders that give its extremes."""
-
-    index: tuple[int, ...]
-    lowest: float
-    highest: float
-    spread: float
-    spread_ulp: int
-    lowest_order: str
-    highest_order: str
-    steps_to_lowest: tuple[Step, ...]
-    steps_to_highest: tuple[Step, ...]
-    deterministic_result: float
 
 
 @dataclass(frozen=True)
@@ -203,28 +178,41 @@ class _Studied:
     hashes: np.ndarray
 
 
-def _studied(batches: Iterator[Parts], orders: Orders, output: np.ndarray) -> Iterator[_Studied]:
-    """Add every part up in every order."""
+def _studied(
+    batches: Iterator[Parts], orders: Orders, output: np.ndarray, progress: Callable[[float], None] | None = None
+) -> Iterator[_Studied]:
+    """Add every part up in every order; ``progress`` is called with how many elements are done."""
+    done = 0
     codes = np.array([code for code, _ in orders.values()], np.int64)
     seeds = np.array([words for _, words in orders.values()], np.int64)
     for parts in batches:
         shape = (parts.count, parts.values.shape[1])
         lowest, highest = np.empty(shape, np.float32), np.empty(shape, np.float32)
         hashes = np.empty((parts.count, codes.size), np.uint64)
-        order_study.study_orders(
-            parts.values,
-            parts.starts,
-            parts.cores,
-            parts.keys,
-            parts.factors,
-            codes,
-            seeds,
-            parts.columns_together,
-            storage_view(np.empty(0, output.dtype)),
-            lowest,
-            highest,
-            hashes,
-        )
+        stored = storage_view(np.empty(0, output.dtype))
+        for begin in range(0, codes.size, ORDERS_TOGETHER):
+            tried = slice(begin, begin + ORDERS_TOGETHER)
+            least, most, found = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty_like(hashes[:, tried], order="C")
+            order_study.study_orders(
+                parts.values,
+                parts.starts,
+                parts.cores,
+                parts.keys,
+                parts.factors,
+                codes[tried],
+                seeds[tried],
+                parts.columns_together,
+                stored,
+                least,
+                most,
+                found,
+            )
+            hashes[:, tried] = found
+            np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
+            np.copyto(highest, most, where=(most > highest) | (begin == 0))
+            if progress is not None:
+                progress((done + parts.count * min(begin + ORDERS_TOGETHER, codes.size) / codes.size) * shape[1])
+        done += parts.count
         ulps = ulp_distance(lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype))
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
@@ -241,7 +229,12 @@ def _study_output(
     spread, spread_ulp, worst = 0.0, 0, None
     tables = [NO_ROWS]
     dependent = 0 if mask.mask.size == 0 else mask.count * (output.size // mask.mask.size)
-    for one in _studied(batches, orders, output):
+
+    def advance(elements: float) -> None:
+        if progress is not None and dependent:
+            progress(name, min(1.0, elements / dependent))
+
+    for one in _studied(batches, orders, output, advance):
         parts, ulps = one.parts, one.ulps
         # Parts are told apart by an odd factor each, so that two parts that swap results do not hide each other.
         places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(0x9E3779B97F4A7C15)
@@ -252,10 +245,8 @@ def _study_output(
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
             part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape))
-            worst = _worst(parts, part, column, orders, spread_ulp, fixed.outputs[name])
+            worst = worst_element(parts, part, column, orders, spread_ulp, fixed.outputs[name])
         done += parts.count
-        if progress is not None and dependent:
-            progress(name, min(1.0, done * ulps.shape[1] / dependent))
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
@@ -267,32 +258,3 @@ def _different(one: np.ndarray, other: np.ndarray) -> int:
     if one.dtype.kind in "iu":
         return int(np.count_nonzero(one != other))
     return int(np.count_nonzero(ulp_distance(one, other, canonical_dtype(one.dtype))))
-
-
-def _worst(
-    parts: Parts,
-    part: int,
-    column: int,
-    orders: Orders,
-    spread_ulp: int,
-    deterministic: np.ndarray,
-) -> WorstElement:
-    begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
-    values, cores = parts.values[begin:stop], parts.cores[begin:stop]
-    together = parts.columns_together
-    first = column // together * together
-    results: dict[str, tuple[float, tuple[Step, ...]]] = {}
-    for name, (code, words) in orders.items():
-        last = min(first + together, values.shape[1])
-        order = order_study.arrival_of(code, words, int(parts.keys[part]), cores, values, first, last)
-        steps, total = [], np.float32(0)
-        for place in order:
-            total = np.float32(total + values[place, column])
-            steps.append(Step(int(cores[place]), parts.describe(begin + int(place)), float(values[place, column]), float(total)))
-        results[name] = (float(total), tuple(steps))
-    low = min(results, key=lambda name: results[name][0])
-    high = max(results, key=lambda name: results[name][0])
-    index = parts.index_of(part, column)
-    lowest, highest = results[low][0], results[high][0]
-    both = (results[low][1], results[high][1])
-    return WorstElement(index, lowest, highest, highest - lowest, spread_ulp, low, high, *both, float(deterministic[index]))

@@ -139,6 +139,7 @@ def run_sweep(
     columns: Sequence[str] | None = None,
     out: Path | None = None,
     resume: bool = False,
+    overwrite: bool = True,
     engine: str = "local",
     scheduler: str | None = None,
     threads: int | None = None,
@@ -150,6 +151,8 @@ def run_sweep(
 
     Parameters
     ----------
+    overwrite
+        Whether ``out`` may be there already, written by a sweep before.
     check
         Plan this many random rows again, one by one, and compare.
     operator, grid, sample, seed, columns, out, resume, engine, scheduler, threads, chunk_rows, progress
@@ -166,7 +169,7 @@ def run_sweep(
         raise UsageError("resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
     space, chosen = prepare(operator, grid, sample, seed, columns)
     summary, chunks = SweepSummary(space, chosen), 0
-    store = Store(out, space, chosen, chunk_rows) if out is not None else None
+    store = Store(out, space, chosen, chunk_rows, overwrite) if out is not None else None
     different: list[Mismatch] = []
     checked = sampled_rows(check, space.rows)
     try:

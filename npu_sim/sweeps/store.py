@@ -58,10 +58,13 @@ class Store:
         The sweep.
     chunk_rows
         Rows of a chunk.
+    overwrite
+        Whether a sweep that starts may take the place of what a sweep wrote before.
     """
 
-    def __init__(self, target: Path, space: Space, columns: tuple[RecordColumn, ...], chunk_rows: int) -> None:
+    def __init__(self, target: Path, space: Space, columns: tuple[RecordColumn, ...], chunk_rows: int, overwrite: bool = True) -> None:
         self.target = target
+        self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
         self.progress_file = target.with_name(target.name + ".progress.json")
         self.writer = _writer(self.partial, target.suffix, space, columns)
@@ -76,13 +79,15 @@ class Store:
         Raises
         ------
         UsageError
-            When the folder cannot be written or has no room, something else has one of the names, or an interrupted sweep
-            lies there: a different one, or the same without ``resume``.
+            When the folder cannot be written or has no room, something else has one of the names, the target is there and may
+            not be overwritten, or an interrupted sweep lies there: a different one, or the same without ``resume``.
         """
         require_target(self.progress_file)
         with self._written(self.partial):
             if not self.progress_file.exists():
                 self._require_replaceable()
+                if self.target.exists() and not self.overwrite:
+                    raise UsageError("out", f"{self.target} is there already", "replace it with --overwrite, or name another")
                 if self.partial.exists() or self.partial.is_symlink():
                     message = f"{self.partial} is in the way: no sweep that can go on left it"
                     raise UsageError("out", message, "remove it, or choose another name")

@@ -7,6 +7,7 @@ from typing import IO, Any
 import numba
 import numpy as np
 
+from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.engine import usable_cores
 from npu_sim.sweeps.space import Space
@@ -128,3 +129,7 @@ def _write_number(text, place, value):  # type: ignore[no-untyped-def]
         text[position] = ZERO + left % ten
         left //= ten
     return last + 1
+
+
+if not numba.config.DISABLE_JIT:
+    _write_lines._cache = KernelCache(_write_lines.py_func)  # a sweep of a few calls would compile longer than it runs

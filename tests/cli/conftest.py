@@ -5,6 +5,12 @@ import pytest
 from tests.cli import runner
 
 
+@pytest.fixture(autouse=True)
+def in_a_pipe(monkeypatch):
+    """Nothing says how wide the output is, unless a test does."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture
 def cli(capsys, monkeypatch):
     """The command line as a function: ``cli("plan", "rms_norm_grad", ...)``."""

@@ -1,7 +1,10 @@
+from pathlib import Path
+
 import pytest
 
 from npu_sim.cores import load_profile, shipped_products
 
+CONFIGS = Path(__file__).parents[2] / "configs"
 CALL = ("diff", "embedding_dense_backward", "--grad", "65536x512:fp32", "--indices", "65536:int32", "--num-weights", 32000)
 
 
@@ -29,7 +32,7 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     done = cli(*CALL)
     assert done.code == 0
     lines = [line for line in done.out.splitlines() if line.strip()]
-    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order", "caveats"]
+    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order"]
     assert any("refused 161002" in line for line in lines)
     assert any("timing: grad_weight" in line for line in lines)
     sentence = "one more column and the path changes on atlas_a2, atlas_a3: dim 513 takes"
@@ -40,3 +43,13 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
 def test_switches_reach_every_plan(cli, switch):
     rows = cli(*CALL, "--json", "--products", "atlas_a2,atlas_train", *switch).data["rows"]
     assert {row["order"]["grad_weight"] for row in rows} == ({"fixed"} if switch else {"timing"})
+
+
+def test_a_changed_copy_of_a_product_is_told_apart_by_its_file(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8")
+    (tmp_path / "more.yaml").write_text(text.replace("ub_bytes: 196608", "ub_bytes: 262144"), encoding="utf-8")
+    rows = cli(*CALL, "--products", "atlas_a2,more.yaml", "--json").data["rows"]
+    assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yaml)"}
+    assert all(len(row["socs"]) == len(set(row["socs"])) for row in rows)
+    assert {row["product"] for row in cli(*CALL, "--products", "more.yaml", "--json").data["rows"]} == {"atlas_a2"}

@@ -7,7 +7,7 @@ def test_documented_and_hardware_stand_side_by_side(cli, monkeypatch):
     assert done.code == 0
     text = " ".join(done.out.split())
     assert "product SoC documented hardware" in text
-    assert "Ascend910A, Ascend910ProA, Ascend910PremiumA 0 .. 4894 0 .. 6714" in text
+    assert "Ascend910A, 910ProA, 910PremiumA 0 .. 4894 0 .. 6714" in text
     assert "36*embeddingDim + 4*countsSize = 180220 must be < 180192 (documented)" in text
     assert "refused" in text
     assert "any" in text
@@ -44,8 +44,20 @@ def test_wrong_names_and_forms_are_refused(cli):
     for words, code, names in (
         (("--vary", "width"), 64, "width"),
         (("--vary", "dim", "--set", "rows"), 64, "name=value"),
-        ((), 64, "vary"),
+        (("--vary", "grad"), 64, "grad is a tensor: its sizes are dim, rows"),
     ):
         done = cli("limits", OPERATOR, *words)
         assert done.code == code
         assert names in done.err
+
+
+def test_without_a_name_every_size_is_bounded(cli):
+    words = (OPERATOR, "--scale-grad-by-freq", "--num-weights", 32000, "--products", "atlas_train")
+    data = cli("limits", *words, "--json").data
+    assert data["vary"] is None
+    assert {row["size"] for row in data["rows"]} == {"num_weights", "dim", "rows"}
+    alone = cli("limits", *words, "--vary", "dim", "--json").data["rows"]
+    assert [row["documented"] for row in data["rows"] if row["size"] == "dim"] == [row["documented"] for row in alone]
+    text = " ".join(cli("limits", *words).out.split())
+    assert "size product SoC documented hardware" in text
+    assert "dim atlas_train Ascend910A, 910ProA, 910PremiumA 0 .. 4894" in text

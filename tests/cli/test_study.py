@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 
+from npu_sim.studies.determinism import study_determinism
 from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED
 from npu_sim.studies.verdicts import MEANINGS
 
@@ -115,3 +116,26 @@ def test_caveats_are_listed_and_run(cli):
     refused = cli("caveats", "saturatoin")
     assert refused.code == 64
     assert "did you mean saturation" in refused.err
+
+
+def test_a_study_of_orders_says_why_it_takes_no_determinism_switch(cli):
+    refused = cli("study", "determinism", *TOKENS, "--deterministic")
+    assert refused.code == 2
+    assert "one legal order" in " ".join(refused.err.replace("│", " ").split())
+
+
+def test_the_bar_of_a_study_moves_while_orders_are_tried():
+    said = []
+    study_determinism(
+        "embedding_dense_backward",
+        random_orders=50,
+        progress=lambda stage, share: said.append((stage, share)),
+        grad=np.ones((400, 8), np.float32),
+        indices=np.arange(400, dtype=np.int32) % 50,
+        num_weights=50,
+    )
+    shares = [share for _, share in said]
+    assert {stage for stage, _ in said} == {"grad_weight"}
+    assert shares == sorted(set(shares))
+    assert len(shares) >= 4
+    assert shares[-1] == 1

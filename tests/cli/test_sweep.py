@@ -137,3 +137,16 @@ print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name i
 """
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
     assert json.loads(done.stdout) == []
+
+
+@pytest.mark.parametrize("name", ["plans", "plans.csv"])
+def test_what_a_sweep_wrote_is_replaced_only_when_asked_to(cli, tmp_path, name):
+    words, target = ("sweep", "rms_norm", "--grid", "row=1..9", "--out", tmp_path / name), tmp_path / name
+    assert cli(*words).code == 0
+    before = [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))]
+    refused = cli(*words)
+    assert refused.code == 2
+    assert "is there already" in refused.err
+    assert "--overwrite" in refused.err
+    assert [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))] == before
+    assert cli(*words, "--overwrite").code == 0

@@ -41,3 +41,12 @@ def test_a_call_that_needs_no_workspace_says_so(cli):
 
 def test_a_refusal_exits_with_2(cli):
     assert cli(*WORDS, "--product", "atlas_inference").code == 2
+
+
+def test_the_report_has_the_tables_and_the_command(cli, tmp_path):
+    out = tmp_path / "workspace.html"
+    words = ("--grad", "4096x512:bf16", "--indices", "4096:int64", "--num-weights", 32000)
+    assert cli("workspace", "embedding_dense_backward", *words, "--report", out).code == 0
+    page = out.read_text(encoding="utf-8")
+    for word in ("npu-sim workspace embedding_dense_backward", "grad as fp32", "nodes 0 to 2", "Buckets"):
+        assert word in page

@@ -64,7 +64,7 @@ class Output(Tensor):
     Attributes
     ----------
     result
-        Name of the result, where that is not the argument's.
+        Name of the result and of the command line's option, where that is not the argument's.
     parts
         What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
     given_with

@@ -206,6 +206,11 @@ class Declaration:
         return frozenset(axis.name for axis in self.dtype_axes)
 
     @cached_property
+    def sizes(self) -> tuple[Number, ...]:
+        """The axes that are sizes or counts."""
+        return tuple(axis for axis in self.axes if isinstance(axis, Number) and axis.unit)
+
+    @cached_property
     def switches(self) -> dict[str, str]:
         """The axes that say whether an optional tensor is given, and which."""
         return {axis.name: axis.tensor for axis in self.axes if isinstance(axis, Switch) and axis.tensor}

@@ -1,6 +1,6 @@
 """From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -110,7 +110,7 @@ class Reader(Declaration):
         built = declared.build(self.arguments, values)
         missing = [one for one in self.inputs if not one.optional and one.name not in values] if infer else []
         if missing:
-            built = self._inferred(built, missing)
+            built = self.inferred(built, missing)
             self.require_given(built.keys() - {one.name for one in missing if built[one.name] is None})
         return built
 
@@ -132,10 +132,11 @@ class Reader(Declaration):
         call = self.call(self.defaults())
         whole = {**{one.name: None for one in self.tensors}, **{one.name: one.default for one in self.attributes}, **call}
         return frozenset(
-            one.name for one in self.inputs if self._inferred(Arguments({**whole, one.name: None}), [one])[one.name] is not None
+            one.name for one in self.inputs if self.inferred(Arguments({**whole, one.name: None}), [one])[one.name] is not None
         )
 
-    def _inferred(self, arguments: Arguments, missing: list[Tensor]) -> Arguments:
+    def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
+        """Return the arguments with the missing tensors that follow from the others."""
         filled, sizes = dict(arguments), self.bound(arguments, guess=False)
         specs = {name: spec for name, spec in filled.items() if isinstance(spec, TensorSpec)}
         for one in missing:

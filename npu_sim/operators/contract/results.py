@@ -127,7 +127,7 @@ class Result(Printed):
 
 
 class Stopwatch:
-    """Collects wall time by stage; time in Numba's compiler is booked as ``compile``, whichever stage it fell into."""
+    """Collects wall time by stage, whichever stage it fell into: ``compile`` what Numba compiled, ``load`` what it read from its cache."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = {}
@@ -144,37 +144,42 @@ class Stopwatch:
 class Stage:
     """One timed block of code; one that ends with an error is not booked."""
 
-    __slots__ = ("_compiled", "_name", "_start", "_watch")
+    __slots__ = ("_kernels", "_name", "_passes", "_start", "_watch")
 
     def __init__(self, watch: Stopwatch, name: str) -> None:
         self._watch, self._name = watch, name
 
     def __enter__(self) -> None:
-        self._start, self._compiled = time.perf_counter(), _compile_seconds()
+        self._start = time.perf_counter()
+        self._kernels, self._passes = _kernel_seconds()
 
     def __exit__(self, kind: type[BaseException] | None, *_error: object) -> None:
         if kind is not None:
             return
-        compiled = _compile_seconds() - self._compiled
-        self._watch.add(self._name, time.perf_counter() - self._start - compiled)
-        if compiled:
-            self._watch.add("compile", compiled)
+        kernels, passes = _kernel_seconds()
+        made = kernels - self._kernels
+        self._watch.add(self._name, time.perf_counter() - self._start - made)
+        if made:
+            self._watch.add("compile" if passes > self._passes else "load", made)
 
 
-def _compile_seconds() -> float:
-    """Return how long Numba compiled so far; nothing when it is not loaded."""
-    timer = _compile_timer() if "numba" in sys.modules else None
-    return timer.duration if timer is not None and timer.done else 0.0
+def _kernel_seconds() -> tuple[float, float]:
+    """Return how long Numba made kernels so far, from its cache or by compiling, and how long the passes of its compiler took."""
+    if "numba" not in sys.modules:
+        return 0.0, 0.0
+    kernels, passes = (timer.duration if timer.done else 0.0 for timer in _kernel_timers())
+    return kernels, passes
 
 
 @cache
-def _compile_timer() -> Any:
-    """Return what listens to Numba's compiler from the first call on: listening anew for every stage takes longer than some stages."""
+def _kernel_timers() -> tuple[Any, Any]:
+    """Return what listens to Numba from the first call on: listening anew for every stage takes longer than some stages."""
     from numba.core.event import TimingListener, register
 
-    timer = TimingListener()
-    register("numba:compile", timer)
-    return timer
+    timers = TimingListener(), TimingListener()
+    for kind, timer in zip(("numba:compile", "numba:run_pass"), timers, strict=True):
+        register(kind, timer)
+    return timers
 
 
 def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:

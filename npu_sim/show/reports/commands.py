@@ -4,6 +4,7 @@ import shlex
 from typing import Any
 
 from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 
 PLAIN = {"deterministic": False, "limits": "documented"}
@@ -17,8 +18,9 @@ def plan_command(plan: Plan, product: str) -> str:
 def command_line(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
     """Return a call as a command line."""
     words = ["npu-sim", "plan", operator]
+    outputs = {one.name: one.output for one in load_operator(operator).outputs}
     for name, value in arguments.items():
-        flag = name.replace("_", "-")
+        flag = outputs.get(name, name).replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:

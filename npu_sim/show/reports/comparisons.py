@@ -107,14 +107,21 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
 
     ``call`` is the command that makes it again.
     """
-    along = (table.along,) if table.along else ()
+    size, along = () if table.vary else ("size",), (table.along,) if table.along else ()
     rows = tuple(
-        (row.product, ", ".join(row.socs), *((row.at,) if along else ()), bound_text(row.documented), bound_text(row.hardware))
+        (
+            *((row.size,) if size else ()),
+            row.product,
+            ", ".join(row.socs),
+            *((row.at,) if along else ()),
+            bound_text(row.documented),
+            bound_text(row.hardware),
+        )
         for row in table.rows
     )
-    sentence = f"{_title(table.operator)}: legal values of {table.vary}" + (f" along {table.along}" if along else "")
+    sentence = f"{_title(table.operator)}: legal values of {table.vary or 'every size'}" + (f" along {table.along}" if along else "")
     fixed = Table(("name", "value"), tuple((name, value) for name, value in table.fixed.items()), "With", folded=True)
-    ranges = Table(("product", "SoCs", *along, "documented", "hardware"), rows, "Legal values")
+    ranges = Table((*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values")
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
     why = [Table(("product", "limits", "status", "why"), reasons, "What binds")] if reasons else []
     figure = _frontier_figure(table) if along else _range_figure(table)
@@ -158,7 +165,8 @@ def _range_figure(table: LimitTable) -> Figure:
     for name, width in (("hardware", 18), ("documented", 8)):
         for row in table.rows:
             bound = getattr(row, name)
-            label = f"{row.product}<br>{', '.join(row.socs[:2])}{' ...' if len(row.socs) > 2 else ''}"
+            size = f"{row.size}, " if row.size else ""
+            label = f"{size}{row.product}<br>{', '.join(row.socs[:2])}{' ...' if len(row.socs) > 2 else ''}"
             for first, last in bound.ranges[:8]:
                 stop = last if bound.largest is not None else edge
                 data.append(
@@ -175,7 +183,7 @@ def _range_figure(table: LimitTable) -> Figure:
                         "hoverinfo": "text",
                     }
                 )
-    layout = {"xaxis": {"title": {"text": table.vary}, "type": "log"}, "yaxis": {"automargin": True}}
+    layout = {"xaxis": {"title": {"text": table.vary or "value"}, "type": "log"}, "yaxis": {"automargin": True}}
     return Figure(tuple(data), layout, "thick: what really fits; thin: what the documents allow")
 
 

@@ -100,7 +100,7 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
-    sections.append(Section("Workspace in global memory", _workspace_blocks(plan)))
+    sections.append(Section("Workspace in global memory", workspace_blocks(plan)))
     if plan.launches:
         sections.append(Section("Launches", (Table(HEADINGS, tuple(launch_rows(plan.launches))),)))
     if plan.decisions:
@@ -132,7 +132,8 @@ def _memory_table(plan: Plan) -> Table:
     return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16)
 
 
-def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
+def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
+    """Return the parts of a workspace, drawn and as a table."""
     workspace = plan.workspace
     if not workspace.parts:
         return (Text("none needed"),)

@@ -1,0 +1,69 @@
+"""An example of every argument of an operator, and a call with no more arguments than it needs; both from its declaration."""
+
+from typing import Any, NamedTuple
+
+from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.fixed_calls import fixed_call
+from npu_sim.operators.contract.operator import Operator
+
+SMALL_SIZE = 64
+"""Largest size of an example that is to be computed."""
+
+
+class ExampleCall(NamedTuple):
+    """One call of an operator.
+
+    Attributes
+    ----------
+    values
+        An example of every tensor that the operator supports, outputs included, and of every attribute, as text.
+    needed
+        Names of the arguments without which there is no call; what else is an input follows from these.
+    """
+
+    values: dict[str, str]
+    needed: tuple[str, ...]
+
+    @property
+    def options(self) -> str:
+        """The needed arguments as they are typed: ``--dy 1024x4096:bf16 --gamma 4096:bf16``."""
+        return " ".join(f"--{name.replace('_', '-')} {self.values[name]}" for name in self.needed)
+
+
+def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
+    """Return an example call of an operator, with the default of every size; a ``small`` one is computed at once."""
+    call = fixed_call(operator, {})
+    sizes = {axis.name: min(int(call.values[axis.name]), SMALL_SIZE) for axis in operator.sizes} if small else {}
+    given = call.arguments({**sizes, **dict.fromkeys(operator.switches, True)})
+    whole = operator.inferred(operator.build(given), operator.outputs)
+    needed = _needed(operator, call.arguments(sizes))
+    return ExampleCall({name: _text(value) for name, value in whole.items() if value is not None}, needed)
+
+
+def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
+    """Leave out one input after the other, the last first, as long as it follows from the rest."""
+    inputs = {one.name: given[one.name] for one in operator.inputs if not one.optional and given.get(one.name) is not None}
+    attributes = {one.name: given[one.name] for one in operator.attributes if one.name in given}
+    for name in [*inputs][::-1]:
+        rest = {other: value for other, value in inputs.items() if other != name}
+        if operator.build({**rest, **attributes}, infer=True)[name] is not None:
+            inputs = rest
+    return tuple(one.name for one in operator.arguments if one.name in inputs or (isinstance(one, Attribute) and one.required))
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
+    """Return what an argument is, whether a call needs it, and what it may look like."""
+    if isinstance(argument, Output):
+        shape = f"; e.g. {example.values[argument.name]}" if argument.name in example.values else ""
+        return f"{argument.help}{shape}"
+    needed = "required: " if argument.name in example.needed else ""
+    if isinstance(argument, Attribute):
+        return f"{needed}{argument.help}" + (f"; e.g. {example.values[argument.name]}" if needed else "")
+    if argument.name not in example.values:
+        return argument.help
+    implied = "" if needed or argument.optional else "; what the others imply when left out"
+    return f"{needed}{argument.help}; e.g. {example.values[argument.name]}, or a .npy file{implied}"

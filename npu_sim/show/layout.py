@@ -1,0 +1,274 @@
+"""How every table and every paragraph is laid out: readable at any width, or one line a record where there is none (in a pipe).
+
+No word is ever broken, a number and its unit are one word, and no line ends in blanks. Where the columns of a table do not fit, its
+records become blocks; where labelled lines do not fit side by side, they stand below each other.
+"""
+
+import io
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.text import Text
+
+UNLIMITED = 1 << 20
+"""Width of what has none: nothing is ever wrapped."""
+LEAST_TEXT = 24
+"""Columns that wrapped text needs to be readable."""
+MOST_PADDED = 40
+"""Where nothing wraps, one long cell does not push what follows it away in every other labelled line."""
+GAP = "  "
+BETWEEN = " | "
+"""What stands between the facts of a block."""
+
+_UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
+_PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
+_WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
+_SPLIT = re.compile(rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?=[(（《「【]*[{_WIDE}]|$))[^\w\s(（《「【]*|\s*\S+")
+"""Chinese has no blanks: its lines end behind any character but an opening bracket, and before any but punctuation."""
+
+
+class Column(NamedTuple):
+    """What a column is called and how it behaves.
+
+    Attributes
+    ----------
+    name
+        Heading; in a block it stands before the value. A table whose columns have none has no headings.
+    right, style
+        Whether numbers end below each other, and the style of rich that the cells have.
+    wraps
+        Whether the column may be narrower than its longest cell.
+    key, plain
+        In a block: whether it names the record, and whether the value says by itself what it is.
+    """
+
+    name: str = ""
+    right: bool = False
+    style: str = ""
+    wraps: bool = False
+    key: bool = False
+    plain: bool = False
+
+
+LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="dim"))
+"""Label, value, and a note."""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more."""
+
+    text: str
+    style: str = ""
+    indent: int = 0
+    hanging: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Go through the lines."""
+        first, later = " " * self.indent, " " * (self.indent + self.hanging)
+        for paragraph in self.text.split("\n"):
+            lines = wrapped(paragraph, options.max_width - self.indent, options.max_width - len(later))
+            for number, line in enumerate(lines):
+                yield _line([(later if number else first, ""), (line, self.style)])
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Short texts one after the other; a line ends between two of them, or inside one that has no room in a line of its own."""
+
+    facts: tuple[str, ...]
+    style: str = ""
+    indent: int = 0
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Go through the lines."""
+        width = options.max_width - self.indent
+        lines: list[str] = []
+        for fact in self.facts:
+            longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
+            if lines and cell_len(longer) <= width:
+                lines[-1] = longer
+            else:
+                lines.append(fact)
+        for line in lines:
+            yield Paragraph(line, self.style, self.indent, len(GAP))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Records of one kind.
+
+    Attributes
+    ----------
+    columns, rows
+        What a record has, and the records: one text a column. A column without any text is left out.
+    styles
+        Style of every row, beside those of the columns; none when left out.
+    indent
+        Blanks before every line.
+    narrow
+        What stands in its place where the columns do not fit; blocks when left out.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[str]]
+    styles: Sequence[str] = ()
+    indent: int = 0
+    narrow: RenderableType | None = None
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Go through the lines, in columns where they fit."""
+        columns, rows = _used(self.columns, self.rows)
+        width = options.max_width - self.indent
+        widths = column_widths(columns, rows, width)
+        styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
+        if widths is not None:
+            yield from self._side_by_side(columns, rows, widths, styles, unlimited=options.max_width >= UNLIMITED)
+        elif self.narrow is not None:
+            yield self.narrow
+        elif any(column.name for column in columns):
+            for row, style in zip(rows, styles, strict=True):
+                yield from _block(columns, row, style, self.indent)
+        else:
+            yield from self._stacked(columns, rows, width)
+
+    def _side_by_side(
+        self, columns: Sequence[Column], rows: list[list[str]], widths: list[int], styles: list[str], unlimited: bool
+    ) -> Iterator[Text]:
+        named = any(column.name for column in columns)
+        padded = [min(width, MOST_PADDED) if unlimited and not named else width for width in widths]
+        limits = [UNLIMITED] * len(widths) if unlimited else widths
+        if named:
+            headings = [column._replace(style="dim") for column in columns]
+            yield from _aligned(headings, [column.name for column in columns], limits, padded, self.indent)
+        for row, style in zip(rows, styles, strict=True):
+            yield from _aligned(columns, row, limits, padded, self.indent, style)
+
+    def _stacked(self, columns: Sequence[Column], rows: list[list[str]], width: int) -> Iterator[RenderableType]:
+        """Put the cells of a row below each other, beside its label where that leaves room."""
+        label = max((cell_len(row[0]) for row in rows), default=0)
+        room = width - label - len(GAP)
+        beside = room >= max([LEAST_TEXT, *(longest_word(cell) for row in rows for cell in row[1:])])
+        for row in rows:
+            texts = [(cell, column.style) for column, cell in zip(columns[1:], row[1:], strict=True) if cell]
+            if not beside or not texts:
+                yield Paragraph(row[0], columns[0].style, self.indent)
+            lines = [(line, style) for cell, style in texts for line in wrapped(cell, room if beside else width - len(GAP))]
+            for number, (line, style) in enumerate(lines):
+                head = _padded(row[0] if number == 0 else "", label, right=False) + GAP if beside else GAP
+                yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
+
+
+def lines_table(lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({})) -> Table:
+    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label."""
+    rows = [tuple(line) for line in lines]
+    return Table(LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent)
+
+
+def stack(*parts: RenderableType) -> Group:
+    """Put parts below each other; a text is a paragraph."""
+    return Group(*(Paragraph(part) if isinstance(part, str) else part for part in parts))
+
+
+def render(renderable: RenderableType, width: int | None = None) -> str:
+    """Return what is printed, without colours; ``width`` is the terminal's when None."""
+    buffer = io.StringIO()
+    print_to(Console(file=buffer, width=width or shutil.get_terminal_size((110, 24)).columns, no_color=True, highlight=False), renderable)
+    return buffer.getvalue().removesuffix("\n")
+
+
+def print_to(console: Console, renderable: RenderableType) -> None:
+    """Print; a word that is longer than the screen runs over its edge whole."""
+    console.print(stack(renderable), crop=False, soft_wrap=False)
+
+
+def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
+    """Return text in lines of ``width`` columns, those after the first of ``later``, without breaking a word."""
+    if cell_len(text) <= width:
+        return [text.rstrip()]
+    lines: list[str] = []
+    line = ""
+    for piece in _pieces(text):
+        if line.strip() and cell_len((line + piece).rstrip()) > (width if not lines or later is None else later):
+            lines.append(line.rstrip())
+            line = piece.lstrip()
+        else:
+            line += piece
+    return [*lines, line.rstrip()]
+
+
+def longest_word(text: str) -> int:
+    """Return the columns of the longest word."""
+    return max((cell_len(piece.strip()) for piece in _pieces(text)), default=0)
+
+
+def _pieces(text: str) -> list[str]:
+    """Cut text where lines may end; what is before a word stays with it."""
+    return [part for piece in _PIECE.findall(text) for part in (_SPLIT.findall(piece) if not piece.isascii() else [piece])]
+
+
+def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+    """Return how wide every column is, the widest ones wrapped as far as needed; None where they do not fit."""
+    cells = [[columns[position].name, *(row[position] for row in rows)] for position in range(len(columns))]
+    widths = [max(map(cell_len, texts)) for texts in cells]
+    least = [
+        max([min(LEAST_TEXT, full), *map(longest_word, texts)]) if column.wraps else full
+        for column, full, texts in zip(columns, widths, cells, strict=True)
+    ]
+    over = sum(widths) + len(GAP) * (len(widths) - 1) - width
+    while over > 0:
+        widest = max(range(len(widths)), key=lambda position: (widths[position] > least[position], widths[position]), default=None)
+        if widest is None or widths[widest] <= least[widest]:
+            return None
+        widths[widest] -= 1
+        over -= 1
+    return widths
+
+
+def _used(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
+    """Fill short rows up, and leave out columns in which nothing stands."""
+    full = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
+    used = [position for position in range(len(columns)) if not full or any(row[position] for row in full)]
+    return [columns[position] for position in used], [[row[position] for position in used] for row in full]
+
+
+def _aligned(
+    columns: Sequence[Column], cells: Sequence[str], limits: Sequence[int], padded: Sequence[int], indent: int, style: str = ""
+) -> Iterator[Text]:
+    """Go through the lines of a row whose cells stand side by side, each wrapped at its limit and padded to a width."""
+    lines = [wrapped(cell, limit) for cell, limit in zip(cells, limits, strict=True)]
+    for number in range(max(map(len, lines), default=0)):
+        parts = [(" " * indent, "")]
+        for column, cell, width in zip(columns, lines, padded, strict=True):
+            parts += [(_padded(cell[number] if number < len(cell) else "", width, column.right), f"{column.style} {style}"), (GAP, "")]
+        yield _line(parts)
+
+
+def _block(columns: Sequence[Column], row: Sequence[str], style: str, indent: int) -> Iterator[RenderableType]:
+    """Go through the lines of a record: what it is, then what is known of it."""
+    told = list(zip(columns, row, strict=True))
+    head = GAP.join(cell for column, cell in told if column.key and cell)
+    facts = [cell if column.plain or not column.name else f"{column.name} {cell}" for column, cell in told if not column.key and cell]
+    if head:
+        yield Paragraph(head, f"bold {style}", indent, len(GAP))
+    yield Facts(tuple(facts), style, indent + len(GAP) if head else indent)
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    blanks = " " * max(width - cell_len(cell), 0)
+    return blanks + cell if right else cell + blanks
+
+
+def _line(parts: Iterable[tuple[str, str]]) -> Text:
+    """Put styled texts into one line that is never wrapped and ends where its text ends."""
+    line = Text(no_wrap=True, overflow="ignore")
+    for text, style in parts:
+        line.append(text, style.strip() or None)
+    line.rstrip()
+    return line

@@ -1,0 +1,103 @@
+"""Help that is read once: commands by heading, operators once, an example of every argument, files apart from tensors."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.main import get_command
+
+from npu_sim.cli.app import HEADINGS, app
+from npu_sim.operators.contract.arguments import Output
+from npu_sim.questions.example_calls import example_call
+from npu_sim.registry import OPERATORS, load_operator
+
+NAMES = [one.name for one in OPERATORS]
+PANEL = re.compile(r"^╭─ (.+?) ─*╮$(.*?)^╰", re.M | re.S)
+"""Heading and rows of a panel of the help."""
+
+
+@pytest.fixture
+def helped(cli, monkeypatch):
+    """The panels of the help of a command, by heading, and the text below them; one line an option."""
+    monkeypatch.setenv("COLUMNS", "400")
+
+    def panels(*words):
+        text = cli(*words, "--help").out
+        return dict(PANEL.findall(text)), text.rpartition("╯")[2]
+
+    return panels
+
+
+def test_commands_stand_under_their_headings(helped):
+    panels, _ = helped()
+    listed = {heading: tuple(re.findall(r"^│ (\w+) ", rows, re.M)) for heading, rows in panels.items() if heading in HEADINGS}
+    assert listed == HEADINGS
+    assert set(get_command(app).commands) == {name for names in HEADINGS.values() for name in names}
+
+
+def test_every_operator_is_named_once_where_it_is_chosen(cli):
+    assert not [name for name in NAMES if name in cli("--help").out]
+    text = cli("plan", "--help").out
+    assert [len(re.findall(rf"\b{name}\b", text)) for name in NAMES] == [1] * len(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_arguments_have_examples_and_what_is_required_is_marked(helped, name):
+    panels, below = helped("plan", name)
+    declared = load_operator(name)
+    example = example_call(declared)
+    for heading, fields in (("Arguments", [*declared.inputs, *declared.attributes]), ("Outputs", declared.outputs)):
+        (rows,) = [rows for found, rows in panels.items() if found.startswith(heading)]
+        assert {re.match(r"│ --(\S+)", row)[1].replace("-", "_") for row in rows.strip().splitlines()} == {
+            one.output if isinstance(one, Output) else one.name for one in fields
+        }
+        for row, one in zip(rows.strip().splitlines(), sorted(fields, key=declared.arguments.index), strict=True):
+            assert ("required: " in row) == (one.name in example.needed)
+            if one.name in example.needed or isinstance(one, Output):
+                assert f"e.g. {example.values[one.name]}" in row
+    assert f"Example: npu-sim plan {name} {example.options}" in " ".join(below.split())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_can_be_left_out_of_an_example(cli, name):
+    declared = load_operator(name)
+    for left_out in example_call(declared).needed:
+        example = example_call(declared)
+        words = example._replace(needed=tuple(one for one in example.needed if one != left_out)).options.split()
+        refused = cli("plan", name, *words, "--json")
+        assert refused.code != 0
+        assert refused.data["error"]["status"] == 161001
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("command", ["plan", "study precision"])
+def test_out_is_a_file_wherever_it_stands_and_never_a_tensor(cli, command, name):
+    refused = cli(*command.split(), name, *example_call(load_operator(name)).options.split(), "--out", "64x64:fp32")
+    assert refused.code == 2
+    assert "No such option: --out" in refused.err
+
+
+@pytest.mark.parametrize(("command", "panel"), [("run", "Options of run"), ("sweep", "Options of sweep")])
+def test_out_stands_among_the_options_of_commands_that_write_results(helped, command, panel):
+    panels, _ = helped(command, "embedding_dense_backward")
+    assert "--out" in panels[panel]
+    assert not [heading for heading, rows in panels.items() if heading != panel and "--out" in rows]
+
+
+def test_the_spec_of_an_output_is_checked_under_the_name_of_its_result(cli):
+    words = ("plan", "embedding_dense_backward", "--grad", "64x8:fp32", "--indices", "64:int32", "--num-weights", 10)
+    assert cli(*words, "--grad-weight", "10x8:fp32").code == 0
+    assert "11x8" in cli(*words, "--grad-weight", "11x8:fp32").err
+
+
+def test_the_shell_completes_operators_and_their_arguments():
+    program = "import sys; sys.argv = ['npu-sim']; from npu_sim.cli import main; main()"
+
+    def completed(line):
+        settings = {"_NPU_SIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+        done = subprocess.run([sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    assert completed("npu-sim plan rms") == ["rms_norm", "rms_norm_grad"]
+    assert {"--dy", "--gamma", "--product"} <= set(completed("npu-sim explain rms_norm_grad --"))

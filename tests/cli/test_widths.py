@@ -1,0 +1,102 @@
+"""Every command's examples fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
+
+A command runs once; what it shows is laid out again at every width.
+"""
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.cells import cell_len
+
+from npu_sim.cli import console, demo
+from npu_sim.cli.app import HEADINGS
+from npu_sim.questions.example_calls import example_call
+from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.show.layout import UNLIMITED, render
+from tests.measured import GRAD, OTHER, Row, write_csv
+
+STREAM = Row("Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40)
+README = Path(__file__).parents[2] / "README.md"
+NAMES = [one.name for one in OPERATORS]
+PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
+BOUNDED = 4
+"""Limits are the slowest to find, and look alike: those of every fourth operator are."""
+STUDIED = ("determinism", "precision", "invariance", "certificate")
+QUANTITY = re.compile(r"[\d.]+(?:e[-+]\d+)? (?:us|ms|bytes|KiB|MiB|GiB|ulp|%|MHz)(?!\w)")
+OTHERS = (
+    "demo --product atlas_a3",
+    "caveats",
+    "caveats counters",
+    "limits embedding_dense_backward --vary dim --vary num_weights=1000,32000 --scale-grad-by-freq",
+    "timeline embedding_dense_backward --grad 4096x512:bf16 --indices 4096:int32 --num-weights 32000 --vary dim=256,512,513",
+    "diff embedding_dense_backward --grad 4096x1024:bf16 --indices 4096:int32 --num-weights 32000 --releases",
+    "sweep rms_norm_grad --grid row=1..100",
+    "profile stream.csv --calibrate --soc Ascend910B3",
+    "preflight calls.jsonl --products all",
+)
+
+
+def examples():
+    """Go through the examples of the help of every operator, of the README, and of what neither shows."""
+    for number, name in enumerate(NAMES):
+        for command in PLANNED if number % BOUNDED == 0 else (one for one in PLANNED if one != "limits"):
+            yield f"{command} {name} {example_call(load_operator(name)).options}{' --socs all' if command == 'timeline' else ''}"
+        yield f"run {name} {example_call(load_operator(name), small=True).options}"
+    for number, name in enumerate(NAMES):
+        yield f"study {STUDIED[number % len(STUDIED)]} {name} {example_call(load_operator(name), small=True).options}"
+    yield from OTHERS
+    for line in re.findall(r"^npu-sim (.*?)(?:  +#.*)?$", README.read_text(encoding="utf-8"), re.M):
+        if not line.startswith(("record", "preflight")):
+            yield line
+
+
+EXAMPLES = [*dict.fromkeys(examples())]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the files that the examples read."""
+    np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
+    np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
+    calls = [
+        '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}}',
+        '{"op": "moe_token_permute", "inputs": {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}}',
+        "{oops",
+    ]
+    (tmp_path / "calls.jsonl").write_text("\n".join([*calls, *calls]), encoding="utf-8")
+    write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD])
+    write_csv(tmp_path / "stream.csv", [STREAM])
+    monkeypatch.setattr(demo, "ROWS", 2048)
+    monkeypatch.setattr(demo, "NUM_WEIGHTS", 500)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def words_of(text):
+    """The words of a text, without the punctuation that separates them; Chinese has no blanks between them."""
+    return {word for word in (word.strip("|,;:") for word in text.split()) if word and word.isascii()}
+
+
+def test_every_command_has_an_example():
+    shown = {line.split()[0] for line in EXAMPLES}
+    assert {name for names in HEADINGS.values() for name in names} - shown == {"explore", "record"}  # a server; and a script's own
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
+    shown = []
+    monkeypatch.setattr(console, "print_to", lambda screen, view: shown.append((screen.width, view)))
+    assert cli(*shlex.split(example)).code in (0, 1, 2)
+    assert [width for width, _ in shown] == [UNLIMITED], "everything is shown at once, through the one place, and not wrapped in a pipe"
+    ((_, view),) = shown
+    whole = render(view, UNLIMITED)
+    for width in (60, 80, 120):
+        printed = render(view, width)
+        assert words_of(printed) <= words_of(whole), f"at {width} columns"
+        assert not re.search(r"[ \t]$", printed, re.M)
+        assert not [quantity for quantity in QUANTITY.findall(whole) if quantity not in printed], f"at {width} columns"
+        assert not [line for line in printed.splitlines() if cell_len(line) > width and len(line.split()) > 1], f"at {width} columns"
+    assert not re.search(r"[ \t]$", whole, re.M)
