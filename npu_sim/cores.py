@@ -141,7 +141,7 @@ class Profile(BaseModel):
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
             message = f"soc = {shown(soc)}: {self.product.name} has no such SoC"
-            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(str(soc), self.product.socs)}")
+            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(soc, self.product.socs)}")
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":

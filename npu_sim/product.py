@@ -159,8 +159,8 @@ class Product(BaseModel):
 
     def soc_named(self, text: str) -> str | None:
         """Return the SoC that a text names, with or without ``Ascend``, in any case; None when it is none of the product."""
-        if text in self.socs:
-            return text
+        if not isinstance(text, str) or text in self.socs:
+            return text if isinstance(text, str) else None
         return next((soc for soc in self.socs if plain_name(text) in _short_and_long(soc)), None)
 
     def names(self) -> dict[str, str | None]:

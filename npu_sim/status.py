@@ -138,9 +138,9 @@ def plain_name(text: str) -> str:
     return "".join(letter for letter in text.casefold() if letter not in " -_\t\u3000")
 
 
-def closest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near."""
-    if len(word) > LONGEST_WORD:
+def closest(word: Any, known: Iterable[str]) -> str:
+    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near or it is no word."""
+    if not isinstance(word, str) or len(word) > LONGEST_WORD:
         return ""
     by_plain_name = {plain_name(one): one for one in known}
     near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1)

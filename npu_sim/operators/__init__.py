@@ -30,9 +30,7 @@ def require_limits(limits: str) -> Limits:
     for known in LIMITS:
         if isinstance(limits, str) and limits == known:
             return known
-    raise UsageError(
-        "limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}{closest(str(limits), LIMITS)}"
-    )
+    raise UsageError("limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}{closest(limits, LIMITS)}")
 
 
 @straight

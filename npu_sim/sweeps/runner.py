@@ -9,8 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.operators.contract.arguments import Attribute
-from npu_sim.operators.contract.checks import check_attribute
+from npu_sim.operators.contract.checks import require_whole
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, closest, shown, straight
 from npu_sim.sweeps.columns import RecordColumn, record_columns
@@ -163,8 +162,8 @@ def run_sweep(
     tuple
         The summary, and the values that differ among the checked rows (of the chunks computed now).
     """
-    check_attribute(Attribute("chunk_rows", int, "rows computed and written at a time", low=1), chunk_rows)
-    check_attribute(Attribute("check", int, "rows to plan again", low=0), check)
+    require_whole("chunk_rows", chunk_rows, 1)
+    require_whole("check", check, 0)
     if resume and out is None:
         raise UsageError("resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
     space, chosen = prepare(operator, grid, sample, seed, columns)
@@ -229,11 +228,9 @@ def open_engine(engine: str, space: Space, columns: tuple[RecordColumn, ...], sc
         When there is none, or it is not installed.
     """
     if threads is not None:
-        check_attribute(Attribute("threads", int, "threads or worker processes", low=1), threads)
+        require_whole("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
-        raise UsageError(
-            "engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}{closest(str(engine), ENGINES)}"
-        )
+        raise UsageError("engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}")
     if engine == "local":
         from npu_sim.sweeps.engine import LocalEngine
 

@@ -12,9 +12,8 @@ from typing import Any
 
 from npu_sim import __version__
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.axes import Axis, Number, Values
-from npu_sim.operators.contract.checks import check_attribute
+from npu_sim.operators.contract.checks import require_whole
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.status import UsageError, shown
 from npu_sim.sweeps.devices import chosen_devices, device_name, items_of
@@ -191,9 +190,9 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError("grid", f"grid = {shown(grid)} is no mapping", "values by name, such as {'rows': '1..4096:*2'}")
-    check_attribute(Attribute("seed", int, "seed of the sample"), seed)
+    require_whole("seed", seed)
     if sample is not None:
-        check_attribute(Attribute("sample", int, "the number of random rows", low=0), sample)
+        require_whole("sample", sample, 0)
     given = dict(grid)
     profiles = chosen_devices(given.pop("product", None), given.pop("soc", None), given.pop("release", None))
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}

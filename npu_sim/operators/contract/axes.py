@@ -92,7 +92,7 @@ class Word:
             raise UsageError(
                 self.name,
                 f"{self.name} = {shown(value)} is not one of its values",
-                f"values: {', '.join(self.words)}{closest(str(value), self.words)}",
+                f"values: {', '.join(self.words)}{closest(value, self.words)}",
             )
         return self.words.index(word)
 

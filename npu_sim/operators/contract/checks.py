@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.contract.arguments import Attribute, IntArray
+from npu_sim.operators.contract.arguments import INT64_MAX, Attribute, IntArray
 from npu_sim.operators.contract.case import Inspection
 from npu_sim.operators.contract.expressions import evaluate, in_row, names
 from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, UsageError, shown
@@ -116,6 +116,18 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
         require_float(name, value)
     elif attribute.kind is IntArray:
         require_whole_numbers(name, value)
+
+
+def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
+    """Check that an option of ours is a whole number and not below ``low``.
+
+    Raises
+    ------
+    UsageError
+        When it is none, or below.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= int(value) <= INT64_MAX:
+        raise UsageError(name, f"{name} = {shown(value)} is no whole number in range", f"{low} <= {name} <= {INT64_MAX}")
 
 
 def require_bool(name: str, value: Any) -> bool:

@@ -38,7 +38,7 @@ class Order:
     def __post_init__(self) -> None:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
             message = f"core_order = {shown(self.core_order)} is not an order"
-            raise UsageError("core_order", message, f"orders: {', '.join(CORE_ORDERS)}{closest(str(self.core_order), CORE_ORDERS)}")
+            raise UsageError("core_order", message, f"orders: {', '.join(CORE_ORDERS)}{closest(self.core_order, CORE_ORDERS)}")
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
             raise UsageError("seed", f"seed = {shown(self.seed)} is not an unsigned 64-bit number", "0 <= seed < 2^64")
 
