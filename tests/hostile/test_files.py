@@ -6,6 +6,7 @@ import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -191,6 +192,34 @@ def test_a_killed_writer_leaves_nothing(tmp_path):
     subprocess.run([sys.executable, "-c", code, tmp_path / "x"], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [] or (not writing.UNNAMED and len(left) == 1)
+
+
+def test_what_a_writer_leaves_that_is_killed_between_two_names_goes_with_the_next_write(tmp_path):
+    """Where a file is replaced, the new one has a name of its own for a moment."""
+    code = (
+        "import sys, os, signal; from pathlib import Path; from npu_sim.files import writing\n"
+        "writing.os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "writing.write_text(Path(sys.argv[1]), 'new')"
+    )
+    path = tmp_path / "x"
+    for text in ("old", "newest"):
+        writing.write_text(path, text)
+        assert (path.read_text(encoding="utf-8"), list(tmp_path.iterdir())) == (text, [path])
+        subprocess.run([sys.executable, "-c", code, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_writers_of_one_file_do_not_hinder_each_other(tmp_path):
+    path, texts = tmp_path / "x", [character * 100 for character in "abcd"]
+
+    def write(text):
+        for _ in range(50):
+            writing.write_text(path, text)
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(write, texts))
+    assert path.read_text(encoding="utf-8") in texts
+    assert list(tmp_path.iterdir()) == [path]
 
 
 class Died(Exception):  # noqa: N818
