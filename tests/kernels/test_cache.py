@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from npu_sim.kernels.engine import cache_files
+from npu_sim.kernels.engine.compile import PLAIN
 
+pytestmark = pytest.mark.skipif(PLAIN, reason="kernels through Numba's public interface are not kept")
 PROGRAM = """
 import hashlib, numpy as np
 from npu_sim.kernels.elementwise import narrow_array
