@@ -46,7 +46,7 @@ def run_command(
     from npu_sim.operators import run
 
     loaded = load_profile(product, soc, release)
-    arrays = typed_arrays(operator, arguments, seed)
+    arrays = typed_arrays(operator, arguments, loaded, limits, seed)  # type: ignore[arg-type]
     limit_threads(threads)
     result = run(
         operator,

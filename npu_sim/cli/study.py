@@ -120,7 +120,7 @@ def _call(
 
     profile = load_profile(*device)
     limit_threads(threads)
-    return {**typed_arrays(operator, arguments, seed), "profile": profile}
+    return {**typed_arrays(operator, arguments, profile, seed=seed), "profile": profile}
 
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:

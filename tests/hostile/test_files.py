@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
 from npu_sim.questions.preflight import check_line
 from npu_sim.sweeps.runner import run_sweep, sweep_to
+from tests.cli.runner import npu_sim as run_here
 
 ROOT = Path(__file__).parents[2]
 PROFILE = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
@@ -124,6 +126,18 @@ def test_a_long_name_is_not_compared_with_the_known_ones():
     assert check_line(line).outcome == "malformed"
 
 
+def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(tmp_path, monkeypatch, capsys):
+    (tmp_path / "calls.jsonl").write_text('{"op": "\\ud800", "inputs": {}}\n' + CALLS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
+    files = ("--out", "checked.jsonl", "--junit", "checked.xml", "--report", "checked.html")
+    assert run_here(capsys, monkeypatch, "preflight", "calls.jsonl", *files).code == 1
+    checked = [json.loads(line) for line in (tmp_path / "checked.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [one["outcome"] for one in checked] == ["malformed", "runs"]
+    assert checked[0]["op"] == "\ud800"
+    assert len(list(ElementTree.parse(tmp_path / "checked.xml").iter("testcase"))) == 2
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
@@ -160,8 +174,6 @@ MISTAKES = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
 def test_targets_that_cannot_be_are_refused_before_the_work(tmp_path, monkeypatch, capsys, command, target, words):
-    from tests.cli.runner import npu_sim as run_here
-
     (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
     (tmp_path / "folder.npz").mkdir()
     os.mkfifo(tmp_path / "pipe.npz")
