@@ -7,11 +7,11 @@ used, so that importing the package costs nothing.
 
 import sys
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from npu_sim.registry import all_operators
-
+TYPE_CHECKING = False  # type checkers know better; importing typing takes longer than all of this
 if TYPE_CHECKING:
+    from typing import Any
+
     from npu_sim.cores import Profile, load_profile
     from npu_sim.numbers.formats import TensorSpec
     from npu_sim.operators import plan, prepare, run
@@ -80,20 +80,25 @@ _MODULES = {"aclnn": "npu_sim.aclnn", "study": "npu_sim.studies.functions", "tor
 """Modules under their public names; `torch` needs PyTorch."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
-    if not name.startswith("_") and name in {entry.name for entry in all_operators()}:
-        from npu_sim.operators import public_function
+    if not name.startswith("_"):
+        from npu_sim.registry import all_operators
 
-        return public_function(name)
+        if name in {entry.name for entry in all_operators()}:
+            from npu_sim.operators import public_function
+
+            return public_function(name)
     raise AttributeError(f"module 'npu_sim' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__() -> list[str]:
     """List the public names, operators included, and what every module has."""
+    from npu_sim.registry import all_operators
+
     special = (name for name in globals() if name.startswith("__"))
     return sorted({*special, *__all__, *_MODULES, *(entry.name for entry in all_operators())})

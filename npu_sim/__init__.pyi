@@ -126,47 +126,47 @@ def explain(
 
 @overload
 def limits(
-    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[EmbeddingDenseBackwardNatural]
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[EmbeddingDenseBackwardNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ConvTbcBackwardNatural]
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[ConvTbcBackwardNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormNatural]
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormGradNatural]
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[RmsNormGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[CrossEntropyLossGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteNatural]
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteGradNatural]
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenPermuteGradNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteNatural]
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteNatural]
 ) -> LimitTable: ...
 
 @overload
 def limits(
-    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], vary: str | Sequence[str], *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteGradNatural]
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], vary: str | Sequence[str] | None = ..., *, product: str | Sequence[str] | None = ..., soc: str | Sequence[str] | None = ..., release: str | None = ..., deterministic: bool = ..., **arguments: Unpack[MoeTokenUnpermuteGradNatural]
 ) -> LimitTable: ...
 
 @overload

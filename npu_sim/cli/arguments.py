@@ -1,8 +1,12 @@
 """Turning what was typed for an operator's arguments into specs or arrays."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_sim.numbers.formats import TensorSpec
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Profile
+    from npu_sim.operators.contract.case import Limits
 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
@@ -17,13 +21,17 @@ def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def typed_arrays(operator: str, typed: dict[str, Any], seed: int = 0) -> dict[str, Any]:
-    """Read every input tensor from its file, or generate realistic data where a shape was typed.
+def typed_arrays(
+    operator: str, typed: dict[str, Any], profile: "Profile", limits: "Limits" = "documented", seed: int = 0
+) -> dict[str, Any]:
+    """Read every input tensor from its file, or generate realistic data where a shape was typed; only for a call that is not refused.
 
     Raises
     ------
     UsageError
         When a file cannot be read.
+    AclnnError
+        With the product's status when the call is refused.
     """
     from npu_sim.files.tensors import is_tensor_file, read_tensor
     from npu_sim.registry import load_operator
@@ -34,8 +42,10 @@ def typed_arrays(operator: str, typed: dict[str, Any], seed: int = 0) -> dict[st
     shapes = {name for name in inputs if isinstance(values.get(name), str)}
     if not shapes:
         return values
+    from npu_sim.operators import plan
     from npu_sim.operators.generate import generate
 
     specs = typed_specs(operator, typed)
+    plan(operator, product=profile, limits=limits, **specs)
     built = declared.build(specs, infer=True)
     return {**specs, **generate(operator, built, seed), **{name: values[name] for name in values if name not in shapes}}

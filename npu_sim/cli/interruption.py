@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from contextlib import suppress
+from typing import NoReturn
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code of a command that was interrupted."""
@@ -20,9 +21,15 @@ class Interruption:
     Python raises KeyboardInterrupt where the program is, which is heard only between two of its own instructions, and is lost where
     a library calls back and passes errors over: both happen while kernels are compiled. So a thread hears of the signal as well, and
     ends the process when that has not ended by itself soon. Files are written whole or not at all, so nothing is lost.
+
+    Attributes
+    ----------
+    heard
+        Whether there was one.
     """
 
     def __init__(self) -> None:
+        self.heard = False
         self._unsaid = threading.Lock()
 
     def say(self, text: str = "interrupted") -> None:
@@ -30,6 +37,11 @@ class Interruption:
         if self._unsaid.acquire(blocking=False):
             with suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)
+
+    def interrupt(self, *_: object) -> NoReturn:
+        """Raise KeyboardInterrupt, and remember it: a library may catch it, or make another error of it."""
+        self.heard = True
+        raise KeyboardInterrupt
 
     def watch(self) -> None:
         """Listen from now on; to be called from the main thread."""

@@ -89,7 +89,9 @@ def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, 
         write_text(report, render(preflight_report(matrix, calls.name, again)))
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
-        with Path(step_summary).open("a", encoding="utf-8") as file:  # the file belongs to all commands of a step
+        with Path(step_summary).open(
+            "a", encoding="utf-8", errors="backslashreplace"
+        ) as file:  # the file belongs to all commands of a step
             file.write(markdown(matrix))
 
 

@@ -52,7 +52,7 @@ def run_command(
     from npu_sim.show.open_rows import rows_csv
 
     loaded = load_profile(product, soc, release)
-    arrays = typed_arrays(operator, arguments, seed)
+    arrays = typed_arrays(operator, arguments, loaded, limits, seed)  # type: ignore[arg-type]
     limit_threads(threads)
     result = run(
         operator,

@@ -58,7 +58,7 @@ def determinism_command(
     from npu_sim.studies.determinism import study_determinism
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
-    again = command_on(call["profile"], seed=seed)
+    again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
     found = [output.rows for output in study.outputs]
     if rows_out is not None:
@@ -91,7 +91,7 @@ def precision_command(
     from npu_sim.studies.precision import study_precision
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
-    again = command_on(call["profile"], seed=seed)
+    again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output, again)
 
@@ -112,7 +112,7 @@ def invariance_command(
     from npu_sim.studies.invariance import study_invariance
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
-    again = command_on(call["profile"], seed=seed)
+    again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
     _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output, again)
 
@@ -136,7 +136,7 @@ def certificate_command(
     from npu_sim.studies.certificate import certify
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
-    again = command_on(call["profile"], core_order=core_order, seed=seed)
+    again = command_on(call["product"], core_order=core_order, seed=seed)
     found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
     _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output, again)
@@ -168,7 +168,7 @@ def _call(
 
     profile = load_profile(*device)
     limit_threads(threads)
-    return {**typed_arrays(operator, arguments, seed), "product": profile}
+    return {**typed_arrays(operator, arguments, profile, seed=seed), "product": profile}
 
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:

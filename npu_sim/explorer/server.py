@@ -3,6 +3,7 @@
 It listens on the loopback address and answers only pages of its own; elsewhere only those who know its token. Every limit is one here.
 """
 
+import io
 import json
 import secrets
 import threading
@@ -18,6 +19,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import plan_answer
 from npu_sim.explorer.jobs import MOST_WAITING, Jobs
+from npu_sim.explorer.patience import Patience
 from npu_sim.explorer.state import catalog
 from npu_sim.files.schemas import schema
 
@@ -29,7 +31,7 @@ MOST_CONNECTIONS = 32
 """Connections answered at once; further ones wait, and those beyond the backlog are turned away."""
 BACKLOG = 64
 PATIENCE_SECONDS = 20
-"""How long a client may take to send or read a part, or to send nothing between two requests."""
+"""How long a client may take to send a request, or to read an answer."""
 TOKEN_HEADER = "X-Npu-Sim-Token"
 TOKEN_COOKIE = "npu_sim_token"
 TOKEN_PLACE = b"{{token}}"
@@ -119,6 +121,17 @@ class _Handler(BaseHTTPRequestHandler):
     explorer: Explorer
     protocol_version = "HTTP/1.1"
     timeout = PATIENCE_SECONDS
+
+    def setup(self) -> None:
+        """Read requests with a time for each."""
+        super().setup()
+        self._patience = Patience(self.connection, self.timeout)
+        self.rfile = io.BufferedReader(self._patience)
+
+    def handle_one_request(self) -> None:
+        """Wait for a request and answer it."""
+        self._patience.again()
+        super().handle_one_request()
 
     def do_GET(self) -> None:
         """Answer a request for a file, a plan or the progress of a run."""

@@ -10,6 +10,8 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
@@ -161,17 +163,38 @@ def _publish(file: IO[bytes], temporary: Path | None, path: Path) -> None:
         temporary.replace(path)
         return
     folder = os.open(path.parent, os.O_RDONLY)
-    fresh = f".npu_sim-{os.getpid()}-{file.fileno()}"
+    # The folder makes Python use linkat, which follows the link under /proc to the file itself.
+    link = partial(os.link, f"/proc/self/fd/{file.fileno()}", src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        # The folder makes Python use linkat, which follows the link under /proc to the file itself.
-        os.link(f"/proc/self/fd/{file.fileno()}", fresh, src_dir_fd=folder, dst_dir_fd=folder)
         try:
-            os.replace(fresh, path.name, src_dir_fd=folder, dst_dir_fd=folder)
-        except BaseException:
-            os.unlink(fresh, dir_fd=folder)
-            raise
+            link(path.name)
+        except FileExistsError:
+            _replace_linked(link, path.name, folder)
     finally:
         os.close(folder)
+
+
+def _replace_linked(link: Callable[[str], None], name: str, folder: int) -> None:
+    """Put a file without a name in place of an older one, by way of a name that is the same every time.
+
+    Whatever is found at that name is whole: it is of a process that was killed there, or of one that writes the same file meanwhile.
+    It is put in place first, as its process would have done.
+    """
+    fresh = f".npu_sim-{sha256(os.fsencode(name)).hexdigest()[:16]}"
+    put = partial(os.replace, fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    while True:
+        try:
+            link(fresh)
+            break
+        except FileExistsError:
+            with suppress(FileNotFoundError):
+                put()
+    try:
+        with suppress(FileNotFoundError):  # another writer has done it for us
+            put()
+    except OSError:
+        os.unlink(fresh, dir_fd=folder)
+        raise
 
 
 def _mode_of(path: Path) -> int:

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
+from npu_sim.status import UsageError
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
@@ -33,13 +34,25 @@ def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict
     Raises
     ------
     UsageError
-        When there is no such operator.
+        When there is no such operator, or a tensor that this machine has no memory for.
     """
     declared: Operator = load_operator(operator)
+    for one in declared.inputs:
+        _require_memory(one.name, arguments[one.name])
     if declared.data is None:
         return _normal_numbers(declared, arguments, seed)
     data: dict[str, np.ndarray] = declared.hook("data")(arguments, seed)
     return data
+
+
+def _require_memory(name: str, spec: TensorSpec | None) -> None:
+    if spec is None:
+        return
+    try:
+        np.empty(spec.shape)  # numbers are drawn as doubles
+    except (MemoryError, ValueError):
+        message = f"data for {name} {spec} takes {spec.nbytes} bytes and more, which this machine does not have"
+        raise UsageError(name, message, "make it smaller; npu_sim.plan needs no memory for it") from None
 
 
 def _normal_numbers(operator: Operator, arguments: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:

@@ -1,6 +1,7 @@
 """What a preflight leaves behind for continuous integration: result lines, JUnit XML, and annotations."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,11 +14,13 @@ from npu_sim.show.preflight import cell_text, count_text, fault_text
 SHOWN_ANNOTATIONS = 10
 """More of one kind are not shown for one step."""
 
+NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
 
 def write_results(path: Path, matrix: Matrix) -> None:
-    """Write one JSON line for every call on every target, with the whole plan."""
+    """Write one JSON line for every call on every target, with the whole plan; half a pair of surrogates is escaped, as JSON may."""
     lines = (json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n" for one in matrix.results(whole=True))
-    write_atomically(path, lambda file: file.writelines(line.encode("utf-8") for line in lines))
+    write_atomically(path, lambda file: file.writelines(line.encode("utf-8", "backslashreplace") for line in lines))
 
 
 def write_junit(path: Path, matrix: Matrix, file: str) -> None:
@@ -52,7 +55,7 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
 
 def _printable(text: str) -> str:
     """Replace characters that XML cannot hold."""
-    return "".join(character if character >= " " or character in "\t\n" else "?" for character in text)
+    return NOT_IN_XML.sub("?", text)
 
 
 def annotations(matrix: Matrix, file: str) -> Iterator[str]:

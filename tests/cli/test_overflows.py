@@ -41,14 +41,14 @@ def test_the_headline_is_red(small, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     from npu_sim.cli.console import print_plan
 
-    print_plan(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", profile=small))
+    print_plan(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small))
     assert capsys.readouterr().out.startswith("\x1b[1;31m")
 
 
 def test_python_says_it(small):
     call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
     assert npu_sim.plan("rms_norm_grad", **call).outcome == "runs"
-    plan = npu_sim.plan("rms_norm_grad", profile=small, **call)
+    plan = npu_sim.plan("rms_norm_grad", product=small, **call)
     assert (plan.outcome, plan.overflow.used_bytes, plan.overflow.capacity_bytes) == ("overflows", USED, USABLE)
 
 
@@ -91,7 +91,7 @@ def test_what_overflows_does_not_fit_the_hardware(small):
     assert row.documented.largest == 2**32 - 1
     assert row.hardware.ranges == ((1, 32),)
     assert "overflows: the buffers take" in str(found)
-    plans = [npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", profile=small) for col in (32, 33)]
+    plans = [npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", product=small) for col in (32, 33)]
     assert [plan.outcome for plan in plans] == ["runs", "overflows"]
 
 
@@ -102,7 +102,7 @@ def test_a_sweep_has_a_column_of_it(small, operator):
     assert set(records["overflows"]) == {0, 1}
     for place, record in enumerate(records):
         profile, values = records.space.call_at(place)
-        plan = npu_sim.plan(operator, profile=profile, **load_operator(operator).plan_arguments(values))
+        plan = npu_sim.plan(operator, product=profile, **load_operator(operator).plan_arguments(values))
         assert (plan.outcome == "overflows") == bool(record["overflows"])
 
 

@@ -28,7 +28,7 @@ def own(tmp_path):
 
 @pytest.mark.parametrize("ub_bytes", [98304, 262144])
 def test_an_operator_that_does_not_ask_for_the_buffer_says_so(own, ub_bytes):
-    plan = npu_sim.plan("rms_norm_grad", profile=own(ub_bytes=(196608, ub_bytes)), **WIDE)
+    plan = npu_sim.plan("rms_norm_grad", product=own(ub_bytes=(196608, ub_bytes)), **WIDE)
     shipped = npu_sim.plan("rms_norm_grad", **WIDE)
     assert (plan.path, plan.tiling) == (shipped.path, shipped.tiling)
     (key,) = plan.profile_keys
@@ -56,25 +56,25 @@ def test_the_model_of_a_planner_that_asks_gives_the_products_own_limit(dtype):
 
 
 def test_an_operator_that_asks_for_the_buffer_says_nothing(own):
-    plan = npu_sim.plan("cross_entropy_loss_grad", profile=own(ub_bytes=(196608, 262144)), **LOSS)
+    plan = npu_sim.plan("cross_entropy_loss_grad", product=own(ub_bytes=(196608, 262144)), **LOSS)
     assert plan.profile_keys == ()
     assert plan.tiling != npu_sim.plan("cross_entropy_loss_grad", **LOSS).tiling
 
 
 def test_buffers_of_the_cube_are_nothing_to_a_vector_operator(own):
-    plan = npu_sim.plan("cross_entropy_loss_grad", profile=own(l1_bytes=(524288, 1048576)), **LOSS)
+    plan = npu_sim.plan("cross_entropy_loss_grad", product=own(l1_bytes=(524288, 1048576)), **LOSS)
     assert [(one.key, one.assumed) for one in plan.profile_keys] == [("l1_bytes", None)]
 
 
 def test_a_reserved_workspace_that_is_not_asked_for_is_named(own):
-    plan = npu_sim.plan("rms_norm_grad", profile=own(system_workspace_bytes=(16777216, 4096)), **WIDE)
+    plan = npu_sim.plan("rms_norm_grad", product=own(system_workspace_bytes=(16777216, 4096)), **WIDE)
     (key,) = plan.profile_keys
     assert (key.key, key.value, key.assumed) == ("system_workspace_bytes", 4096, 16777216)
     assert plan.workspace == npu_sim.plan("rms_norm_grad", **WIDE).workspace
 
 
 def test_products_that_ship_have_no_keys_without_effect():
-    assert all(npu_sim.plan("rms_norm_grad", profile=name, **WIDE).profile_keys == () for name in ("atlas_a2", "atlas_a3"))
+    assert all(npu_sim.plan("rms_norm_grad", product=name, **WIDE).profile_keys == () for name in ("atlas_a2", "atlas_a3"))
 
 
 def test_what_a_planner_assumes_is_a_key_of_a_profile():

@@ -205,6 +205,37 @@ def test_connections_that_say_nothing_are_few_and_end(monkeypatch):
         explorer.server.server_close()
 
 
+@pytest.mark.parametrize(
+    "beginning",
+    [
+        "",
+        "GET / HTTP/1.1\r\nX: ",
+        "POST /api/run HTTP/1.1\r\nHost: localhost:{port}\r\nX-Npu-Sim-Token: {token}\r\n"
+        "Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n",
+    ],
+    ids=["a line", "a header", "a body"],
+)
+def test_a_client_that_sends_a_little_now_and_then_is_not_waited_for(monkeypatch, beginning):
+    monkeypatch.setattr(server._Handler, "timeout", 0.5)
+    explorer = Explorer({"atlas_a2": load_profile("atlas_a2")})
+    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
+    address = explorer.server.server_address
+    try:
+        with socket.create_connection(address, timeout=20) as client:
+            client.sendall(beginning.format(port=address[1], token=explorer.token).encode())
+            with pytest.raises(OSError, match=r"Broken pipe|reset"):
+                _trickle(client)
+    finally:
+        explorer.server.shutdown()
+        explorer.server.server_close()
+
+
+def _trickle(client):
+    for _ in range(200):
+        client.sendall(b"x")
+        time.sleep(0.05)
+
+
 def test_a_server_that_others_reach_answers_only_who_has_its_token():
     explorer = Explorer({"atlas_a2": load_profile("atlas_a2")}, host="0.0.0.0")
     threading.Thread(target=explorer.server.serve_forever, daemon=True).start()

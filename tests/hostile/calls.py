@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+import npu_sim
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.generate import generate
 from npu_sim.registry import OPERATORS, load_operator
@@ -21,6 +22,8 @@ def small_call(operator: str, seed: int = 0, **changed: Any) -> dict[str, Any]:
         if isinstance(axis, Number) and axis.default > MOST:
             values[axis.name] = max(MOST, axis.low)
     built = declared.build(declared.call({**values, **changed}))
+    specs = {one.name: built[one.name] for one in declared.arguments if built[one.name] is not None}
+    npu_sim.plan(operator, limits="hardware", **specs)  # data is drawn for calls that are possible
     tensors = generate(operator, built, seed)
     return {**{one.name: built[one.name] for one in declared.attributes}, **tensors}
 

@@ -14,15 +14,18 @@ from npu_sim import NpuSimError
 from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.files.tensors import read_tensor
 from npu_sim.operators.contract.axes import Number, Switch, Word
+from npu_sim.operators.contract.results import CORE_ORDERS
 from npu_sim.questions.preflight import check_line
 from npu_sim.registry import load_operator
+from npu_sim.releases import release_names
 from tests.hostile.calls import NAMES, same_bits, small_call
-from tests.hostile.guarded import guarded
+from tests.hostile.guarded import LAYOUTS, guarded
 
 Trial = Callable[[np.random.Generator], bool]
 """Does something with drawn values; says whether it was answered rather than refused. Any other exception is a find."""
 PROFILE = (config_directory() / "atlas_a2.yaml").read_bytes()
 STRANGE = (None, -1, 0, 1.5, float("nan"), 2**31, 2**63, 10**30, "", "x", "4x4:fp32", b"x", [], {}, (1, 2), True, np.int8(3), np.float16(1))
+EXTREMES = (np.nan, np.inf, -np.inf, -0.0, 6e-8, 1e-45, 65504.0, 3e38)
 
 
 def draw(rng: np.random.Generator, options: Any) -> Any:
@@ -47,37 +50,67 @@ def values_of(rng: np.random.Generator, operator: str, most: int) -> dict[str, A
     return values
 
 
+def device_of(rng: np.random.Generator, operator: str) -> dict[str, Any]:
+    """A product, mostly one that has the operator, with one of its SoCs and a release."""
+    profile = load_profile(draw(rng, shipped_products()))
+    while operator not in profile.product.operators and rng.random() < 0.9:
+        profile = load_profile(draw(rng, shipped_products()))
+    return {"product": profile, "soc": draw(rng, list(profile.product.socs)), "release": draw(rng, release_names())}
+
+
 def plan(rng: np.random.Generator) -> bool:
     """Plan a call of any size on any SoC, now and then with a strange argument."""
     operator = draw(rng, NAMES)
     declared = load_operator(operator)
-    profile = load_profile(draw(rng, shipped_products()))
-    soc = draw(rng, list(profile.product.socs))
-    options = {"product": profile, "soc": soc, "deterministic": bool(rng.integers(2)), "limits": draw(rng, ("documented", "hardware"))}
-    call = declared.call(values_of(rng, operator, 1 << 34))
-    if rng.random() < 0.2:
+    options = {"deterministic": bool(rng.integers(2)), "limits": draw(rng, ("documented", "hardware"))}
+    call = declared.call(values_of(rng, operator, 1 << int(rng.integers(3, 35))))
+    if rng.random() < 0.1:
         call[draw(rng, [one.name for one in declared.arguments])] = draw(rng, STRANGE)
-    made = npu_sim.plan(operator, **options, **call)
+    made = npu_sim.plan(operator, **device_of(rng, operator), **options, **call)
     json.dumps(made.as_dict())
-    assert made.block_dim >= 0
-    assert made.workspace.total_bytes >= 0
+    assert 0 <= made.block_dim <= made.cores_available
+    assert all(memory.used_bytes <= memory.capacity_bytes for memory in made.memories)
+    assert all(0 <= begin <= end for core in made.cores for begin, end in core.ranges.values())
+    assert 0 <= made.workspace.kernel_bytes <= made.workspace.total_bytes
+    if rng.random() < 0.02:
+        assert made.title in str(made)
     return True
 
 
 def run(rng: np.random.Generator) -> bool:
-    """Run a small call on arrays between forbidden pages, and once more on plain ones: the same bits."""
+    """Run a small call on plain arrays, then on arrays of any layout between forbidden pages, inputs read-only: the same bits."""
     operator = draw(rng, NAMES)
     values = {name: value for name, value in values_of(rng, operator, 40).items() if rng.random() < 0.7}
-    options = {"deterministic": bool(rng.integers(2)), "core_order": draw(rng, ("sequential", "reverse", "round_robin", "random"))}
-    call = small_call(operator, int(rng.integers(1 << 30)), **values)
-    at_end = bool(rng.integers(2))
+    if rng.random() < 0.05:
+        values[draw(rng, [axis.name for axis in load_operator(operator).axes if isinstance(axis, Number)])] = size(rng, 3000)
+    options = {"deterministic": bool(rng.integers(2)), "core_order": draw(rng, CORE_ORDERS), "seed": int(rng.integers(100))}
+    options |= device_of(rng, operator)
+    call = disturbed(rng, small_call(operator, int(rng.integers(1 << 30)), **values))
     expected = npu_sim.run(operator, **call, **options).outputs
-    inside = {name: guarded(value, at_end) if isinstance(value, np.ndarray) else value for name, value in call.items()}
-    outs = tuple(guarded(array, at_end) for array in expected.values())
+
+    def somewhere(array: np.ndarray, written: bool) -> np.ndarray:
+        return guarded(array, bool(rng.integers(2)), draw(rng, LAYOUTS), written)
+
+    inside = {name: somewhere(value, False) if isinstance(value, np.ndarray) else value for name, value in call.items()}
+    outs = tuple(somewhere(array, True) for array in expected.values())
     npu_sim.run(operator, **inside, **options, out=outs)
     for name, out in zip(expected, outs, strict=True):
         assert same_bits(expected[name], out), f"{operator} {name} {values} {options}"
     return True
+
+
+def disturbed(rng: np.random.Generator, call: dict[str, Any]) -> dict[str, Any]:
+    """Now and then put wild numbers where addresses are meant, and what is no number among the others."""
+    for array in call.values():
+        if not isinstance(array, np.ndarray) or not array.size or rng.random() > 0.1:
+            continue
+        places = rng.integers(array.size, size=3)
+        if array.dtype.kind in "iu":
+            array.reshape(-1)[places] = rng.integers(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, 3, array.dtype, endpoint=True)
+        else:
+            with np.errstate(over="ignore"):
+                array.reshape(-1)[places] = np.array([draw(rng, EXTREMES) for _ in places]).astype(array.dtype)
+    return call
 
 
 def damaged(rng: np.random.Generator, content: bytes) -> bytes:

@@ -5,20 +5,62 @@ import mmap
 
 import numpy as np
 
-NO_ACCESS = 0
+NO_ACCESS, READ_ONLY = 0, mmap.PROT_READ
 LIBC = ctypes.CDLL(None, use_errno=True)
+LAYOUTS = ("plain", "fortran", "gaps", "gaps of rows", "backwards", "unaligned", "swapped")
+"""How the elements of an array may lie in memory."""
 
 
-def guarded(values: np.ndarray, at_end: bool) -> np.ndarray:
-    """Return a C-contiguous copy of an array whose last (or first) byte lies against a page without access."""
-    pages = max(-(-values.nbytes // mmap.PAGESIZE), 1)
-    memory = mmap.mmap(-1, (pages + 2) * mmap.PAGESIZE)
-    whole = np.frombuffer(memory, np.uint8)
-    for page in (0, pages + 1):
-        address = ctypes.c_void_p(whole.ctypes.data + page * mmap.PAGESIZE)
-        if LIBC.mprotect(address, ctypes.c_size_t(mmap.PAGESIZE), NO_ACCESS):
-            raise OSError(ctypes.get_errno(), "mprotect")
-    begin = (pages + 1) * mmap.PAGESIZE - values.nbytes if at_end else mmap.PAGESIZE
-    array = whole[begin : begin + values.nbytes].view(values.dtype).reshape(values.shape)
+def guarded(values: np.ndarray, at_end: bool, layout: str = "plain", written: bool = True) -> np.ndarray:
+    """Return a copy of an array in memory whose last (or first) byte lies against a page without access.
+
+    Parameters
+    ----------
+    layout
+        One of ``LAYOUTS``; byte orders that a dtype does not have stay as they are.
+    written
+        Whether it may be written to; whoever writes to one that may not ends the process as well.
+    """
+    shape, dtype = values.shape, values.dtype
+    match layout:
+        case "fortran":
+            room, view = _Room(shape[::-1], dtype, at_end), np.transpose
+        case "gaps" if shape:
+            room, view = _Room((*shape, 2), dtype, at_end), lambda base: base[..., int(at_end)]
+        case "gaps of rows" if shape:
+            room = _Room((*shape[:-1], shape[-1] + 3), dtype, at_end)
+            view = (lambda base: base[..., 3:]) if at_end else (lambda base: base[..., :-3])
+        case "backwards" if shape:
+            room, view = _Room(shape, dtype, at_end), lambda base: base[(slice(None, None, -1),) * base.ndim]
+        case "unaligned":
+            room = _Room((values.nbytes + 1,), np.dtype(np.uint8), at_end)
+            begin = int(not at_end)
+            view = lambda base: base[begin : begin + values.nbytes].view(dtype).reshape(shape)  # noqa: E731
+        case "swapped" if dtype.kind != "V":
+            room, view = _Room(shape, dtype.newbyteorder("S"), at_end), np.asarray
+        case _:
+            room, view = _Room(shape, dtype, at_end), np.asarray
+    array = view(room.base)
     array[...] = values
+    if not written:
+        room.protect(1, room.pages, READ_ONLY)
+        array.flags.writeable = False
     return array
+
+
+class _Room:
+    """Memory for one array: a page without access, pages for its elements, a page without access."""
+
+    def __init__(self, shape: tuple[int, ...], dtype: np.dtype, at_end: bool) -> None:
+        nbytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        self.pages = max(-(-nbytes // mmap.PAGESIZE), 1)
+        self.whole = np.frombuffer(mmap.mmap(-1, (self.pages + 2) * mmap.PAGESIZE), np.uint8)
+        self.protect(0, 1, NO_ACCESS)
+        self.protect(self.pages + 1, 1, NO_ACCESS)
+        begin = (self.pages + 1) * mmap.PAGESIZE - nbytes if at_end else mmap.PAGESIZE
+        self.base = self.whole[begin : begin + nbytes].view(dtype).reshape(shape)
+
+    def protect(self, page: int, pages: int, access: int) -> None:
+        address = ctypes.c_void_p(self.whole.ctypes.data + page * mmap.PAGESIZE)
+        if LIBC.mprotect(address, ctypes.c_size_t(pages * mmap.PAGESIZE), access):
+            raise OSError(ctypes.get_errno(), "mprotect")

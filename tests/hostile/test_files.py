@@ -6,7 +6,9 @@ import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from npu_sim.files import reading, writing
 from npu_sim.files.tensors import read_tensor
 from npu_sim.questions.preflight import check_line
 from npu_sim.sweeps.runner import run_sweep, sweep_to
+from tests.cli.runner import npu_sim as run_here
 
 ROOT = Path(__file__).parents[2]
 PROFILE = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
@@ -123,6 +126,18 @@ def test_a_long_name_is_not_compared_with_the_known_ones():
     assert check_line(line).outcome == "malformed"
 
 
+def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(tmp_path, monkeypatch, capsys):
+    (tmp_path / "calls.jsonl").write_text('{"op": "\\ud800", "inputs": {}}\n' + CALLS, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
+    files = ("--out", "checked.jsonl", "--junit", "checked.xml", "--report", "checked.html")
+    assert run_here(capsys, monkeypatch, "preflight", "calls.jsonl", *files).code == 1
+    checked = [json.loads(line) for line in (tmp_path / "checked.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert [one["outcome"] for one in checked] == ["malformed", "runs"]
+    assert checked[0]["op"] == "\ud800"
+    assert len(list(ElementTree.parse(tmp_path / "checked.xml").iter("testcase"))) == 2
+
+
 # --- writing -----------------------------------------------------------------------------------------------------
 
 
@@ -159,8 +174,6 @@ MISTAKES = {
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
 def test_targets_that_cannot_be_are_refused_before_the_work(tmp_path, monkeypatch, capsys, command, target, words):
-    from tests.cli.runner import npu_sim as run_here
-
     (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
     (tmp_path / "folder.npz").mkdir()
     os.mkfifo(tmp_path / "pipe.npz")
@@ -191,6 +204,34 @@ def test_a_killed_writer_leaves_nothing(tmp_path):
     subprocess.run([sys.executable, "-c", code, tmp_path / "x"], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [] or (not writing.UNNAMED and len(left) == 1)
+
+
+def test_what_a_writer_leaves_that_is_killed_between_two_names_goes_with_the_next_write(tmp_path):
+    """Where a file is replaced, the new one has a name of its own for a moment."""
+    code = (
+        "import sys, os, signal; from pathlib import Path; from npu_sim.files import writing\n"
+        "writing.os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "writing.write_text(Path(sys.argv[1]), 'new')"
+    )
+    path = tmp_path / "x"
+    for text in ("old", "newest"):
+        writing.write_text(path, text)
+        assert (path.read_text(encoding="utf-8"), list(tmp_path.iterdir())) == (text, [path])
+        subprocess.run([sys.executable, "-c", code, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+        assert path.read_text(encoding="utf-8") == text
+
+
+def test_writers_of_one_file_do_not_hinder_each_other(tmp_path):
+    path, texts = tmp_path / "x", [character * 100 for character in "abcd"]
+
+    def write(text):
+        for _ in range(50):
+            writing.write_text(path, text)
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(write, texts))
+    assert path.read_text(encoding="utf-8") in texts
+    assert list(tmp_path.iterdir()) == [path]
 
 
 class Died(Exception):  # noqa: N818

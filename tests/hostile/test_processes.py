@@ -70,11 +70,26 @@ def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
 
 def test_an_interruption_while_modules_load_is_one_line_and_exit_130():
     code = (
-        "import sys, npu_sim.__main__ as entry\n"
+        "import os, signal, sys, npu_sim.__main__ as entry\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Interrupted:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'npu_sim.cli': raise KeyboardInterrupt\n"
+        "        if name == 'npu_sim.cli': os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupted())\n"
+        "entry.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_an_interruption_that_a_library_makes_another_error_of_is_one_line_and_exit_130():
+    code = (
+        "import os, signal, npu_sim.__main__ as entry, npu_sim.cli\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def command():\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt: raise ValueError\n"
+        "npu_sim.cli.main = command\n"
         "entry.main()"
     )
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)

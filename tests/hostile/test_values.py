@@ -1,6 +1,7 @@
 """Whatever a caller passes, a call ends in an answer or in an NpuSimError that names the argument."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import npu_sim
 from npu_sim import NpuSimError
 from npu_sim.registry import load_operator
 from npu_sim.status import shown
+from tests.cli.runner import npu_sim as run_here
 from tests.hostile.calls import NAMES, small_call
 
 STRANGE = {
@@ -97,6 +99,20 @@ def test_a_result_beyond_memory_is_refused(num_weights):
     call = {**small_call("embedding_dense_backward"), "num_weights": num_weights}
     with pytest.raises(NpuSimError, match="which this machine does not have"):
         npu_sim.run("embedding_dense_backward", **call)
+
+
+REFUSED_BEFORE_DATA = {
+    "a call that is refused": ("cross_entropy_loss_grad", "--log-prob", "4x0:fp32", "--grad-loss", "4:fp32", "--target", "4:int64"),
+    "data beyond memory": ("rms_norm", "--x", "1000000x1000000:fp32", "--gamma", "1000000:fp32"),
+}
+
+
+@pytest.mark.parametrize("command", [("run",), ("study", "determinism")], ids=" ".join)
+@pytest.mark.parametrize("words", REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA))
+def test_data_is_drawn_for_calls_that_are_possible(capsys, monkeypatch, command, words):
+    outcome = run_here(capsys, monkeypatch, *command, *words)
+    assert outcome.code == 2
+    assert re.search(r"C >= 1|which this machine does not have", outcome.err)
 
 
 @pytest.mark.parametrize("operator", NAMES)

@@ -1,5 +1,6 @@
 """Whatever happens to the files of compiled kernels, a run gives the same bits."""
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 import pytest
 
 from npu_sim.kernels.engine import cache_files
+from npu_sim.kernels.engine.compile import PLAIN
 
+pytestmark = pytest.mark.skipif(PLAIN, reason="kernels through Numba's public interface are not kept")
 PROGRAM = """
 import hashlib, numpy as np
 from npu_sim.kernels.elementwise import narrow_array
@@ -217,3 +220,27 @@ def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tm
         done = subprocess.run([sys.executable, tmp_path / "own.py"], env=environment, capture_output=True, text=True, check=True)
         printed.append(done.stdout)
     assert printed == ["[2. 2.]\n", "[3. 3.]\n"]
+
+
+def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
+    path = tmp_path / "cache" / "source" / "kernel"
+    code = (
+        "import os, signal, sys; from pathlib import Path; from npu_sim.kernels.engine import cache_files\n"
+        "cache_files.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "cache_files.keep_kernel(Path(sys.argv[1]), 'key', b'half')"
+    )
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", code, path], check=False)
+        assert [entry.name for entry in path.parent.iterdir()] == ["kernel.new"]
+    cache_files.keep_kernel(path, "key", b"whole")
+    assert list(path.parent.iterdir()) == [path]
+    assert cache_files.read_kernel(path, "key") == b"whole"
+
+
+def test_a_kernel_that_another_process_is_keeping_is_left_to_it(tmp_path):
+    path = tmp_path / "cache" / "source" / "kernel"
+    cache_files.keep_kernel(path, "key", b"first")
+    with path.with_name("kernel.new").open("wb") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        cache_files.keep_kernel(path, "key", b"second")
+    assert cache_files.read_kernel(path, "key") == b"first"

@@ -40,7 +40,7 @@ def test_a_change_has_the_bound_of_the_changed_call(change, changed):
 
 
 def prices(operator=EMBEDDING, **arguments):
-    plan = npu_sim.plan(operator, profile=PROFILE, **arguments)
+    plan = npu_sim.plan(operator, product=PROFILE, **arguments)
     return with_changes(timeline(plan, PROFILE), plan, PROFILE).determinism
 
 
@@ -48,7 +48,7 @@ def prices(operator=EMBEDDING, **arguments):
 def test_both_modes_are_side_by_side_and_what_is_not_published_has_no_time(deterministic):
     call = {"grad": "8192x256:fp32", "indices": "8192:int32", "num_weights": 8000}
     off, on = prices(**call, deterministic=deterministic)
-    plans = [npu_sim.plan(EMBEDDING, profile=PROFILE, **call, deterministic=mode) for mode in (False, True)]
+    plans = [npu_sim.plan(EMBEDDING, product=PROFILE, **call, deterministic=mode) for mode in (False, True)]
     assert [one.deterministic for one in (off, on)] == [False, True]
     assert [one.launches for one in (off, on)] == [len(plan.launches) for plan in plans]
     assert [one.workspace_bytes for one in (off, on)] == [plan.workspace.total_bytes for plan in plans]

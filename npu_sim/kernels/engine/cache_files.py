@@ -5,6 +5,7 @@ which kernel it holds, in a checksum over name, signature, versions and processo
 another kernel or cannot be read is none.
 """
 
+import fcntl
 import hashlib
 import os
 import stat
@@ -97,14 +98,29 @@ def keep_kernel(path: Path, key: str, payload: bytes) -> None:
     _make_private(path.parent)
     require_private(path.parent.parent)
     require_private(path.parent)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
+    temporary = path.with_name(f"{path.name}.new")  # one name a kernel: what a killed process leaves there goes with the next write
+    with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is keeping the same kernel
+        if not _is_file_at(temporary, file.fileno()):
+            return  # it has just done so
+        try:
+            file.truncate()
             file.write(_seal(key, payload) + payload)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+            file.flush()
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _is_file_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def require_private(folder: Path) -> None:

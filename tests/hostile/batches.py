@@ -1,0 +1,70 @@
+"""Many trials in a process of their own: one that dies is a find as well, and the others go on."""
+
+import faulthandler
+import multiprocessing
+import traceback
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+
+from tests.hostile.campaign import TRIALS, attempt
+
+BATCH = 5000
+
+
+@dataclass
+class Count:
+    """What became of trials."""
+
+    answered: int = 0
+    refused: int = 0
+    finds: list[str] = field(default_factory=list)
+
+    def __iadd__(self, other: "Count") -> "Count":
+        self.answered += other.answered
+        self.refused += other.refused
+        self.finds += other.finds
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.answered + self.refused} trials, {self.answered} answered, {self.refused} refused, {len(self.finds)} finds"
+
+
+def trials(kind: str, seeds: range) -> Count:
+    """Make trials in this process."""
+    faulthandler.enable()
+    count = Count()
+    for seed in seeds:
+        try:
+            answered = attempt(TRIALS[kind], seed)
+        except Exception:
+            count.finds.append(f"--only {kind} --seed {seed} --trials 1\n{traceback.format_exc()}")
+        else:
+            count += Count(int(answered), int(not answered))
+    return count
+
+
+class Elsewhere:
+    """Makes trials in a process of their own, which serves until one of them ends it."""
+
+    def __init__(self) -> None:
+        self._pool = self._fresh()
+
+    def trials(self, kind: str, seeds: range) -> Count:
+        try:
+            return self._pool.submit(trials, kind, seeds).result()
+        except BrokenProcessPool:
+            self._pool = self._fresh()
+        if len(seeds) == 1:
+            return Count(finds=[f"--only {kind} --seed {seeds[0]} --trials 1\nthe process died"])
+        middle = len(seeds) // 2
+        count = self.trials(kind, seeds[:middle])
+        count += self.trials(kind, seeds[middle:])
+        return count
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+    @staticmethod
+    def _fresh() -> ProcessPoolExecutor:
+        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))

@@ -1,0 +1,186 @@
+"""Commands that are killed at any moment, again and again, then gone on with: they end as if nobody had killed them.
+
+Nothing may be torn, lost, doubled or left behind: after a kill the output is missing or whole, and in the end the folder holds, byte for
+byte, what an undisturbed command leaves. Commands run in forks of a process that has loaded everything and run nothing, so that kills
+fall into their work and not into Python's start.
+"""
+
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+
+from npu_sim import cli
+from npu_sim.sweeps import runner
+
+LOADED = ("numba", "pyarrow.parquet", "torch", "npu_sim.operators.contract.execution", "npu_sim.torch", "npu_sim.show.preflight")
+CHUNK_ROWS = 5000
+"""Of sweeps, which write after every one."""
+GIVEN = "given"
+"""Folder of a command's own inputs."""
+
+
+@dataclass(frozen=True)
+class Interrupted:
+    """A command that writes.
+
+    Attributes
+    ----------
+    words
+        What stands behind ``npu-sim``.
+    output
+        File or folder it writes, by name.
+    on_the_way
+        What else may lie there while it is not complete.
+    again
+        Words that are added to go on with what lies there.
+    cold
+        Whether it compiles its kernels, into a folder beside its output.
+    """
+
+    words: tuple[str, ...]
+    output: str
+    on_the_way: tuple[str, ...] = ()
+    again: tuple[str, ...] = ()
+    cold: bool = False
+
+
+def _sweep(output: str, rows: int) -> Interrupted:
+    words = ("sweep", "rms_norm", "--grid", f"rows=1..{rows}", "--columns", "row,status,block_dim,row_factor", "--out", output)
+    return Interrupted(words, output, (f"{output}.partial", f"{output}.progress.json"), ("--resume",))
+
+
+RUN = ("run", "embedding_dense_backward", "--grad", "8000x256:fp32", "--indices", "8000:int64", "--num-weights", "9000", "--out", "w.npy")
+COMPILES = ("run", "rms_norm", "--x", "64x1280:fp32", "--gamma", "1280:fp32", "--out", "y.npz")
+INTERRUPTED = {
+    "sweep to columns": _sweep("plans", 200_000),
+    "sweep to .csv": _sweep("plans.csv", 100_000),
+    "sweep to .parquet": _sweep("plans.parquet", 200_000),
+    "preflight": Interrupted(
+        ("preflight", f"{GIVEN}/calls.jsonl", "--products", "atlas_a2,atlas_a3", "--out", "checked.jsonl"), "checked.jsonl"
+    ),
+    "run": Interrupted(RUN, "w.npy"),
+    "run that compiles": Interrupted(COMPILES, "y.npz", ("cache",), cold=True),
+    "record": Interrupted(("record", "--out", "calls.jsonl", f"{GIVEN}/train.py"), "calls.jsonl"),
+}
+SCRIPT = """
+import torch
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Embedding(3000, 64), torch.nn.RMSNorm(64), torch.nn.Linear(64, 3000))
+for step in range(5):
+    words = torch.randint(3000, (4, 50))
+    torch.nn.functional.cross_entropy(model(words).flatten(0, 1), words.flatten()).backward()
+"""
+Contents = dict[str, bytes]
+
+
+def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
+    """Kill a command so many times, in folders where it is killed once to three times before it may end; return what was found."""
+    for module in LOADED:
+        import_module(module)
+    command, finds, done, folders = INTERRUPTED[name], [], 0, 0
+    with tempfile.TemporaryDirectory(prefix="npu_sim-kills-") as place:
+        whole, seconds = _undisturbed(command, Path(place) / "whole")
+        while done < count:
+            folders += 1
+            folder, wrong = _prepared(Path(place) / str(folders)), []
+            for _ in range(int(rng.integers(1, 4))):
+                killed = _killed(command, folder, float(rng.uniform(0, seconds)))
+                done += killed
+                wrong += [f"killed: {one}" for one in _wrong_on_the_way(command, folder, whole)]
+                if not killed:
+                    break
+            wrong += [f"ended: {one}" for one in _finished(command, folder) or _differences(_contents(folder), whole)]
+            finds += [f"{name}, folder {folders}, {one}" for one in wrong]
+            shutil.rmtree(folder)
+    print(f"{name}: {done} kills in {folders} folders, {len(finds)} finds", flush=True)
+    return finds
+
+
+def _prepared(folder: Path) -> Path:
+    (folder / GIVEN).mkdir(parents=True)
+    calls = [f'{{"op": "rms_norm", "inputs": {{"x": "{rows}x256:fp32", "gamma": "256:fp32"}}}}\n' for rows in range(1, 200)]
+    (folder / GIVEN / "calls.jsonl").write_text("".join(calls), encoding="utf-8")
+    (folder / GIVEN / "train.py").write_text(SCRIPT, encoding="utf-8")
+    return folder
+
+
+def _start(command: Interrupted, folder: Path) -> int:
+    """Start a command in a fork; return its number."""
+    again = command.again if any((folder / name).exists() for name in command.on_the_way) else ()
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        os.chdir(folder)
+        for descriptor, path in ((1, os.devnull), (2, _said_by(folder))):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), descriptor)
+        if command.cold:
+            os.environ["NPU_SIM_CACHE_DIR"] = "cache"
+        runner.run_sweep = partial(runner.run_sweep, chunk_rows=CHUNK_ROWS)
+        sys.argv = ["npu-sim", *command.words, *again]
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def _said_by(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.stderr")
+
+
+def _undisturbed(command: Interrupted, folder: Path) -> tuple[Contents, float]:
+    """Return what a command leaves, and how long it takes the second time."""
+    for place in (folder, folder.with_name("timed")):
+        started = time.monotonic()
+        wrong = _finished(command, _prepared(place))
+        if wrong:
+            raise RuntimeError(wrong[0])
+    return _contents(folder), time.monotonic() - started
+
+
+def _finished(command: Interrupted, folder: Path) -> list[str]:
+    """Run a command to its end; return what it complains of."""
+    _, status = os.waitpid(_start(command, folder), 0)
+    return [f"exit {os.waitstatus_to_exitcode(status)}: {_said_by(folder).read_text(encoding='utf-8')}"] if status else []
+
+
+def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
+    """Start a command and kill it; say whether it still ran."""
+    child, end = _start(command, folder), time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(child, os.WNOHANG)[0]:
+            return False
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+def _contents(folder: Path) -> Contents:
+    """Return every file but what compilers leave, whose names tell enough."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path.relative_to(folder)): b"" if "cache" in path.parts else path.read_bytes() for path in files}
+
+
+def _wrong_on_the_way(command: Interrupted, folder: Path, whole: Contents) -> list[str]:
+    """Return what is wrong with a folder in which a command was killed."""
+    found = {name: data for name, data in _contents(folder).items() if name.split("/")[0] not in (GIVEN, *command.on_the_way)}
+    if not (folder / command.output).exists():
+        return [f"{name} was left behind" for name in found]
+    return _differences(found, {name: data for name, data in whole.items() if name.split("/")[0] not in (GIVEN, *command.on_the_way)})
+
+
+def _differences(found: Contents, whole: Contents) -> list[str]:
+    wrong = [f"{name} is missing" for name in whole.keys() - found.keys()] + [f"{name} is too much" for name in found.keys() - whole.keys()]
+    return wrong + [f"{name} is different" for name in whole.keys() & found.keys() if whole[name] != found[name]]
