@@ -44,9 +44,10 @@ def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
     """Leave out one input after the other, the last first, as long as it follows from the rest."""
     inputs = {one.name: given[one.name] for one in operator.inputs if not one.optional and given.get(one.name) is not None}
     attributes = {one.name: given[one.name] for one in operator.attributes if one.name in given}
+    tensors = {one.name: one for one in operator.inputs}
     for name in [*inputs][::-1]:
         rest = {other: value for other, value in inputs.items() if other != name}
-        if operator.build({**rest, **attributes}, infer=True)[name] is not None:
+        if operator.inferred(operator.build({**rest, **attributes}), [tensors[name]])[name] is not None:
             inputs = rest
     return tuple(one.name for one in operator.arguments if one.name in inputs or (isinstance(one, Attribute) and one.required))
 
