@@ -17,17 +17,14 @@ class View:
     by_row, by_column
         Axes of the program that walk it, outermost first, each with the rows or columns of one step of length 1. The first one
         counts from the start of the tensor, the others from where the one before stands; axes that a tile is not in are skipped.
-        A tile without any of them holds what its core has of the first axis, or everything.
-    gathered
-        Whether data decides which rows these are: then only their number is known.
+        A tile without any of them holds what the plan gives its core of such an axis, or everything.
     """
 
     name: str
     rows: int
     columns: int = 1
-    by_row: Mapping[str, int] = field(default_factory=dict)
-    by_column: Mapping[str, int] = field(default_factory=dict)
-    gathered: bool = False
+    by_row: Mapping[str, float] = field(default_factory=dict)
+    by_column: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +37,8 @@ class Step:
         What is added to what, one sentence; ``{axis}`` stands for the range that the tile has of an axis.
     reads, writes, holds
         Names of views: parts of them come in, go out, or lie in on-chip memory since an earlier tile.
+    by_data
+        Those of these views whose rows the data decides.
     live
         Allocations of on-chip memories that hold something while the tile is worked on; names that a plan lacks are left out.
     """
@@ -49,6 +48,7 @@ class Step:
     writes: tuple[str, ...] = ()
     holds: tuple[str, ...] = ()
     live: tuple[str, ...] = ()
+    by_data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

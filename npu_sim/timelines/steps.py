@@ -77,7 +77,6 @@ def _view(view: View) -> dict[str, Any]:
         "columns": view.columns,
         "by_row": list(view.by_row.items()),
         "by_column": list(view.by_column.items()),
-        "gathered": view.gathered,
     }
 
 
@@ -105,5 +104,5 @@ def _tile(tile: Tile, phase: Phase, table: StepTable) -> dict[str, Any]:
         for pipe, works in zip(phase.pipes, tile.work, strict=True)
         if works
     }
-    tensors = {"reads": step.reads, "writes": step.writes, "holds": step.holds}
+    tensors = {"reads": step.reads, "writes": step.writes, "holds": step.holds, "by_data": step.by_data}
     return {"note": tile.note, "says": step.says, **tensors, "live": step.live, "work": work}

@@ -27,26 +27,28 @@ const drawSteps = (() => {
     let start = 0, length = null;
     for (const [axis, factor] of walk) {
       if (axes[axis]) {
-        start += factor * axes[axis].start;
-        length = factor * axes[axis].length;
-      } else if (length === null && own && own[axis]) {
-        start = factor * own[axis][0];
-        length = factor * (own[axis][1] - own[axis][0]);
+        start += Math.round(factor * axes[axis].start);
+        length = Math.round(factor * axes[axis].length);
       }
+    }
+    const [axis, factor] = walk.find(([one]) => own[one]) || [];
+    if (length === null && axis) {
+      start = Math.round(factor * own[axis][0]);
+      length = Math.round(factor * (own[axis][1] - own[axis][0]));
     }
     return length === null ? { start: 0, length: size } : { start, length: Math.min(length, size - start) };
   }
   const range = (one) => `${one.start}..${one.start + one.length}`;
 
-  function viewCard(view, axes, own, role) {
+  function viewCard(view, axes, own, role, chosen) {
     const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
     const share = { rows: extent(view.by_row, view.rows, {}, own), columns: extent(view.by_column, view.columns, {}, own) };
-    const where = view.gathered ? `${rows.length} of ${view.rows} rows, which ones the data decides` : `rows ${range(rows)}`;
+    const where = chosen ? "rows that the data decides" : `rows ${range(rows)}`;
     const text = role ? `${role}: ${where}, columns ${range(columns)}` : "not touched";
     // To the left where the frame lies in all rows, to the right the frame: what the core has, or everything.
     const inside = (one, other) => one.start >= other.start && one.start + one.length <= other.start + other.length;
     const whole = { rows: { start: 0, length: view.rows }, columns: { start: 0, length: view.columns } };
-    const frame = view.gathered || !inside(rows, share.rows) || !inside(columns, share.columns) ? whole : share;
+    const frame = chosen || !inside(rows, share.rows) || !inside(columns, share.columns) ? whole : share;
     const picture = svg("svg", { viewBox: `0 0 100 ${MAP_HEIGHT}`, preserveAspectRatio: "none", class: "tensor", role: "img", "aria-label": `${view.name}, ${text}` });
     const strip = (one, kind, title) => {
       const height = Math.max((one.length / Math.max(view.rows, 1)) * MAP_HEIGHT, THINNEST), y = Math.min((one.start / Math.max(view.rows, 1)) * MAP_HEIGHT, MAP_HEIGHT - height);
@@ -60,7 +62,7 @@ const drawSteps = (() => {
     };
     picture.append(strip(whole.rows, "tensor-all", `rows 0..${view.rows}`), strip(frame.rows, "tensor-share", `rows ${range(frame.rows)} of ${view.rows}`));
     picture.append(box(frame.rows, frame.columns, "tensor-all"));
-    if (role) picture.append(titled(text, box(view.gathered ? frame.rows : rows, columns, view.gathered ? "tensor-gathered" : `tensor-${role}`)));
+    if (role) picture.append(titled(text, box(chosen ? frame.rows : rows, columns, chosen ? "tensor-gathered" : `tensor-${role}`)));
     const size = view.columns === 1 && !view.by_column.length ? `${view.rows}` : `${view.rows} x ${view.columns}`;
     return html("figure", { class: role ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name), ` ${size}`), picture, html("p", { class: "caption" }, text));
   }
@@ -128,7 +130,7 @@ const drawSteps = (() => {
       slider.setAttribute("aria-valuetext", place);
       told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
       const role = (view) => (tile.writes.includes(view.name) ? "written" : tile.reads.includes(view.name) ? "read" : tile.holds.includes(view.name) ? "held" : "");
-      views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, role(view))));
+      views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, role(view), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
       const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${one.bytes} bytes` : `${one.elements} elements`}`);
       work.textContent = pipes.length ? `pipes: ${pipes.join(", ")}` : "";
