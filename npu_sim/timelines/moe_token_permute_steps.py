@@ -22,31 +22,31 @@ def steps(plan: Plan) -> StepTable:
         View("sorted_indices", tokens * top_k, by_row=entries),
         View("permuted_tokens", kept, columns, by_column={"columns": 1}),
     )
-    written = ("permuted_tokens",)
+    out = ("permuted_tokens",)
     found = {
         ("move rows", "places"): Step("tokens {tokens}: where each of their copies goes", ("sorted_indices",), live=("places",)),
         ("move rows", "rows"): Step(
             "rows {rows} of these tokens, columns {columns}: in once, and out once for every expert of the token",
             ("tokens",),
-            written,
+            out,
             ("sorted_indices",),
             ("rows", "places"),
-            written,
+            out,
         ),
     }
-    memories = {}
+    memories: dict[str, str] = {}
     for what, keys in KEYS.items():
         reads = ("indices",) if what == "ids" else ()
-        last = (("sorted_indices",), ("sorted_indices",)) if what == "order" else ((), ())
+        written = ("sorted_indices",) if what == "order" else ()
         piece = f"{keys} {{ids}} become fp32 times -1 and are sorted, with their positions"
         found |= {
-            (f"sort {what}", ""): Step(f"all {keys} become fp32 times -1 and are sorted in one piece", reads, last[0], live=SORTING),
+            (f"sort {what}", ""): Step(f"all {keys} become fp32 times -1 and are sorted in one piece", reads, written, live=SORTING),
             (f"sort {what}", "positions"): Step("positions are counted up", live=("positions",)),
             (f"sort {what}", "piece"): Step(piece, reads, live=SORTING),
             (f"sort {what}", "merge"): Step("entries {entries}: up to four sorted pieces of this core are merged", live=SORTING),
             (f"merge {what}", "merge"): Step("entries {entries}: sorted lists of up to four cores are merged", live=SORTING),
             (f"merge last {what}", "merge"): Step(
-                "entries {entries}: the last lists are merged, positions go out", (), *last[:1], live=SORTING, by_data=last[1]
+                "entries {entries}: the last lists are merged, positions go out", writes=written, live=SORTING, by_data=written
             ),
         }
         memories |= {f"{kind} {what}": "sort" for kind in ("sort", "merge", "merge last")}

@@ -134,5 +134,5 @@ def _figure(figure: Figure) -> str:
 
 def _data(content: Mapping[str, Any]) -> str:
     """Return data for the scripts of the page, in an element that no text can end."""
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'
