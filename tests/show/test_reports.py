@@ -13,7 +13,7 @@ from npu_sim.timelines import timeline
 from tests.timelines.calls import CALLS
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
-PLAIN_REPORT_BYTES = 2_000_000
+PLAIN_REPORT_BYTES = 300_000
 VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
