@@ -56,9 +56,7 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 f"{output['output']}[{index}] in the orders of its lowest and highest result: running fp32 sum less the exact sum of "
                 f"the same contributions. Their ends lie {worst['spread_ulp']} ulp apart. 1 ulp of the deterministic result is {ulp:.3g}."
             )
-            yield curve_figure(
-                "contributions added", "difference from the exact sum, fp32 ulp of the result", curves, bounds, caption=caption
-            )
+            yield curve_figure("contributions added", "off the exact sum, ulp of the result", curves, bounds, caption=caption)
 
 
 def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
