@@ -15,6 +15,7 @@ from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, o
 from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.timelines import is_timed
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -50,8 +51,8 @@ def result_report(result: Result, product: str = "", work: Mapping[str, Any] | N
 
 
 def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
-    """Return what the page draws of a plan; nothing when nothing runs."""
-    if not plan.block_dim:
+    """Return what the page draws of a plan; nothing when nothing runs, or nothing is known of the tiles."""
+    if not is_timed(plan):
         return ()
     return (*((time_section(work),) if work else ()), steps_section(plan))
 

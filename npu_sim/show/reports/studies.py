@@ -18,7 +18,7 @@ MOST_TERMS = 20_000
 
 def write_study_report(path: Path, headline: str, lines: list[tuple[str, str, str]], data: dict[str, Any]) -> None:
     """Write the report of a study; ``data`` is its JSON form."""
-    sections = [Section("Summation trees", _trees(data["certificates"]))] if "certificates" in data else []
+    sections = [Section("Result: summation trees", _trees(data["certificates"]))] if "certificates" in data else []
     sections += [Section("Result", (Lines(tuple(lines)),))] if not sections else []
     figures = [*_running_errors(data), *_histograms(data)]
     if figures:
