@@ -80,9 +80,12 @@ def timeline_command(
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
+        from npu_sim.timelines.tracks import tracks
 
         again = command_on(profiles[0]) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
-        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline], again)))
+        planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
+        works = [tracks(plan, profile, bound) for _, plan, profile, bound in planned]
+        write_text(report, render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:

@@ -1,8 +1,8 @@
-"""What a report is made of: a sentence, sections, and five kinds of blocks. No HTML here; see :mod:`npu_sim.show.reports.html`."""
+"""What a report is made of: a sentence, sections, and six kinds of blocks. No HTML here; see :mod:`npu_sim.show.reports.html`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 Cell = str | int | float | bool | None
 
@@ -28,12 +28,15 @@ class Table:
         What it shows; empty when the section's title says it.
     folded
         Whether it starts folded up.
+    colours
+        Class of the colour that stands before the first cell of a row, where a picture has it in that colour; empty without.
     """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     folded: bool = False
+    colours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,26 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A picture that the page draws itself: ``kind`` is a function of ``assets/``, called with ``data``.
+
+    Kinds are ``drawGantt`` (:func:`npu_sim.timelines.tracks.tracks`), ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`),
+    ``drawMap`` (:func:`npu_sim.sweeps.maps.sweep_map`) and ``drawTrees`` (certificates, as their JSON has them).
+    """
+
+    kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]
+    data: Mapping[str, Any]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Text:
     """A paragraph."""
 
     text: str
 
 
-Block = Lines | Table | Picture | Figure | Text
+Block = Lines | Table | Picture | Figure | Drawing | Text
 
 
 @dataclass(frozen=True)
@@ -96,13 +112,13 @@ class Document:
     outcome: str = "good"
 
     @property
-    def has_figures(self) -> bool:
-        """Whether the plotting library is needed."""
-        return any(isinstance(block, Figure) for section in self.sections for block in section.blocks)
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of all sections."""
+        return tuple(block for section in self.sections for block in section.blocks)
 
 
 def table_report(
-    title: str, sentence: str, tables: Sequence[Table], figures: Sequence[Figure] = (), *, notes: Sequence[str] = (), call: str = ""
+    title: str, sentence: str, tables: Sequence[Table], pictures: Sequence[Block] = (), *, notes: Sequence[str] = (), call: str = ""
 ) -> Document:
     """Return a report of tables and curves, for comparisons, limits, sweeps and studies.
 
@@ -112,16 +128,16 @@ def table_report(
         Title and outcome.
     tables
         Tables; their captions become the titles of the sections.
-    figures
-        Curves, shown first.
+    pictures
+        Curves and other pictures, shown first.
     notes
         Paragraphs at the end.
     call
         The command that makes the same numbers.
     """
     sections = []
-    if figures:
-        sections.append(Section("Curves", tuple(figures)))
+    if pictures:
+        sections.append(Section("Pictures", tuple(pictures)))
     sections += [Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),)) for table in tables]
     if notes:
         sections.append(Section("Notes", tuple(Text(note) for note in notes)))

@@ -1,6 +1,6 @@
 """Reports of one plan, one run, and timelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.operators.contract.prepared import Prepared
@@ -11,17 +11,20 @@ from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
 from npu_sim.show.open_rows import row_cells, rows_title
 from npu_sim.show.reports.commands import plan_command
+from npu_sim.show.reports.core_map import core_map
 from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
+from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, order_strip, workspace_colours, workspace_map
+from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.show.text import change_lines, flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, determinism_lines, estimate_note, estimate_text
 from npu_sim.studies.open_rows import OpenRows
+from npu_sim.timelines import is_timed
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
-def plan_report(plan: Plan, call: str = "") -> Document:
+def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = None) -> Document:
     """Return the report of a plan: what runs, on which cores, in which buffers, and why.
 
     Parameters
@@ -30,12 +33,15 @@ def plan_report(plan: Plan, call: str = "") -> Document:
         The plan.
     call
         The command that makes it again; one that plans the call on the product of that name when empty.
+    work
+        Its work over time, from :func:`npu_sim.timelines.tracks.tracks`; left out when None.
     """
     headline = plan_headline(plan)
-    return Document(headline, headline, plan_sections(plan), call or plan_command(plan, plan.product), document_outcome(plan))
+    sections = (*plan_sections(plan), *_drawn(plan, work))
+    return Document(headline, headline, sections, call or plan_command(plan, plan.product), document_outcome(plan))
 
 
-def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ()) -> Document:
+def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = (), work: Mapping[str, Any] | None = None) -> Document:
     """Return the report of a run: what it adds to its plan, then the plan.
 
     Parameters
@@ -46,16 +52,20 @@ def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = ())
         The command that makes it again; none when empty, as data from a program have no name on the command line.
     rows
         What can differ between runs, to be listed.
+    work
+        Its work over time, from :func:`npu_sim.timelines.tracks.tracks`; left out when None.
     """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
     blocks: list[Block] = [Lines(lines), seconds]
-    blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
+    blocks += [
+        Picture(order_strip(strip), "coloured: depends on timing, the stronger the more of it; full where all does")
+        for strip in order_strips(result)
+    ]
     headline = f"{plan_headline(plan).removesuffix(RUNS)}ran" if plan.overflow is None else plan_headline(plan)
-    return Document(
-        headline, headline, (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan)), call, document_outcome(plan)
-    )
+    sections = (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan), *_drawn(plan, work))
+    return Document(headline, headline, sections, call, document_outcome(plan))
 
 
 def document_outcome(plan: Plan) -> str:
@@ -67,6 +77,13 @@ def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
     """Return the section of the rows that can differ between runs; none when nothing was asked for."""
     tables = tuple(Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows)) for rows in every if len(rows.table))
     return (Section("Rows that can differ", (*tables, Text(ROWS_NOTE))),) if tables else ()
+
+
+def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
+    """Return what the page draws of a plan; nothing when nothing runs, or nothing is known of the tiles."""
+    if not is_timed(plan):
+        return ()
+    return (*((time_section(work),) if work else ()), steps_section(plan))
 
 
 def plan_html(plan: Plan) -> str:
@@ -94,9 +111,7 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
     sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
     if plan.cores:
-        legend = (
-            "numbered bars: who takes which range; cells: filled by their share of the largest, paler when they have less, dashed when idle"
-        )
+        legend = "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle"
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
@@ -129,7 +144,8 @@ def _memory_table(plan: Plan) -> Table:
         for memory in plan.memories
         for allocation in memory.allocations
     )
-    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16)
+    colours = tuple(colour for memory in plan.memories for colour, _ in memory_colours(memory)[: len(memory.allocations)])
+    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16, colours=colours)
 
 
 def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -138,7 +154,7 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     if not workspace.parts:
         return (Text("none needed"),)
     rows = tuple((part.name, part.bytes, part.kind, part.evidence.value, part.note) for part in workspace.parts)
-    table = Table(("part", "bytes", "kind", "evidence", "note"), rows)
+    table = Table(("part", "bytes", "kind", "evidence", "note"), rows, colours=workspace_colours(workspace.parts))
     unknown = (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),) if workspace.unknown else ()
     return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
 
@@ -169,6 +185,8 @@ def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
+MOST_DRAWN = 4
+"""Calls that a report of many draws over time."""
 TIMELINE_HEADINGS = (
     *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds", "busy share of the kernel", "imbalance"),
     *("kernel reads, bytes", "kernel writes, bytes"),
@@ -176,10 +194,17 @@ TIMELINE_HEADINGS = (
 LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "estimate", "share", "binds", "bytes read", "bytes written", "evidence")
 
 
-def timeline_report(timelines: Sequence[tuple[str, Timeline]], call: str = "") -> Document:
+def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[Mapping[str, Any]] = (), call: str = "") -> Document:
     """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out.
 
-    ``call`` is the command that makes it again.
+    Parameters
+    ----------
+    timelines
+        Timelines with the names of their calls.
+    works
+        Their work over time, from :func:`npu_sim.timelines.tracks.tracks`, in the same order; the first ``MOST_DRAWN`` are drawn.
+    call
+        The command that makes it again.
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
@@ -195,10 +220,15 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], call: str = "") -
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
+        *(_drawn_over_time(name, one, work) for (name, one), work in list(zip(timelines, works, strict=False))[:MOST_DRAWN]),
         Section("Launches, one after the other", (launches, *changed, *priced)),
         Section("Not in the bound", (Lines(cautions),)),
     )
     return Document(sentence, sentence, sections, call)
+
+
+def _drawn_over_time(name: str, one: Timeline, work: Mapping[str, Any]) -> Section:
+    return time_section(work, f"Work over time: {name}, {one.soc}")
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
