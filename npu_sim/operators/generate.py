@@ -13,7 +13,7 @@ from npu_sim.registry import load_operator
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
-def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
+def generate(operator: str, arguments: Mapping[str, Any], seed: int | np.random.Generator = 0) -> dict[str, np.ndarray]:
     """Return data for the input tensors of a call.
 
     Parameters
@@ -23,7 +23,7 @@ def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict
     arguments
         The call; it should pass the operator's checks.
     seed
-        The same seed gives the same data.
+        The same seed gives the same data; a generator is drawn from.
 
     Returns
     -------
@@ -42,7 +42,7 @@ def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict
     return data
 
 
-def _normal_numbers(operator: Operator, arguments: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _normal_numbers(operator: Operator, arguments: Mapping[str, Any], seed: int | np.random.Generator) -> dict[str, np.ndarray]:
     """Draw normal numbers for floating tensors, zeros for others."""
     random = np.random.default_rng(seed)
     data = {}

@@ -13,7 +13,8 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer, server
-from npu_sim.explorer.jobs import MOST_WAITING, require_runnable
+from npu_sim.explorer.computations import require_runnable
+from npu_sim.explorer.jobs import MOST_WAITING
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
@@ -27,7 +28,7 @@ def explorer():
     thread.start()
     yield explorer
     explorer.server.shutdown()
-    explorer.server.server_close()
+    explorer.close()
 
 
 @pytest.fixture
@@ -73,13 +74,13 @@ def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
     assert plan["arguments"]["grad"] == "64x1024x600:bf16:strided"
 
 
-def test_flips_name_the_field_that_applies_them(planned):
-    flips = {(flip["argument"], flip["value"]): flip["key"] for flip in planned()["flips"]}
-    assert flips["dim", "513"] == "dim"
-    assert flips["numWeights", "16777217"] == "num_weights"
-    assert flips["deterministic", "true"] == "deterministic"
-    for (_, value), key in flips.items():
-        assert planned(**{key: value})["plan"]["path"] != planned()["plan"]["path"]
+def test_changes_say_what_they_lead_to(planned):
+    changes = [(one["argument"], one["value"]) for one in planned()["changes"]]
+    assert {("dim", 513), ("num_weights", 16777217), ("deterministic", True)} == set(changes)
+    assert len(changes) == len(set(changes))
+    for one in planned()["changes"]:
+        changed = planned(**{one["argument"]: str(one["value"])})
+        assert changed["plan"]["path"] == one["path"] != planned()["plan"]["path"]
 
 
 @pytest.mark.parametrize(
@@ -132,7 +133,7 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
     ("path", "method", "headers", "status"),
     [
         ("/../status.py", "GET", {}, 404),
-        ("/page/explore.js", "GET", {}, 404),
+        ("/page/main.js", "GET", {}, 404),
         ("/api/run", "POST", {"Content-Type": "text/plain"}, 404),
         ("/api/plan", "POST", {}, 404),
     ],
