@@ -1,6 +1,6 @@
 """Make the pictures of the README: ``python docs/gallery.py``.
 
-Needs a Chromium (Debian package ``chromium``) and the ``report`` extra. Pictures are of real calls and come out the same every
+Needs a Chromium (Debian package ``chromium``). Pictures are of real calls and come out the same every
 time, but for the fonts of the machine.
 """
 

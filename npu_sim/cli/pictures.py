@@ -18,11 +18,14 @@ def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, r
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import order_strips, plan_report, render, result_report
+        from npu_sim.timelines import timeline
+        from npu_sim.timelines.tracks import tracks
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)
 
-        document = plan_report(outcome, product) if isinstance(outcome, Plan) else result_report(outcome, product)
+        work = tracks(plan, profile, timeline(plan, profile))
+        document = plan_report(outcome, product, work) if isinstance(outcome, Plan) else result_report(outcome, product, work)
         write_text(report, render(document))
     if trace is not None:
         from npu_sim.questions.faster_calls import with_changes

@@ -75,8 +75,11 @@ def timeline_command(
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
+        from npu_sim.timelines.tracks import tracks
 
-        write_text(report, render(timeline_report([(row.name, row.timeline) for row in rows if row.timeline])))
+        planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
+        works = [tracks(plan, profile, bound) for _, plan, profile, bound in planned]
+        write_text(report, render(timeline_report([(name, bound) for name, _, _, bound in planned], works)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:

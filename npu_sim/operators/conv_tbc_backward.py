@@ -178,6 +178,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.conv_tbc_backward:program",
+    steps="npu_sim.timelines.conv_tbc_backward_steps:steps",
     claims="npu_sim.operators.conv_tbc_backward_study:claims",
     parts="npu_sim.operators.conv_tbc_backward_study:parts",
     terms="npu_sim.operators.conv_tbc_backward_study:terms",

@@ -212,6 +212,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.cross_entropy_loss_grad:program",
+    steps="npu_sim.timelines.cross_entropy_loss_grad_steps:steps",
     claims="npu_sim.operators.cross_entropy_loss_grad_study:claims",
     terms="npu_sim.operators.cross_entropy_loss_grad_study:terms",
     evidence=Evidence.EXACT,

@@ -155,6 +155,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.embedding_dense_backward:program",
+    steps="npu_sim.timelines.embedding_dense_backward_steps:steps",
     claims="npu_sim.operators.embedding_dense_backward_study:claims",
     parts="npu_sim.operators.embedding_dense_backward_study:parts",
     terms="npu_sim.operators.embedding_dense_backward_study:terms",

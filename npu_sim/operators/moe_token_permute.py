@@ -187,6 +187,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.moe_token_permute:program",
+    steps="npu_sim.timelines.moe_token_permute_steps:steps",
     claims="npu_sim.operators.moe_token_permute_study:claims",
     terms="npu_sim.operators.moe_token_permute_study:terms",
     changes="npu_sim.operators.moe_token_permute_study:CHANGES",

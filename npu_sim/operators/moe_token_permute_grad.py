@@ -154,6 +154,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.moe_token_permute_grad:program",
+    steps="npu_sim.timelines.moe_token_permute_grad_steps:steps",
     claims="npu_sim.operators.moe_token_permute_grad_study:claims",
     terms="npu_sim.operators.moe_token_permute_grad_study:terms",
     changes="npu_sim.operators.moe_token_permute_grad_study:CHANGES",

@@ -148,6 +148,7 @@ OPERATOR = Operator(
     formula=formula,
     data=unpermuted_tokens.data,
     program="npu_sim.timelines.moe_token_unpermute:program",
+    steps="npu_sim.timelines.moe_token_unpermute_steps:steps",
     claims="npu_sim.operators.moe_token_unpermute_study:claims",
     terms="npu_sim.operators.moe_token_unpermute_study:terms",
     changes="npu_sim.operators.moe_token_unpermute_study:CHANGES",

@@ -191,6 +191,7 @@ OPERATOR = Operator(
     formula=formula,
     data=unpermuted_tokens.data,
     program="npu_sim.timelines.moe_token_unpermute_grad:program",
+    steps="npu_sim.timelines.moe_token_unpermute_grad_steps:steps",
     claims="npu_sim.operators.moe_token_unpermute_grad_study:claims",
     terms="npu_sim.operators.moe_token_unpermute_grad_study:terms",
     changes="npu_sim.operators.moe_token_unpermute_grad_study:CHANGES",

@@ -161,6 +161,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.rms_norm:program",
+    steps="npu_sim.timelines.rms_norm_steps:steps",
     instructions="npu_sim.timelines.rms_norm_instructions:instructions",
     claims="npu_sim.operators.rms_norm_study:claims",
     terms="npu_sim.operators.rms_norm_study:terms",

@@ -193,6 +193,7 @@ OPERATOR = Operator(
     formula=formula,
     data=data,
     program="npu_sim.timelines.rms_norm_grad:program",
+    steps="npu_sim.timelines.rms_norm_grad_steps:steps",
     instructions="npu_sim.timelines.rms_norm_grad_instructions:instructions",
     claims="npu_sim.operators.rms_norm_grad_study:claims",
     parts="npu_sim.operators.rms_norm_grad_study:parts",

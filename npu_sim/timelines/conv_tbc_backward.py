@@ -284,4 +284,5 @@ def _step(blocking: Blocking, extents: tuple[int, int, int], load: tuple[Work, .
     m, n, k = extents
     size = itemsize(blocking.dtype)
     to_l0 = (Copy(m * k * size, m * k, rate="l1_to_l0a_bytes_per_cycle"), Copy(n * k * size, n * k, rate="l1_to_l0b_bytes_per_cycle"))
-    return Tile((load, to_l0, (Multiply(blocking.dtype, m, n, k),), out))
+    note = ", ".join(word for word, done in (("load", load), ("out", out)) if done)
+    return Tile((load, to_l0, (Multiply(blocking.dtype, m, n, k),), out), note)

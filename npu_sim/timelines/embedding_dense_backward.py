@@ -103,7 +103,7 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             flush = vector_tile(
                 copy_out=(Copy(FP32 * columns, columns, tensor_bytes=out), *_counter(params["scaleGradByFreq"])), note="flush"
             )
-        return bookkeeping, Loop(row, rows), flush
+        return bookkeeping, Loop(row, rows, "row", 1), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
         nodes = ranged("sorted rows", start, stop, chunk_rows, lambda rows: chunk(columns, rows))
@@ -171,5 +171,5 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
     # Which rows belong to a core is data: the slowest core has at least an even share of them.
     share = ceil_div(rows, plan.block_dim)
     counting = {work.core: scan for work in plan.cores}
-    adding = {work.core: (*scan, Loop(_in_pieces(dim, longest, add), share)) for work in plan.cores}
+    adding = {work.core: (*scan, Loop(_in_pieces(dim, longest, add), share, "row", 1)) for work in plan.cores}
     return vector_phase("count", counting), vector_phase("add", adding)

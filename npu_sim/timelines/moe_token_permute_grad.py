@@ -28,7 +28,7 @@ def program(plan: Plan) -> Program:
 
     def batch(count: int) -> tuple[Node, ...]:
         indices = vector_tile((Copy(INDEX_BYTES * topk * count, topk * count),), note="indices")
-        return indices, Loop(token, count)
+        return indices, Loop(token, count, "token", 1)
 
     length = max(tiling["tokens_splited_length"], 1)
     cores = {core: ranged("tokens", start, stop, length, batch) for core, (start, stop) in rows_of_cores(plan).items()}
@@ -48,5 +48,5 @@ def _token(hidden: int, live: int, element_bytes: int, tensor_bytes: tuple[int, 
     result = vector_tile((), () if is_fp32 else (narrow,), copy_out, note="result")
     nodes: list[Node] = [first] if live else []
     if live > 1:
-        nodes.append(Loop((other,), live - 1))
+        nodes.append(Loop((other,), live - 1, "expert", 1, 1))
     return (*nodes, result)

@@ -27,7 +27,7 @@ def program(plan: Plan) -> Program:
     )
 
     def batch(count: int) -> tuple[Node, ...]:
-        return _entries(top_k * count, probs), Loop(token, count)
+        return _entries(top_k * count, probs), Loop(token, count, "token", 1)
 
     length = tiling["tokens_splited_length"]
     cores = {core: ranged("tokens", start, stop, length, batch) for core, (start, stop) in rows_of_cores(plan).items()}
@@ -64,5 +64,5 @@ def _token(columns: int, live: int, element_bytes: int, tensor_bytes: tuple[int,
     other = vector_tile(row, (*(() if is_fp32 else widen), *weigh, add), note="row")
     nodes: list[Node] = [first]
     if live > 1:
-        nodes.append(Loop((other,), live - 1))
+        nodes.append(Loop((other,), live - 1, "expert", 1, 1))
     return (*nodes, vector_tile((), narrow, result, note="result"))

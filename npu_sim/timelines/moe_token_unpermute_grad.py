@@ -65,7 +65,7 @@ def _sums(call: _Call, count: int) -> tuple[Node, ...]:
     copy = (Copy(probs * count, count),)
 
     def piece(columns: int) -> tuple[Node, ...]:
-        return Loop(_token(call, columns), count // top_k), vector_tile(vector=(_add(count),), note="sums")
+        return Loop(_token(call, columns), count // top_k, "token", 1), vector_tile(vector=(_add(count),), note="sums")
 
     padded = call.tiling["indicesReserveNumAlign"]
     first = vector_tile(copy, (*_widen(count, probs, padded), _duplicate(padded)), note="probs")
@@ -91,10 +91,10 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     nodes: list[Node] = [vector_tile((copy,), wide, note="g")]
     if kept:
         row = vector_tile((copy,), product, note="row of the experts")
-        nodes.append(Loop((live, row), kept))
+        nodes.append(Loop((live, row), kept, "expert", 1))
     if kept < top_k:
         nothing = vector_tile(vector=(_duplicate(padded), *product), note="zeros for a row")
-        nodes.append(Loop((dropped, nothing), top_k - kept))
+        nodes.append(Loop((dropped, nothing), top_k - kept, "expert", 1, kept))
     return tuple(nodes)
 
 

@@ -103,7 +103,7 @@ def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool
     result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x.itemsize))
     reading, writing = (total, (scale, *result)) if squares_replace_x else ((*total, scale), result)
     row = vector_tile((copy,), reading, note="sum"), vector_tile((), writing, (copy,), note="y")
-    return lambda rows: (Loop(row, rows), _rstd_out(rows))
+    return lambda rows: (Loop(row, rows, "row", 1), _rstd_out(rows))
 
 
 def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> Step:
@@ -112,19 +112,19 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> Step:
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
         vector = (*_widen(width, x.itemsize), _multiply_or_add(width), *_halving(width))
-        return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows),)
+        return (Loop((vector_tile((_copy(x, width),), vector, note="sum"),), rows, "row", 1),)
 
     def results(width: int, rows: int) -> tuple[Node, ...]:
         copy = _copy(x, width)
         writing = (*_widen(width, gamma), _multiply_or_add(width), *_narrow(width, x.itemsize))
         reading = vector_tile((copy,), (*_widen(width, x.itemsize), _by_a_number(width)), note="x again")
-        return _gamma_in(width, gamma), Loop((reading, vector_tile((), writing, (copy,), note="y")), rows)
+        return _gamma_in(width, gamma), Loop((reading, vector_tile((), writing, (copy,), note="y")), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         ends = ranged("columns", last, columns, length, lambda width: results(width, rows))
         others = ranged("columns", 0, last, length, lambda width: results(width, rows))
-        return *first, vector_tile(vector=_rstd_from_sums(VECTOR_LANES), note="rstd"), *ends, *others, _rstd_out(rows)
+        return *first, vector_tile(vector=_rstd_from_sums(VECTOR_LANES), note="rstd of sums"), *ends, *others, _rstd_out(rows)
 
     return group
 

@@ -82,14 +82,14 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         gamma = vector_tile((Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma")
         vector = (*_widen(width, dy.itemsize, 2), *_elementwise(width, 4), *_row_sum(width, 1))
         row = vector_tile((_copy(dy, width, times=2),), vector, note="sums")
-        return gamma, Loop((row,), rows), vector_tile(copy_out=(Copy(FP32 * width, width),), note="dgamma")
+        return gamma, Loop((row,), rows, "row", 1), vector_tile(copy_out=(Copy(FP32 * width, width),), note="dgamma")
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
         gamma = vector_tile((Copy(gamma_bytes * width, width),), _widen(width, gamma_bytes, 1), note="gamma")
         copy = _copy(dy, width)
         vector = (*_widen(width, dy.itemsize, 2), *_elementwise(width, 5), *_narrow(width, dy.itemsize))
         row = vector_tile((_copy(dy, width, times=2),), vector, (copy,), note="dx")
-        return gamma, Loop((row,), rows)
+        return gamma, Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
         rstd = vector_tile((Copy(FP32 * rows, rows),), note="rstd")

@@ -16,14 +16,9 @@ from npu_sim.files.writing import write_text
 from npu_sim.plans.model import Plan
 from npu_sim.timelines import program_of, timeline
 from npu_sim.timelines.model import LaunchTime, Timeline
-from npu_sim.timelines.program import Phase, weighted_work
-from npu_sim.timelines.rates import copied_bytes, elements
-from npu_sim.timelines.schedule import Piece, Scheduler
-
-EVENTS_PER_TRACK = 96
-"""About this many events for one core and pipe, however many tiles there are."""
-FEMTOSECONDS = 9
-"""Decimals of a microsecond that times are rounded to."""
+from npu_sim.timelines.program import Phase
+from npu_sim.timelines.schedule import Piece
+from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, FEMTOSECONDS, piece_work, placed_launches
 
 LAUNCHES = 1
 """Thread of the launches; those of cores and pipes follow."""
@@ -31,7 +26,7 @@ LAUNCHES = 1
 Event = dict[str, Any]
 
 
-def trace(plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_PER_TRACK) -> dict[str, Any]:
+def trace(plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
     """Return the trace of plans side by side, one process each.
 
     Parameters
@@ -87,19 +82,12 @@ def _process(process: int, plan: Plan, profile: Profile, bound: Timeline, most: 
     for core, own in threads.items():
         for pipe, thread in own.items():
             yield from _thread(process, thread, f"core {core} {pipe}")
-    begin = 0.0
-    for launch in bound.launches:
-        yield _launch_event(launch, process, begin)
-        start = begin
-        for phase in program.phases:
-            if (phase.kernel or plan.kernel) == launch.kernel:
-                scheduler, length = Scheduler(phase, profile), 0.0
-                for core, nodes in phase.cores.items():
-                    for piece in scheduler.pieces(nodes, most):
-                        yield from _events(piece, phase, process, threads[core], start, bound.clock_mhz)
-                    length = max(length, scheduler.finish(nodes) / bound.clock_mhz)
-                start += length
-        begin += launch.us
+    for placed in placed_launches(plan, profile, program, bound):
+        yield _launch_event(placed.launch, process, placed.start_us)
+        for one in placed.phases:
+            for core, nodes in one.phase.cores.items():
+                for piece in one.scheduler.pieces(nodes, most):
+                    yield from _events(piece, one.phase, process, threads[core], one.start_us, bound.clock_mhz)
 
 
 def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
@@ -126,7 +114,7 @@ def _metadata(name: str, process: int, thread: int, value: str) -> Event:
 
 
 def _events(piece: Piece, phase: Phase, process: int, threads: dict[str, int], begin: float, mhz: float) -> Iterator[Event]:
-    work = _work(piece, phase)
+    work = piece_work(piece, phase)
     for pipe, start, busy in zip(phase.pipes, piece.start, piece.busy, strict=True):
         if busy <= 0:
             continue
@@ -144,12 +132,3 @@ def _events(piece: Piece, phase: Phase, process: int, threads: dict[str, int], b
             "dur": round(last - first, FEMTOSECONDS),
             "args": arguments,
         }
-
-
-def _work(piece: Piece, phase: Phase) -> dict[str, tuple[int, int]]:
-    """Return bytes and elements of a piece on every pipe."""
-    totals = dict.fromkeys(phase.pipes, (0, 0))
-    for times, pipe, work in weighted_work(piece.nodes):
-        moved, touched = totals[phase.pipes[pipe]]
-        totals[phase.pipes[pipe]] = moved + times * copied_bytes(work), touched + times * elements(work)
-    return totals

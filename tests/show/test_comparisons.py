@@ -8,7 +8,6 @@ from tests.cli import runner
 from tests.show.test_pages import CURVED_REPORT_BYTES
 from tests.show.test_reports import PLAIN_REPORT_BYTES, numbers_missing_from, read
 
-pytest.importorskip("plotly")
 
 CALL = ("--grad", "4096x512:fp32", "--indices", "4096:int32", "--num-weights", "32000")
 SCALED = ("--set", "rows=4096", "--set", "scale_grad_by_freq=true")

@@ -4,15 +4,14 @@ import re
 
 import pytest
 
-from npu_sim.show.reports import Bound, Curve, Figure, Table, curve_figure, plan_report, render, table_report
+from npu_sim.show.reports import Bound, Curve, Table, curve_figure, plan_report, render, table_report
 from tests.show.test_reports import planned
 
-CURVED_REPORT_BYTES = 6_000_000
+CURVED_REPORT_BYTES = 1_500_000
 
 
 @pytest.fixture
 def curved():
-    pytest.importorskip("plotly")
     rows = tuple((dim, 100 * dim) for dim in range(1, 200))
     bounds = (Bound("documented", 128), Bound("Unified Buffer", 15000, "y"))
     curve = Curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
@@ -54,11 +53,3 @@ def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
     notes = browser.driver.execute_script("return [...document.querySelectorAll('.annotation-text')].map((one) => one.textContent)")
     assert notes == ["documented 128", "Unified Buffer 15000"] * 2
     browser.assert_quiet_and_local()
-
-
-def test_curves_need_plotly_and_say_how_to_get_it(monkeypatch):
-    from npu_sim import AclnnError
-
-    monkeypatch.setitem(__import__("sys").modules, "plotly.offline", None)
-    with pytest.raises(AclnnError, match="npu_sim\\[report\\]"):
-        render(table_report("t", "s", [], [Figure((), {})]))

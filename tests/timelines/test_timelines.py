@@ -4,7 +4,8 @@ import pytest
 
 import npu_sim
 from npu_sim.timelines import timeline
-from npu_sim.timelines.trace import EVENTS_PER_TRACK, trace
+from npu_sim.timelines.trace import trace
+from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 from tests.timelines.calls import CALLS
 
 HIGHEST_PUBLISHED_RATE_910B2 = 1.89e12
@@ -39,7 +40,7 @@ def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
     assert copied.get("MTE2", 0) == table.read_bytes
     assert copied.get("MTE3", 0) + copied.get("FIXP", 0) == table.written_bytes
     assert max(last.values(), default=0.0) <= table.bound_us * (1 + 1e-9) + 1e-8
-    assert max(events.values(), default=0) <= 3 * EVENTS_PER_TRACK * max(len(table.phases), 1)
+    assert max(events.values(), default=0) <= 3 * EVENTS_OF_A_PIPE * max(len(table.phases), 1)
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,9 @@ class Declaration:
         ``data(arguments, seed)`` gives realistic inputs; None draws normal numbers.
     program
         ``program(plan)`` gives the timeline.
+    steps
+        ``steps(plan)`` says what the tiles of the timeline hold and add (:mod:`npu_sim.timelines.step_table`); None where only their
+        names are known.
     instructions
         ``instructions(plan)`` gives the vector instructions of every core; None where no list of them is published.
     claims, terms, parts, causes, variants, changes
@@ -96,6 +99,7 @@ class Declaration:
     formula: Hook | None = None
     data: Hook | None = None
     program: Hook | None = None
+    steps: Hook | None = None
     instructions: Hook | None = None
     claims: Hook | None = None
     terms: Hook | None = None

@@ -1,8 +1,8 @@
-"""What a report is made of: a sentence, sections, and five kinds of blocks. No HTML here; see :mod:`npu_sim.show.reports.html`."""
+"""What a report is made of: a sentence, sections, and six kinds of blocks. No HTML here; see :mod:`npu_sim.show.reports.html`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 Cell = str | int | float | bool | None
 
@@ -54,13 +54,25 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Drawing:
+    """A picture that the page draws itself: ``kind`` is a function of ``assets/``, called with ``data``.
+
+    Kinds are ``drawGantt`` (:func:`npu_sim.timelines.tracks.tracks`) and ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`).
+    """
+
+    kind: Literal["drawGantt", "drawSteps"]
+    data: Mapping[str, Any]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
 class Text:
     """A paragraph."""
 
     text: str
 
 
-Block = Lines | Table | Picture | Figure | Text
+Block = Lines | Table | Picture | Figure | Drawing | Text
 
 
 @dataclass(frozen=True)
@@ -95,10 +107,9 @@ class Document:
     call: str = ""
     outcome: str = "good"
 
-    @property
-    def has_figures(self) -> bool:
-        """Whether the plotting library is needed."""
-        return any(isinstance(block, Figure) for section in self.sections for block in section.blocks)
+    def has(self, kind: type[Block]) -> bool:
+        """Whether a block of a kind is in it."""
+        return any(isinstance(block, kind) for section in self.sections for block in section.blocks)
 
 
 def table_report(

@@ -1,15 +1,20 @@
 """Turning a document into one HTML file that needs nothing else."""
 
 import json
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from html import escape
 from importlib import resources
+from typing import Any
 
-from npu_sim.show.reports.document import Block, Cell, Document, Figure, Lines, Picture, Section, Table, Text
-from npu_sim.status import INVALID, AclnnError
+from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure, Lines, Picture, Section, Table, Text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 """What the file may load: nothing from anywhere."""
+PLOTTING_LIBRARY = "plotly-basic.min.js"
+"""plotly.js-basic-dist-min 4.1.1 of npm, as it is: lines and bars alone, a quarter of the whole. Its licence lies beside it."""
+DRAWING_SCRIPTS = ("pictures.js", "gantt.js", "steps.js")
+"""Assets that define ``drawGantt(element, data)`` and ``drawSteps(element, data)``, in the order in which a page loads them."""
 
 
 @lru_cache
@@ -19,16 +24,10 @@ def asset(name: str) -> str:
 
 
 def render(document: Document) -> str:
-    """Return a document as HTML; the plotting library is put in only when there are curves.
-
-    Raises
-    ------
-    AclnnError
-        161002 when there are curves and plotly is not installed.
-    """
+    """Return a document as HTML; the plotting library is put in only when there are curves."""
     sections = "".join(_section(section) for section in document.sections)
     call = f'<pre class="call">{escape(document.call)}</pre>' if document.call else ""
-    scripts = f"<script>{plotting_library()}</script><script>{asset('figures.js')}</script>" if document.has_figures else ""
+    scripts = "".join(f"<script>{source}</script>" for source in _scripts(document))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -37,6 +36,15 @@ def render(document: Document) -> str:
         f'<body><main><h1 class="{document.outcome}">{escape(document.sentence)}</h1>{call}{sections}'
         f"<footer>Made by npu-sim {_version()}. Simulated, not measured on a device.</footer></main>{scripts}</body></html>\n"
     )
+
+
+def _scripts(document: Document) -> Iterator[str]:
+    if document.has(Figure):
+        yield asset(PLOTTING_LIBRARY)
+        yield asset("figures.js")
+    if document.has(Drawing):
+        yield from (asset(name) for name in DRAWING_SCRIPTS)
+        yield "pictures.drawAll({ drawGantt, drawSteps });"
 
 
 def embedded(document: Document) -> str:
@@ -48,17 +56,6 @@ def _version() -> str:
     from npu_sim import __version__
 
     return __version__
-
-
-def plotting_library() -> str:
-    """Return the source of plotly.js."""
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        hint = "install the extra: pip install 'npu_sim[report]'"
-        raise AclnnError(INVALID, "report", "curves need plotly, which is not installed", hint) from None
-    source: str = get_plotlyjs()
-    return source.replace("</script", "<\\/script")
 
 
 def _section(section: Section) -> str:
@@ -73,6 +70,8 @@ def block_html(block: Block) -> str:
         return _table(block)
     if isinstance(block, Figure):
         return _figure(block)
+    if isinstance(block, Drawing):
+        return f'<figure data-draw="{block.kind}"><div></div>{_data(block.data)}{_caption(block.caption)}</figure>'
     if isinstance(block, Picture):
         return f'<figure><div class="scroll">{block.markup}</div>{_caption(block.caption)}</figure>'
     assert isinstance(block, Text)
@@ -113,5 +112,11 @@ def _caption(text: str, tag: str = "figcaption") -> str:
 
 
 def _figure(figure: Figure) -> str:
-    content = json.dumps({"data": figure.data, "layout": figure.layout}, ensure_ascii=True, allow_nan=False).replace("</", "<\\/")
-    return f'<figure class="plot"><div></div><script type="application/json">{content}</script>{_caption(figure.caption)}</figure>'
+    content = {"data": figure.data, "layout": figure.layout}
+    return f'<figure class="plot"><div></div>{_data(content)}{_caption(figure.caption)}</figure>'
+
+
+def _data(content: Mapping[str, Any]) -> str:
+    """Return data for the scripts of the page, in an element that no text can end."""
+    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json">{text}</script>'

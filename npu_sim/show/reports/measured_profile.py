@@ -3,8 +3,9 @@
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import file_lines, group_lines, headline
-from npu_sim.show.reports.document import Document, Lines, Picture, Section, Table
+from npu_sim.show.reports.document import Block, Document, Drawing, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.svg import WIDTH, element, picture
+from npu_sim.show.reports.work import PERFETTO
 from npu_sim.show.timelines import percent, short_us
 
 ROW = 40
@@ -19,7 +20,10 @@ def measured_report(answer: MeasuredProfile) -> Document:
         named = [(f"{facts['kernel']}, {facts['count']} times", facts["median_us"], facts["bound_us"]) for _, facts in bars]
         caption = "Median measured time; the dark part is the lower bound from published rates."
         sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
-    sections += [Section(f"Call {calls.calls[0].case.plan.operator}", (_call_picture(calls), _call_table(calls))) for calls in answer.calls]
+    sections += [
+        Section(f"Call {calls.calls[0].case.plan.operator}", (_call_picture(calls), *_call_over_time(calls), _call_table(calls)))
+        for calls in answer.calls
+    ]
     sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
     sentence = headline(answer)
     return Document(sentence, sentence, tuple(sections), f"npu-sim profile {answer.file}", outcome="good")
@@ -33,6 +37,19 @@ def _title(group: MeasuredGroup) -> str:
 def _call_picture(calls: CallGroup) -> Picture:
     launches = calls.as_dict()["launches"]
     return Picture(time_bars([(one["kernel"], one["median_us"], one["bound_us"] or 0.0) for one in launches]), "Launches in launch order.")
+
+
+def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
+    """Draw the launches of a call one after the other, as measured and at their bounds."""
+    facts, plan = calls.as_dict(), calls.calls[0].case.plan
+    launches, start = [], 0.0
+    for one in facts["launches"]:
+        bound = one["bound_us"] or 0.0
+        times = {"start_us": start, "us": bound, "measured_us": one["median_us"]}
+        launches.append({"kernel": one["kernel"], "share": bound / facts["bound_us"] if facts["bound_us"] else 0.0, "binds": "", **times})
+        start += bound
+    data = {"title": plan.title, "soc": plan.soc, "bound_us": facts["bound_us"], "launches": launches, "core": None, "pipes": []}
+    return Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."), Text(PERFETTO)
 
 
 def _call_table(calls: CallGroup) -> Table:

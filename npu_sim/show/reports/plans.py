@@ -1,6 +1,6 @@
 """Reports of one plan, one run, and timelines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.operators.contract.results import Result
@@ -11,12 +11,13 @@ from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture,
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
+from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
-def plan_report(plan: Plan, product: str = "") -> Document:
+def plan_report(plan: Plan, product: str = "", work: Mapping[str, Any] | None = None) -> Document:
     """Return the report of a plan: what runs, on which cores, in which buffers, and why.
 
     Parameters
@@ -25,12 +26,14 @@ def plan_report(plan: Plan, product: str = "") -> Document:
         The plan.
     product
         How the caller named the product, when that is not its name: the file of a profile of one's own.
+    work
+        Its work over time, from :func:`npu_sim.timelines.tracks.tracks`; left out when None.
     """
     headline = plan_headline(plan)
-    return Document(headline, headline, plan_sections(plan), plan_command(plan, product or plan.product))
+    return Document(headline, headline, (*plan_sections(plan), *_drawn(plan, work)), plan_command(plan, product or plan.product))
 
 
-def result_report(result: Result, product: str = "") -> Document:
+def result_report(result: Result, product: str = "", work: Mapping[str, Any] | None = None) -> Document:
     """Return the report of a run: what it adds to its plan, then the plan; the parameters are those of :func:`plan_report`."""
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
@@ -38,7 +41,15 @@ def result_report(result: Result, product: str = "") -> Document:
     blocks: list[Block] = [Lines(lines), seconds]
     blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
     headline = f"{plan_headline(plan).removesuffix('runs')}ran"
-    return Document(headline, headline, (Section("Run", tuple(blocks)), *plan_sections(plan)), plan_command(plan, product or plan.product))
+    sections = (Section("Run", tuple(blocks)), *plan_sections(plan), *_drawn(plan, work))
+    return Document(headline, headline, sections, plan_command(plan, product or plan.product))
+
+
+def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
+    """Return what the page draws of a plan; nothing when nothing runs."""
+    if not plan.block_dim:
+        return ()
+    return (*((time_section(work),) if work else ()), steps_section(plan))
 
 
 def plan_html(plan: Plan) -> str:
@@ -130,6 +141,8 @@ def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
     return rows
 
 
+MOST_DRAWN = 4
+"""Calls that a report of many draws over time."""
 TIMELINE_HEADINGS = (
     *("call", "SoC", "clock MHz", "lower bound us", "kernel us", "binds", "busy share of the kernel", "imbalance"),
     *("kernel reads, bytes", "kernel writes, bytes"),
@@ -137,8 +150,16 @@ TIMELINE_HEADINGS = (
 LAUNCH_HEADINGS = ("call", "SoC", "kernel", "at least us", "estimate", "share", "binds", "bytes read", "bytes written", "evidence")
 
 
-def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
-    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out."""
+def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[Mapping[str, Any]] = ()) -> Document:
+    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out.
+
+    Parameters
+    ----------
+    timelines
+        Timelines with the names of their calls.
+    works
+        Their work over time, from :func:`npu_sim.timelines.tracks.tracks`, in the same order; the first ``MOST_DRAWN`` are drawn.
+    """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
     sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
@@ -151,10 +172,15 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]]) -> Document:
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
+        *(_drawn_over_time(name, one, work) for (name, one), work in list(zip(timelines, works, strict=False))[:MOST_DRAWN]),
         Section("Launches, one after the other", (launches, *changed)),
         Section("Not in the bound", (Lines(cautions),)),
     )
     return Document(sentence, sentence, sections)
+
+
+def _drawn_over_time(name: str, one: Timeline, work: Mapping[str, Any]) -> Section:
+    return time_section(work, f"Work over time: {name}, {one.soc}")
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:

@@ -1,0 +1,99 @@
+"use strict";
+// drawGantt(element, data): the launches of a call over time, and what the pipes of its slowest core do.
+// data is what npu_sim.timelines.tracks.tracks returns. A launch may have measured_us as well: it is then drawn beside its bound.
+const drawGantt = (() => {
+  const { html, svg, titled, button, microseconds, table, whenWide } = pictures;
+  const ROW = 26, BAR = 18, LEFT = 74, AXIS = 24, NARROWEST = 0.6, CHARACTER = 7.2;
+  const COLOURS = { MTE2: "c0", V: "c1", MTE3: "c2", MTE1: "c4", M: "c1", FIXP: "c2" };
+
+  function rowsOf(data) {
+    const bound = data.launches.map((one) => ({ name: one.kernel, start: one.start_us, us: one.us, text: `${one.kernel}: at least ${microseconds(one.us)}, ${(100 * one.share).toFixed(1)} % of the bound` }));
+    const rows = [{ label: "launches", colour: "c5", named: true, events: bound }];
+    if (data.launches.some((one) => one.measured_us)) {
+      let start = 0;
+      const measured = data.launches.map((one) => {
+        const us = one.measured_us || 0, at = start;
+        start += us;
+        return { name: one.kernel, start: at, us, text: `${one.kernel}: measured ${microseconds(us)}, at least ${microseconds(one.us)}` };
+      });
+      rows.unshift({ label: "measured", colour: "c6", named: true, events: measured });
+      rows[1].label = "bound";
+    }
+    for (const pipe of data.pipes) {
+      const events = pipe.events.map((one) => ({ name: one.name, start: one.start_us, us: one.us, text: eventText(pipe.pipe, one) }));
+      rows.push({ label: pipe.pipe, colour: COLOURS[pipe.pipe] || "c7", events });
+    }
+    return rows;
+  }
+  function eventText(pipe, one) {
+    const tiles = one.tiles > 1 ? `, ${one.tiles} tiles` : "";
+    const moved = one.bytes ? `, ${one.bytes} bytes` : "";
+    return `${pipe}, ${one.phase}: ${one.name}${tiles}${moved}, ${microseconds(one.us)} from ${microseconds(one.start_us)}`;
+  }
+  // Values of an axis: round ones, as many as have room.
+  function ticks(from, to, most) {
+    const raw = (to - from) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || 10 * power;
+    const found = [];
+    for (let at = Math.ceil(from / step) * step; at <= to * (1 + 1e-12); at += step) found.push(Number(at.toPrecision(12)));
+    return found;
+  }
+
+  return function drawGantt(element, data) {
+    const rows = rowsOf(data), end = Math.max(...rows.flatMap((row) => row.events.map((one) => one.start + one.us)), 1e-9);
+    let from = 0, to = end, width = 0;
+    const status = html("output", { class: "caption", "aria-live": "polite" });
+    const stage = html("div", { class: "stage", tabindex: "0", role: "application", "aria-label": "time line: plus and minus zoom, arrow keys move, Home shows everything" });
+    function look(first, length) {
+      const span = Math.min(Math.max(length, end * 1e-6), end);
+      from = Math.min(Math.max(first, 0), end - span);
+      to = from + span;
+      redraw();
+    }
+    const zoom = (factor, at = (from + to) / 2) => look(at - (at - from) * factor, (to - from) * factor);
+    const move = (share) => look(from + share * (to - from), to - from);
+    const whole = () => look(0, end);
+    function redraw() {
+      if (!width) return;
+      const height = rows.length * ROW + AXIS, inner = width - LEFT - 2, scale = inner / (to - from);
+      const picture = svg("svg", { class: "gantt", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${data.title} on ${data.soc}: ${rows.map((row) => row.label).join(", ")}` });
+      for (const at of ticks(from, to, inner / 90)) {
+        const x = LEFT + (at - from) * scale;
+        picture.append(svg("line", { x1: x, x2: x, y1: 0, y2: height - AXIS + 4, class: "grid" }));
+        picture.append(svg("text", { x: Math.min(x, width - 30), y: height - 5, class: "caption", "text-anchor": x < LEFT + 20 ? "start" : "middle" }, `${at} us`));
+      }
+      rows.forEach((row, place) => {
+        const y = place * ROW + 4;
+        picture.append(svg("text", { x: 0, y: y + 13, class: "caption" }, row.label));
+        for (const one of row.events) {
+          const x0 = LEFT + Math.max(one.start - from, 0) * scale, x1 = LEFT + Math.min(one.start + one.us - from, to - from) * scale;
+          if (x1 < LEFT || x0 > width || one.start + one.us < from || one.start > to) continue;
+          const wide = Math.max(x1 - x0, NARROWEST);
+          picture.append(titled(one.text, svg("rect", { x: x0, y, width: wide, height: BAR, class: row.colour, "data-start": one.start, "data-us": one.us, "data-row": row.label })));
+          if (row.named && one.name.length * CHARACTER < wide) picture.append(svg("text", { x: x0 + 5, y: y + 13, class: "on" }, one.name));
+        }
+      });
+      stage.replaceChildren(picture);
+      status.textContent = `${microseconds(from)} to ${microseconds(to)} of ${microseconds(end)}`;
+    }
+    stage.addEventListener("keydown", (event) => {
+      const act = { "+": () => zoom(0.5), "=": () => zoom(0.5), "-": () => zoom(2), ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), Home: whole }[event.key];
+      if (act && !event.ctrlKey && !event.metaKey) { event.preventDefault(); act(); }
+    });
+    stage.addEventListener("dblclick", (event) => zoom(0.5, from + ((event.offsetX - LEFT) / (width - LEFT - 2)) * (to - from)));
+    let held = null;
+    stage.addEventListener("pointerdown", (event) => { held = { x: event.clientX, from }; });
+    stage.addEventListener("pointermove", (event) => {
+      if (held && event.buttons) look(held.from - ((event.clientX - held.x) / (width - LEFT - 2)) * (to - from), to - from);
+    });
+    stage.addEventListener("pointerup", () => { held = null; });
+    const tools = html("div", { class: "tools" }, button("+", "zoom in", () => zoom(0.5)), button("\u2212", "zoom out", () => zoom(2)),
+      button("\u2190", "earlier", () => move(-0.5)), button("\u2192", "later", () => move(0.5)), button("all", "show everything", whole), status);
+    const launches = data.launches.map((one) => [one.kernel, microseconds(one.start_us), microseconds(one.us), `${(100 * one.share).toFixed(1)} %`, one.binds || "no AI core", one.measured_us ? microseconds(one.measured_us) : ""]);
+    const pipes = data.pipes.flatMap((pipe) => pipe.events.map((one) => [pipe.pipe, one.phase, one.name, one.tiles, microseconds(one.start_us), microseconds(one.us), one.bytes]));
+    const parts = [tools, stage, table("launches as a table", ["launch", "starts", "at least", "share", "binds", "measured"], launches)];
+    if (pipes.length) parts.push(table(`pipes of core ${data.core}, the slowest, as a table`, ["pipe", "phase", "tiles of", "tiles", "starts", "busy", "bytes"], pipes));
+    element.replaceChildren(...parts);
+    whenWide(stage, (wide) => { width = wide; redraw(); });
+  };
+})();

@@ -1,0 +1,146 @@
+"use strict";
+// drawSteps(element, data): one core, tile by tile. data is what npu_sim.timelines.steps.steps returns.
+const drawSteps = (() => {
+  const { html, svg, titled, button, table, whenWide } = pictures;
+  const COLOURS = 8, MAP_HEIGHT = 92, BAR = 36, THINNEST = 2, STRIP = 5, GAP = 3;
+
+  const count = (nodes) => nodes.reduce((sum, node) => sum + (typeof node === "number" ? 1 : node[3] * node[4]), 0);
+  // Tile number n of a program: the number of its kind, and for every axis where it stands and how long it is.
+  function find(nodes, n, axes) {
+    for (const node of nodes) {
+      if (typeof node === "number") {
+        if (n === 0) return { kind: node, axes };
+        n -= 1;
+        continue;
+      }
+      const [axis, start, step, times, inside, body] = node;
+      if (n < times * inside) {
+        const turn = Math.floor(n / inside);
+        return find(body, n - turn * inside, axis ? { ...axes, [axis]: { start: start + turn * step, length: step } } : axes);
+      }
+      n -= times * inside;
+    }
+    return null;
+  }
+  // Where a tile stands along one side of a tensor: the first axis counts from the start of the tensor, the others from there.
+  function extent(walk, size, axes, own) {
+    let start = 0, length = null;
+    for (const [axis, factor] of walk) {
+      if (axes[axis]) {
+        start += Math.round(factor * axes[axis].start);
+        length = Math.round(factor * axes[axis].length);
+      }
+    }
+    const [axis, factor] = walk.find(([one]) => own[one]) || [];
+    if (length === null && axis) {
+      start = Math.round(factor * own[axis][0]);
+      length = Math.round(factor * (own[axis][1] - own[axis][0]));
+    }
+    return length === null ? { start: 0, length: size } : { start, length: Math.min(length, size - start) };
+  }
+  const range = (one) => `${one.start}..${one.start + one.length}`;
+
+  function viewCard(view, axes, own, role, chosen) {
+    const rows = extent(view.by_row, view.rows, axes, own), columns = extent(view.by_column, view.columns, axes, own);
+    const share = { rows: extent(view.by_row, view.rows, {}, own), columns: extent(view.by_column, view.columns, {}, own) };
+    const where = chosen ? "rows that the data decides" : `rows ${range(rows)}`;
+    const text = role ? `${role}: ${where}, columns ${range(columns)}` : "not touched";
+    // To the left where the frame lies in all rows, to the right the frame: what the core has, or everything.
+    const inside = (one, other) => one.start >= other.start && one.start + one.length <= other.start + other.length;
+    const whole = { rows: { start: 0, length: view.rows }, columns: { start: 0, length: view.columns } };
+    const frame = chosen || !inside(rows, share.rows) || !inside(columns, share.columns) ? whole : share;
+    const picture = svg("svg", { viewBox: `0 0 100 ${MAP_HEIGHT}`, preserveAspectRatio: "none", class: "tensor", role: "img", "aria-label": `${view.name}, ${text}` });
+    const strip = (one, kind, title) => {
+      const height = Math.max((one.length / Math.max(view.rows, 1)) * MAP_HEIGHT, THINNEST), y = Math.min((one.start / Math.max(view.rows, 1)) * MAP_HEIGHT, MAP_HEIGHT - height);
+      return titled(title, svg("rect", { x: 0, y, width: STRIP, height, class: kind }));
+    };
+    const box = (y, x, kind) => {
+      const room = 100 - STRIP - GAP, down = MAP_HEIGHT / Math.max(frame.rows.length, 1), across = room / Math.max(frame.columns.length, 1);
+      const height = Math.max(y.length * down, THINNEST), width = Math.max(x.length * across, THINNEST / 2);
+      const top = Math.min((y.start - frame.rows.start) * down, MAP_HEIGHT - height), left = Math.min((x.start - frame.columns.start) * across, room - width);
+      return svg("rect", { x: STRIP + GAP + left, y: top, width, height, class: kind, "data-rows": range(y), "data-columns": range(x) });
+    };
+    picture.append(strip(whole.rows, "tensor-all", `rows 0..${view.rows}`), strip(frame.rows, "tensor-share", `rows ${range(frame.rows)} of ${view.rows}`));
+    picture.append(box(frame.rows, frame.columns, "tensor-all"));
+    if (role) picture.append(titled(text, box(chosen ? frame.rows : rows, columns, chosen ? "tensor-gathered" : `tensor-${role}`)));
+    const size = view.columns === 1 && !view.by_column.length ? `${view.rows}` : `${view.rows} x ${view.columns}`;
+    return html("figure", { class: role ? "view" : "view quiet", "data-view": view.name }, html("figcaption", {}, html("b", {}, view.name), ` ${size}`), picture, html("p", { class: "caption" }, text));
+  }
+
+  function memoryBar(memory, live, width) {
+    const whole = Math.max(memory.capacity_bytes, memory.used_bytes, 1);
+    const picture = svg("svg", { width, height: BAR, viewBox: `0 0 ${width} ${BAR}`, role: "img", "aria-label": `${memory.name}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes` });
+    let x = 0;
+    const legend = html("ul", { class: "legend" });
+    memory.allocations.forEach((one, place) => {
+      const wide = (one.bytes / whole) * width, on = live.includes(one.name), colour = `c${place % COLOURS}`;
+      const text = `${one.name}: ${one.bytes} bytes, ${on ? "live" : "not in use now"}`;
+      picture.append(titled(text, svg("rect", { x, y: 0, width: Math.max(wide, 0.5), height: BAR, class: on ? colour : `${colour} asleep`, "data-segment": one.name, "data-live": String(on) })));
+      const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", { width: 12, height: 12, class: on ? colour : `${colour} asleep` }));
+      legend.append(html("li", on ? {} : { class: "quiet" }, mark, ` ${one.name} ${one.bytes}${on ? "" : ", not in use now"}`));
+      x += wide;
+    });
+    if (memory.free_bytes > 0) {
+      picture.append(titled(`free: ${memory.free_bytes} bytes`, svg("rect", { x, y: 0, width: (memory.free_bytes / whole) * width, height: BAR, class: "free" })));
+      legend.append(html("li", { class: "quiet" }, `free ${memory.free_bytes}`));
+    }
+    const phase = memory.phase ? `, ${memory.phase}` : "";
+    return html("div", { class: "memory" }, html("p", { class: "caption" }, `${memory.name}${phase}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes`), picture, legend);
+  }
+
+  return function drawSteps(element, data) {
+    const cores = [...new Set(data.phases.flatMap((phase) => Object.keys(phase.of_core)))].map(Number).sort((a, b) => a - b);
+    if (!cores.length) {
+      element.replaceChildren(html("p", {}, "No core works on tiles."));
+      return;
+    }
+    let core = cores[0], at = 0, width = 0;
+    const parts = () => data.phases.map((phase) => ({ phase, nodes: phase.programs[phase.of_core[core]] || [] })).map((one) => ({ ...one, tiles: count(one.nodes) }));
+    const slider = html("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "tile" });
+    const told = html("output", { class: "told", "aria-live": "polite" });
+    const views = html("div", { class: "views" }), memories = html("div"), work = html("p", { class: "caption" });
+    const choices = html("div", { class: "cores", role: "group", "aria-label": "core" });
+    const buttons = new Map(cores.map((number) => [number, button(String(number), `core ${number}`, () => choose(number))]));
+    choices.append(...buttons.values());
+
+    function choose(number) {
+      core = number;
+      for (const [one, made] of buttons) made.setAttribute("aria-pressed", String(one === core));
+      const total = parts().reduce((sum, one) => sum + one.tiles, 0);
+      slider.max = Math.max(total - 1, 0);
+      go(Math.min(at, total - 1));
+    }
+    function go(n) {
+      at = Math.min(Math.max(Math.round(n), 0), Number(slider.max));
+      slider.value = at;
+      redraw();
+    }
+    function redraw() {
+      let rest = at, found = null, phase = null;
+      for (const one of parts()) {
+        if (rest < one.tiles) { found = find(one.nodes, rest, {}); phase = one.phase; break; }
+        rest -= one.tiles;
+      }
+      if (!found || !width) return;
+      const tile = data.tiles[found.kind], own = data.cores[core] || {};
+      const places = Object.entries(found.axes).map(([axis, one]) => `${axis} ${range(one)}`).join(", ");
+      const says = tile.says.replace(/\{([^}]+)\}/g, (_, axis) => (found.axes[axis] ? range(found.axes[axis]) : own[axis] ? `${own[axis][0]}..${own[axis][1]}` : "all"));
+      const note = [phase.name, tile.note].filter((one, place, all) => one && all.indexOf(one) === place).join(": ");
+      const place = `core ${core}, tile ${at + 1} of ${Number(slider.max) + 1}, ${note}${places ? `, ${places}` : ""}`;
+      slider.setAttribute("aria-valuetext", place);
+      told.replaceChildren(html("span", { class: "caption" }, place), html("strong", {}, says));
+      const role = (view) => (tile.writes.includes(view.name) ? "written" : tile.reads.includes(view.name) ? "read" : tile.holds.includes(view.name) ? "held" : "");
+      views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, role(view), tile.by_data.includes(view.name))));
+      memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
+      const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${one.bytes} bytes` : `${one.elements} elements`}`);
+      work.textContent = pipes.length ? `pipes: ${pipes.join(", ")}` : "";
+    }
+    slider.addEventListener("input", () => go(Number(slider.value)));
+    const tools = html("div", { class: "tools" }, button("first", "first tile", () => go(0)), button("\u2190", "tile before", () => go(at - 1)), slider, button("\u2192", "next tile", () => go(at + 1)), button("last", "last tile", () => go(Number(slider.max))));
+    const why = data.why.length ? [html("p", { class: "caption" }, data.why.join("; "))] : [];
+    const ranges = Object.entries(data.cores).map(([number, own]) => [Number(number), Object.entries(own).map(([name, ends]) => `${name} ${ends[0]}..${ends[1]}`).join(", ")]);
+    element.replaceChildren(...why, choices, tools, told, views, memories, work, table("what every core has, as a table", ["core", "ranges"], ranges));
+    whenWide(element, (wide) => { width = wide; redraw(); });
+    choose(core);
+  };
+})();

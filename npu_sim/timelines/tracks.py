@@ -1,0 +1,111 @@
+"""A timeline as tracks: the launches of a call one after the other, and what the pipes of one core do meanwhile."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.plans.model import Plan
+from npu_sim.timelines import program_of
+from npu_sim.timelines.model import LaunchTime, Timeline
+from npu_sim.timelines.program import Phase, Program, weighted_work
+from npu_sim.timelines.rates import copied_bytes, elements
+from npu_sim.timelines.schedule import Piece, Scheduler
+
+EVENTS_OF_A_PIPE = 96
+"""About this many events for one core and pipe, however many tiles there are."""
+FEMTOSECONDS = 9
+"""Decimals of a microsecond that times are rounded to."""
+
+
+@dataclass(frozen=True)
+class PlacedPhase:
+    """A phase of a planned kernel and when it starts, in microseconds."""
+
+    phase: Phase
+    scheduler: Scheduler
+    start_us: float
+
+
+@dataclass(frozen=True)
+class PlacedLaunch:
+    """A launch, when it starts in microseconds, and the phases of its kernel where it is planned."""
+
+    launch: LaunchTime
+    start_us: float
+    phases: tuple[PlacedPhase, ...]
+
+
+def placed_launches(plan: Plan, profile: Profile, program: Program, bound: Timeline) -> Iterator[PlacedLaunch]:
+    """Yield the launches of a call one after the other, each with the phases of its kernel."""
+    begin = 0.0
+    for launch in bound.launches:
+        start, phases = begin, []
+        for phase in program.phases:
+            if (phase.kernel or plan.kernel) == launch.kernel:
+                scheduler = Scheduler(phase, profile)
+                phases.append(PlacedPhase(phase, scheduler, start))
+                start += max((scheduler.finish(nodes) for nodes in set(phase.cores.values())), default=0.0) / bound.clock_mhz
+        yield PlacedLaunch(launch, begin, tuple(phases))
+        begin += launch.us
+
+
+def piece_work(piece: Piece, phase: Phase) -> dict[str, tuple[int, int]]:
+    """Return bytes and elements of a piece on every pipe."""
+    totals = dict.fromkeys(phase.pipes, (0, 0))
+    for times, pipe, work in weighted_work(piece.nodes):
+        moved, touched = totals[phase.pipes[pipe]]
+        totals[phase.pipes[pipe]] = moved + times * copied_bytes(work), touched + times * elements(work)
+    return totals
+
+
+def tracks(plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
+    """Return the launches of a call and the pipes of its slowest core.
+
+    Parameters
+    ----------
+    plan, profile
+        A plan and the profile it was made for.
+    bound
+        Its timeline.
+    most
+        About how many events a pipe may have before runs of tiles are drawn as one.
+
+    Returns
+    -------
+    dict
+        ``title``, ``soc``, ``bound_us``; ``launches`` with ``kernel``, ``start_us``, ``us``, ``share``, ``binds``; the number of
+        the slowest ``core`` (None without one) and its ``pipes`` with ``pipe``, ``busy_us`` and ``events``: ``name``, ``phase``,
+        ``start_us``, ``us``, ``tiles``, ``bytes``, ``elements``. An event of several tiles is as long as the pipe works on them,
+        the gaps between them left out.
+    """
+    slowest = max(bound.cores, key=lambda core: core.us, default=None)
+    events: dict[str, list[dict[str, Any]]] = {pipe: [] for pipe in (slowest.busy_us if slowest else ())}
+    launches = []
+    for placed in placed_launches(plan, profile, program_of(plan), bound):
+        launch = placed.launch
+        facts = {"share": launch.share, "binds": launch.binds, "planned": launch.planned}
+        launches.append({"kernel": launch.kernel, "start_us": placed.start_us, "us": launch.us, **facts})
+        for one in placed.phases:
+            if slowest and slowest.core in one.phase.cores:
+                for piece in one.scheduler.pieces(one.phase.cores[slowest.core], most):
+                    for pipe, event in _events(piece, one, bound.clock_mhz):
+                        events[pipe].append(event)
+    return {
+        "title": bound.title,
+        "soc": bound.soc,
+        "bound_us": bound.bound_us,
+        "launches": launches,
+        "core": slowest.core if slowest else None,
+        "pipes": [{"pipe": pipe, "busy_us": slowest.busy_us[pipe] if slowest else 0.0, "events": found} for pipe, found in events.items()],
+    }
+
+
+def _events(piece: Piece, placed: PlacedPhase, mhz: float) -> Iterator[tuple[str, dict[str, Any]]]:
+    work = piece_work(piece, placed.phase)
+    for pipe, start, busy in zip(placed.phase.pipes, piece.start, piece.busy, strict=True):
+        if busy > 0:
+            moved, touched = work[pipe]
+            times = {"start_us": round(placed.start_us + start / mhz, FEMTOSECONDS), "us": round(busy / mhz, FEMTOSECONDS)}
+            what = {"name": piece.name, "phase": placed.phase.name, "tiles": piece.tiles, "bytes": moved, "elements": touched}
+            yield pipe, {**what, **times}
