@@ -19,6 +19,7 @@ FLAGS = (
     "--disable-sync",
     "--window-size=1400,1800",
 )
+AXE = Path(__file__).parents[1] / "node_modules" / "axe-core" / "axe.min.js"
 LOCAL_HOSTS = ("127.0.0.1", "")
 """What a page may talk to: the explorer, and files or data without a host."""
 
@@ -62,6 +63,17 @@ class Browser:
             return title ? title.textContent : null;
         """
         return self.driver.execute_script(script, selector)
+
+    def violations(self):
+        """Return what axe-core finds wrong with the page for people who do not see or point: rule and places; skips without axe-core."""
+        if not AXE.is_file():
+            pytest.skip("needs axe-core: npm install --no-save axe-core")
+        self.driver.execute_script(AXE.read_text(encoding="utf-8"))
+        script = """
+            const told = (one) => [one.id, one.nodes.map((node) => node.html)];
+            axe.run().then((found) => arguments[0](found.violations.map(told)));
+        """
+        return self.driver.execute_async_script(script)
 
     def background(self):
         """Return the colour of the page."""

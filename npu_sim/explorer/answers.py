@@ -22,6 +22,8 @@ from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, refusal_text
 from npu_sim.timelines import timeline
+from npu_sim.timelines.steps import steps
+from npu_sim.timelines.tracks import tracks
 
 SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
 
@@ -70,6 +72,17 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "milliseconds": 1000 * (time.perf_counter() - start),
         **said,
     }
+
+
+def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
+    """Return what the page draws of a plan: its ``time`` and its ``steps``; neither of a call that is refused or starts no core."""
+    try:
+        call = call_of(state, products)
+        made = plan(call.operator, **call.options)
+    except AclnnError:
+        return {"time": None, "steps": None}
+    drawn = steps(made) if made.block_dim else None
+    return {"time": tracks(made, call.profile, timeline(made, call.profile)), "steps": drawn}
 
 
 def section_answer(section: Section) -> dict[str, str]:

@@ -12,12 +12,13 @@ from npu_sim.show.reports.html import render
 from npu_sim.show.reports.plans import plan_report
 from npu_sim.timelines import timeline
 from npu_sim.timelines.trace import trace
+from npu_sim.timelines.tracks import tracks
 
 
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
     """Return the report of a plan."""
     call, made = _planned(state, products)
-    return render(plan_report(made, call.product))
+    return render(plan_report(made, call.product, tracks(made, call.profile, timeline(made, call.profile))))
 
 
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.cores import load_profile
-from npu_sim.explorer.answers import plan_answer, refusal
+from npu_sim.explorer.answers import plan_answer, refusal, work_answer
 from npu_sim.explorer.computations import Task
 from npu_sim.explorer.downloads import plan_json, report_html, trace_json
 from npu_sim.explorer.dropped import PRODUCT, kind_of, without_folder
@@ -20,6 +20,7 @@ from npu_sim.explorer.state import State, catalog
 from npu_sim.explorer.texts import ENGLISH, LANGUAGES, page_texts
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.schemas import schema
+from npu_sim.show.reports.html import DRAWING_SCRIPTS
 from npu_sim.status import AclnnError, refusal_text
 
 SCRIPTS = ("main", "elements", "texts", "address", "fields", "panes", "jobs", "files", "sharing")
@@ -29,6 +30,7 @@ FILES = MappingProxyType(
         "/": ("npu_sim.explorer", "page/index.html", "text/html"),
         **{f"/{name}.js": ("npu_sim.explorer", f"page/{name}.js", "text/javascript") for name in SCRIPTS},
         "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
+        **{f"/{name}": ("npu_sim.show.reports", f"assets/{name}", "text/javascript") for name in DRAWING_SCRIPTS},
         "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
     }
 )
@@ -88,6 +90,7 @@ GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
         "/api/catalog": _catalog,
         "/api/plan": lambda bench, state: json_reply(plan_answer(state, bench.products)),
         "/api/nearest": lambda bench, state: json_reply(nearest_answer(state, bench.products)),
+        "/api/work": lambda bench, state: json_reply(work_answer(state, bench.products)),
         "/api/run": _job,
         "/api/report": _download(report_html, "text/html", "plan.html"),
         "/api/trace": _download(trace_json, "application/json", "trace.json"),

@@ -30,6 +30,7 @@ TEXTS = (
     "marked with ≠, different: {names}",
     "nothing is different",
     "open a file",
+    "One core, step by step",
     "operator",
     "or drop it here: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
     "Plan",
@@ -58,6 +59,7 @@ TEXTS = (
     "What would change it",
     "What would run",
     "where",
+    "Work over time",
     "{name}, slider",
     "{seconds} s",
 )

@@ -4,69 +4,11 @@ import json
 import shlex
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer
 from tests.cli import runner
-
-SMALL_DIM = "#operator=embedding_dense_backward&product=atlas_a2&rows=65536&dim=512&num_weights=32000"
-
-
-@pytest.fixture(scope="module")
-def explorer():
-    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    yield explorer
-    explorer.server.shutdown()
-    explorer.close()
-
-
-class PageObject:
-    """What a user does and sees."""
-
-    def __init__(self, browser, explorer):
-        self.browser, self.driver, self.address = browser, browser.driver, explorer.address
-
-    def open(self, link="", dark=False):
-        self.browser.open(self.address + link, dark)
-        self.wait(lambda: self.script("return document.querySelector('#first .headline')?.textContent") and not self.find(".stale"))
-
-    def wait(self, condition, seconds=20):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.driver, seconds, 0.05).until(lambda _: condition())
-
-    def find(self, selector):
-        return self.driver.find_elements("css selector", selector)
-
-    def one(self, selector):
-        return self.driver.find_element("css selector", selector)
-
-    def text(self, selector):
-        return self.one(selector).text
-
-    def path(self):
-        return self.script("const shown = document.querySelector('#first dd.path'); return shown ? shown.textContent : ''")
-
-    def plan(self):
-        """The plan behind the screen, as the server sends it (a browser would round integers above 2^53)."""
-        return json.loads(self.script("return fetch('api/plan?' + location.hash.slice(1)).then((reply) => reply.text())"))["plan"]
-
-    def type(self, name, value):
-        field = self.driver.find_element("id", f"field-{name}")
-        field.clear()
-        field.send_keys(value)
-
-    def script(self, source, *arguments):
-        return self.driver.execute_script(source, *arguments)
-
-
-@pytest.fixture
-def page(browser, explorer):
-    return PageObject(browser, explorer)
+from tests.explorer.page import SMALL_DIM
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -129,7 +71,7 @@ def test_the_pointer_on_the_buffer_map_shows_bytes(page):
 @pytest.mark.parametrize("more", ["", "&deterministic=true&limits=hardware&soc=Ascend910B4", "&scale_grad_by_freq=true&padding_idx=-5"])
 def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more):
     page.open(SMALL_DIM + more)
-    words = shlex.split(copied(page, "#first .copy-cli"))
+    words = shlex.split(page.copied("#first .copy-cli"))
     done = runner.npu_sim(capsys, monkeypatch, *words[1:], "--json")
     assert done.code == 0, done.err
     assert done.data["plan"] == page.plan()
@@ -137,17 +79,9 @@ def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more)
 
 def test_the_copied_python_prints_the_same_plan(page):
     page.open(SMALL_DIM + "&grad_dtype=bfloat16&deterministic=true")
-    source = copied(page, "#first .copy-python").replace("print(plan)", "import json; print(json.dumps(plan.as_dict()))")
+    source = page.copied("#first .copy-python").replace("print(plan)", "import json; print(json.dumps(plan.as_dict()))")
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == page.plan()
-
-
-def copied(page, button):
-    """Press a copy button and return what it put on the clipboard."""
-    page.script("window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    page.one(button).click()
-    page.wait(lambda: page.script("return window.copied") is not None)
-    return page.script("return window.copied")
 
 
 def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import load_profile
 from npu_sim.explorer import Explorer, server
 from npu_sim.explorer.computations import require_runnable
 from npu_sim.explorer.jobs import MOST_WAITING
@@ -19,16 +19,6 @@ from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
 STATE = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "65536", "dim": "512", "num_weights": "32000"}
-
-
-@pytest.fixture(scope="module")
-def explorer():
-    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    thread = threading.Thread(target=explorer.server.serve_forever, daemon=True)
-    thread.start()
-    yield explorer
-    explorer.server.shutdown()
-    explorer.close()
 
 
 @pytest.fixture

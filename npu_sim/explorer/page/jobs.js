@@ -17,6 +17,7 @@ export function post(path, body, kind = "application/json") {
 // Start what `send` asks the server for and follow it to its end; return its answer.
 export async function follow(title, send) {
   open(title);
+  document.body.dataset.job = "running";
   let answer = null;
   try {
     const reply = await send();
@@ -29,6 +30,7 @@ export async function follow(title, send) {
   number = null;
   byId("progress").hidden = byId("cancel").hidden = true;
   show(answer);
+  document.body.dataset.job = "ended";
   return answer;
 }
 

@@ -86,12 +86,14 @@ async function ask() {
   isChanged = true;
   if (isAsking) return;
   isAsking = true;
+  document.body.dataset.state = "asking";
   while (isChanged) {
     isChanged = false;
     await Promise.all([panes.first, panes.second].filter(Boolean).map((pane) => pane.ask()));
     showAnswers();
   }
   isAsking = false;
+  document.body.dataset.state = "still"; // what is looked into besides comes later
 }
 
 function showAnswers() {

@@ -5,7 +5,7 @@ import { silence } from "./jobs.js";
 import { copy } from "./sharing.js";
 import { t, translate } from "./texts.js";
 
-const QUIET = 250; // milliseconds after which a refusal is looked into: nobody types any more
+const QUIET = 250; // milliseconds after which an answer is looked into: nobody types any more
 
 export class Pane {
   // `prefix` begins the names of what this pane changes; `actions` are change(name, value) and run(query).
@@ -29,7 +29,8 @@ export class Pane {
     const reply = await fetched(`api/plan?${query}`);
     if (number !== this.asked) return;
     this.show(reply, query);
-    if (reply.outcome === "refused") setTimeout(() => this.look(number, query), QUIET);
+    const look = { refused: this.lookForOthers, runs: this.lookAtWork }[reply.outcome];
+    if (look) setTimeout(() => number === this.asked && look.call(this, number, query), QUIET);
   }
 
   show(reply, query) {
@@ -72,13 +73,23 @@ export class Pane {
   }
 
   // Show what would run instead of a refused call.
-  async look(number, query) {
-    if (number !== this.asked) return;
+  async lookForOthers(number, query) {
     const reply = await fetched(`api/nearest?${query}`);
     if (number !== this.asked || !reply.changes) return;
     this.find(".nearest").hidden = reply.changes.length === 0;
     this.find(".nearest .chips").replaceChildren(...reply.changes.map((one) => this.chip(one.key, one.value, one.path ? t("runs: {path}", { path: one.path }) : "", false)));
     this.find(".nearest .sections").replaceChildren(...reply.sections.map((one) => sectionOf(one, "h4")));
+  }
+
+  // Draw what the cores do; the scripts of reports do it.
+  async lookAtWork(number, query) {
+    const work = await fetched(`api/work?${query}`);
+    if (number !== this.asked) return;
+    for (const [place, draw, data] of [[".time", drawGantt, work.time], [".steps-of-a-core", drawSteps, work.steps]]) {
+      this.find(place).hidden = !data;
+      if (data) draw(this.find(`${place} .drawn`), data);
+    }
+    this.find(".work").hidden = false;
   }
 
   chip(name, value, leads, isBad) {

@@ -88,7 +88,7 @@ const drawGantt = (() => {
     });
     stage.addEventListener("pointerup", () => { held = null; });
     const tools = html("div", { class: "tools" }, button("+", "zoom in", () => zoom(0.5)), button("\u2212", "zoom out", () => zoom(2)),
-      button("\u2190", "earlier", () => move(-0.5)), button("\u2192", "later", () => move(0.5)), button("all", "show everything", whole), status);
+      button("\u2190", "earlier", () => move(-0.5)), button("\u2192", "later", () => move(0.5)), button("all", "show all", whole), status);
     const launches = data.launches.map((one) => [one.kernel, microseconds(one.start_us), microseconds(one.us), `${(100 * one.share).toFixed(1)} %`, one.binds || "no AI core", one.measured_us ? microseconds(one.measured_us) : ""]);
     const pipes = data.pipes.flatMap((pipe) => pipe.events.map((one) => [pipe.pipe, one.phase, one.name, one.tiles, microseconds(one.start_us), microseconds(one.us), one.bytes]));
     const parts = [tools, stage, table("launches as a table", ["launch", "starts", "at least", "share", "binds", "measured"], launches)];

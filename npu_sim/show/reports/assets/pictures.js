@@ -23,7 +23,7 @@ const pictures = (() => {
     const cell = (value) => html("td", typeof value === "number" ? { class: "number" } : {}, String(value));
     const body = rows.map((row) => html("tr", {}, ...row.map(cell)));
     const whole = html("table", {}, html("thead", {}, head), html("tbody", {}, ...body));
-    return html("details", {}, html("summary", {}, summary), html("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": summary }, whole));
+    return html("details", {}, html("summary", {}, summary), html("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": summary }, whole));
   }
   // Calls draw(width) now and whenever the element gets another width.
   function whenWide(element, draw) {
