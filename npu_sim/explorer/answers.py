@@ -34,7 +34,7 @@ def refusal(error: AclnnError) -> dict[str, Any]:
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Plan the call of a state.
+    """Plan the call of a state: what is shown with every key. What takes longer is in :func:`work_answer`.
 
     Parameters
     ----------
@@ -59,30 +59,35 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         made = plan(call.operator, **call.options)
     except AclnnError as error:
         return {**refusal(error), **said}
-    bound = timeline(made, call.profile)
     return {
         "outcome": "runs",
-        "plan": made.as_dict(),
-        "timeline": bound.as_dict(),
         "headline": plan_headline(made),
         "lines": lines_html(Lines(tuple(plan_lines(made)))),
-        "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
         "sections": [section_answer(section) for section in plan_sections(made) if section.title in SECTIONS_SHOWN],
-        "changes": _changes(call, made),
         "milliseconds": 1000 * (time.perf_counter() - start),
         **said,
     }
 
 
 def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return what the page draws of a plan: its ``time`` and its ``steps``; neither of a call that is refused or starts no core."""
+    """Return what follows from a plan: its lower bound, what would change it, and what the page draws of its work.
+
+    Its ``time`` and ``steps`` are what :func:`npu_sim.timelines.tracks.tracks` and :func:`npu_sim.timelines.steps.steps` return; steps
+    are None when no core starts.
+    """
     try:
         call = call_of(state, products)
         made = plan(call.operator, **call.options)
-    except AclnnError:
-        return {"time": None, "steps": None}
-    drawn = steps(made) if made.block_dim else None
-    return {"time": tracks(made, call.profile, timeline(made, call.profile)), "steps": drawn}
+    except AclnnError as error:
+        return refusal(error)
+    bound = timeline(made, call.profile)
+    return {
+        "outcome": "runs",
+        "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
+        "changes": _changes(call, made),
+        "time": tracks(made, call.profile, bound),
+        "steps": steps(made) if made.block_dim else None,
+    }
 
 
 def section_answer(section: Section) -> dict[str, str]:

@@ -47,7 +47,11 @@ class PageObject:
 
     def plan(self):
         """The plan behind the screen, as the server sends it."""
-        return self.asked("plan")["plan"]
+        return self.asked("json")["plan"]
+
+    def look(self):
+        """Wait for what follows from the plan."""
+        self.wait(lambda: self.find("#first .follows") and not self.find(".stale"))
 
     def type(self, name, value):
         field = self.driver.find_element("id", f"field-{name}")

@@ -56,6 +56,7 @@ def test_the_link_restores_the_same_plan(page):
 
 def test_a_flip_is_applied_by_a_click(page):
     page.open(SMALL_DIM)
+    page.look()
     button = next(one for one in page.driver.find_elements("css selector", "#first .changes button") if one.text.startswith("dim = 513"))
     button.click()
     page.wait(lambda: page.path().startswith("sorted"))

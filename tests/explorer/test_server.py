@@ -43,7 +43,7 @@ def own(ask):
 
 @pytest.fixture
 def planned(ask):
-    return lambda **state: json.loads(ask("/api/plan?" + urlencode(STATE | state))[1])
+    return lambda form="plan", **state: json.loads(ask(f"/api/{form}?" + urlencode(STATE | state))[1])
 
 
 def test_it_listens_on_the_loopback_address_only(explorer):
@@ -53,24 +53,24 @@ def test_it_listens_on_the_loopback_address_only(explorer):
 def test_a_state_gives_the_plan_of_the_python_call(planned):
     call = npu_sim.plan("embedding_dense_backward", grad="65536x512:fp32", indices="65536:int32", num_weights=32000)
     answer = planned()
-    assert answer["plan"] == json.loads(json.dumps(call.as_dict()))
+    assert planned("json")["plan"] == json.loads(json.dumps(call.as_dict()))
     assert answer["headline"] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     assert {section["title"] for section in answer["sections"]} >= {"Cores", "On-chip memory of one core", "Workspace in global memory"}
 
 
 def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
-    plan = planned(soc="Ascend910B4", deterministic="true", scale_grad_by_freq="true", grad="64x1024x600:bf16:strided")["plan"]
+    plan = planned("json", soc="Ascend910B4", deterministic="true", scale_grad_by_freq="true", grad="64x1024x600:bf16:strided")["plan"]
     assert (plan["soc"], plan["deterministic"], plan["tiling_key"]) == ("Ascend910B4", True, 11)
     assert plan["arguments"]["grad"] == "64x1024x600:bf16:strided"
 
 
 def test_changes_say_what_they_lead_to(planned):
-    changes = [(one["argument"], one["value"]) for one in planned()["changes"]]
+    changes = [(one["argument"], one["value"]) for one in planned("work")["changes"]]
     assert {("dim", 513), ("num_weights", 16777217), ("deterministic", True)} == set(changes)
     assert len(changes) == len(set(changes))
-    for one in planned()["changes"]:
-        changed = planned(**{one["argument"]: str(one["value"])})
-        assert changed["plan"]["path"] == one["path"] != planned()["plan"]["path"]
+    for one in planned("work")["changes"]:
+        changed = planned("json", **{one["argument"]: str(one["value"])})
+        assert changed["plan"]["path"] == one["path"] != planned("json")["plan"]["path"]
 
 
 @pytest.mark.parametrize(
@@ -106,11 +106,13 @@ def test_what_is_no_value_is_refused_with_what_would_be(planned, state):
 def test_every_operator_opens_with_a_plan_that_its_command_repeats(ask, capsys, monkeypatch, operator):
     entry = next(one for one in json.loads(ask("/api/catalog")[1])["operators"] if one["name"] == operator)
     state = {one["name"]: one["default"] for one in (*entry["axes"], *entry["attributes"])}
-    answer = json.loads(ask("/api/plan?" + urlencode({**state, "operator": operator, "product": "atlas_a2"}))[1])
+    query = urlencode({**state, "operator": operator, "product": "atlas_a2"})
+    answer, work, kept = (json.loads(ask(f"/api/{form}?{query}")[1]) for form in ("plan", "work", "json"))
     assert answer["outcome"] == "runs", answer
-    assert answer["timeline"]["bound_us"] > 0
+    assert work["time"]["bound_us"] == kept["timeline"]["bound_us"] > 0
+    assert work["steps"]["phases"]
     done = runner.npu_sim(capsys, monkeypatch, *shlex.split(answer["cli"])[1:], "--json")
-    assert done.data["plan"] == answer["plan"]
+    assert done.data["plan"] == kept["plan"]
 
 
 @pytest.mark.parametrize("headers", [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}])

@@ -83,9 +83,10 @@ def test_sizes_are_written_as_people_write_them(page, text, number):
 
 def test_changes_are_offered_once_and_say_where_they_lead(page):
     page.open("#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8")
+    page.look()
     told = page.texts("#first .changes button")
     assert len({tuple(text.split()[:3]) for text in told}) == len(told)
-    for text, one in zip(told, page.asked("plan")["changes"], strict=True):
+    for text, one in zip(told, page.asked("work")["changes"], strict=True):
         assert (one["refusal"] or one["path"] if one["changes_path"] else "same path") in text
 
 
@@ -105,6 +106,7 @@ def lines_once(page, pane):
 
 def test_two_panes_mark_the_lines_that_differ_and_no_others(page):
     page.open(TWO_PANES)
+    page.look()
     first, second = lines_once(page, "#first"), lines_once(page, "#second")
     for name in first.keys() & second.keys():
         (one, marked), (other, also_marked) = first[name], second[name]
@@ -216,7 +218,7 @@ def test_a_run_says_its_share_and_ends_when_it_is_cancelled(page):
 @pytest.mark.parametrize("link", PAGES)
 def test_no_width_scrolls_sideways(page, link):
     page.open(link)
-    page.wait(lambda: page.find("#first .nearest .chips button") or page.one("#first .work").is_displayed())
+    page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
     page.script("for (const one of document.querySelectorAll('details')) one.open = true")
     wide = {}
     for width in (360, 375, 520, 521, 860, 861, 1280, 1281, 1920):
@@ -227,7 +229,7 @@ def test_no_width_scrolls_sideways(page, link):
 
 def test_what_every_core_has_is_in_a_table_that_the_keyboard_reaches(page):
     page.open(SMALL_DIM)
-    page.wait(lambda: page.one("#first .work").is_displayed())
+    page.look()
     page.script("for (const one of document.querySelectorAll('details')) one.open = true")
     rows = page.texts("#first .steps-of-a-core .drawn > details tbody tr")
     assert len(rows) == page.plan()["block_dim"]
@@ -260,6 +262,6 @@ def test_axe_finds_nothing(page, width, dark):
     page.set_width(width)
     for link in (REFUSED, TWO_PANES):
         page.open(link, dark)
-        page.wait(lambda: page.find("#first .nearest .chips button") or page.one("#first .work").is_displayed())
+        page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
         page.script("for (const one of document.querySelectorAll('details')) one.open = true")
         assert page.browser.violations() == []

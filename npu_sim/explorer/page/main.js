@@ -9,7 +9,7 @@ import { copy } from "./sharing.js";
 import { setTexts, t, translate } from "./texts.js";
 
 const panes = { first: null, second: null };
-const actions = { change: changePart, run };
+const actions = { change: changePart, run, looked: showDifferences };
 
 async function loadCatalog() {
   const language = new URLSearchParams(location.hash.slice(1)).get("lang") || session.state.lang || "";
@@ -103,6 +103,10 @@ function showAnswers() {
   showProblem("", answer.error);
   if (panes.second) showProblem(OTHER, panes.second.answer?.error);
   for (const pane of [panes.first, panes.second].filter(Boolean)) pane.find(".run").disabled ||= isRunning();
+  showDifferences();
+}
+
+function showDifferences() {
   const names = markDifferences(panes.first, panes.second);
   byId("differences").hidden = names === null;
   if (names !== null) byId("differences").textContent = names.length ? t("marked with ≠, different: {names}", { names: names.join(", ") }) : t("nothing is different");

@@ -1,6 +1,6 @@
 // A pane: one call on one product, its plan or its refusal, and what can be done with it.
 import { queryOf } from "./address.js";
-import { byId, make, sectionOf } from "./elements.js";
+import { DRAWN, byId, make, sectionOf } from "./elements.js";
 import { silence } from "./jobs.js";
 import { copy } from "./sharing.js";
 import { t, translate } from "./texts.js";
@@ -8,7 +8,7 @@ import { t, translate } from "./texts.js";
 const QUIET = 250; // milliseconds after which an answer is looked into: nobody types any more
 
 export class Pane {
-  // `prefix` begins the names of what this pane changes; `actions` are change(name, value) and run(query).
+  // `prefix` begins the names of what this pane changes; `actions` are change(name, value, prefix), run(query) and looked().
   constructor(prefix, actions) {
     Object.assign(this, { prefix, actions, answer: null, asked: 0 });
     this.element = byId("pane").content.firstElementChild.cloneNode(true);
@@ -58,18 +58,20 @@ export class Pane {
 
   showPlan(reply) {
     this.find(".lines-of-plan").innerHTML = reply.lines; // markup of this server, which escapes every text in it
-    this.find(".bound").innerHTML = reply.bound;
-    const open = new Set([...this.element.querySelectorAll(".sections details[open]")].map((one) => one.dataset.key));
-    this.find(".result > .sections").replaceChildren(...reply.sections.map((section) => {
+    for (const part of this.element.querySelectorAll(".follows")) part.classList.add("stale");
+    const place = this.find(".result > .sections");
+    const open = new Set([...place.querySelectorAll("details[open]")].map((one) => one.dataset.key));
+    const shown = new Map([...place.children].map((one) => [one.markup, one]));
+    place.replaceChildren(...reply.sections.map((section) => {
+      if (shown.has(section.html)) return shown.get(section.html);
       const element = sectionOf(section);
-      element.querySelectorAll("details").forEach((details, place) => {
-        details.dataset.key = `${section.title} ${place}`;
+      element.markup = section.html;
+      element.querySelectorAll("details").forEach((details, number) => {
+        details.dataset.key = `${section.title} ${number}`;
         details.open = open.has(details.dataset.key);
       });
       return element;
     }));
-    this.find(".changes").hidden = reply.changes.length === 0;
-    this.find(".changes .chips").replaceChildren(...reply.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.refusal !== "")));
   }
 
   // Show what would run instead of a refused call.
@@ -81,15 +83,19 @@ export class Pane {
     this.find(".nearest .sections").replaceChildren(...reply.sections.map((one) => sectionOf(one, "h4")));
   }
 
-  // Draw what the cores do; the scripts of reports do it.
+  // Show what follows from a plan, and draw what its cores do; the scripts of reports do it.
   async lookAtWork(number, query) {
     const work = await fetched(`api/work?${query}`);
-    if (number !== this.asked) return;
-    for (const [place, draw, data] of [[".time", drawGantt, work.time], [".steps-of-a-core", drawSteps, work.steps]]) {
+    if (number !== this.asked || work.outcome !== "runs") return;
+    for (const part of this.element.querySelectorAll(".follows")) part.classList.remove("stale");
+    this.find(".bound").innerHTML = work.bound;
+    this.find(".changes").hidden = work.changes.length === 0;
+    this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.refusal !== "")));
+    for (const [place, draw, data] of [[".time", DRAWN.drawGantt, work.time], [".steps-of-a-core", DRAWN.drawSteps, work.steps]]) {
       this.find(place).hidden = !data;
       if (data) draw(this.find(`${place} .drawn`), data);
     }
-    this.find(".work").hidden = false;
+    this.actions.looked();
   }
 
   chip(name, value, leads, isBad) {
