@@ -52,10 +52,9 @@ class Jobs:
             job = self._jobs.get(number)
             if job is None or job["stage"] == DONE:
                 return
-            at_work = job["stage"] != WAITING
+            if job["stage"] != WAITING:
+                self._worker.end()  # with the lock: the next computation cannot have begun
             job.update(cancelled=True, stage=DONE, answer={"outcome": "cancelled", "text": "cancelled"})
-        if at_work:
-            self._worker.end()
 
     def end(self) -> None:
         """End the process that computes."""
@@ -79,6 +78,6 @@ class Jobs:
             for stage, told in self._worker.compute(task):
                 if stage == DONE:
                     answer = told
-                else:
-                    self._set(number, stage=stage, share=told)
+                elif not self._set(number, stage=stage, share=told):
+                    self._worker.end()  # cancelled before the process began
             self._set(number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began)

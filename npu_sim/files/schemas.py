@@ -13,7 +13,7 @@ VERSIONS = MappingProxyType(
         "diff": 1,
         "error": 1,
         "explain": 1,
-        "explorer": 1,
+        "explorer": 2,
         "limits": 1,
         "plan": 1,
         "preflight": 1,

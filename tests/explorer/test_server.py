@@ -15,6 +15,7 @@ from npu_sim.cores import load_profile
 from npu_sim.explorer import Explorer, server
 from npu_sim.explorer.computations import require_runnable
 from npu_sim.explorer.jobs import MOST_WAITING
+from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
@@ -128,6 +129,8 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
         ("/page/main.js", "GET", {}, 404),
         ("/api/run", "POST", {"Content-Type": "text/plain"}, 404),
         ("/api/plan", "POST", {}, 404),
+        ("/api/file?file.name=a.yaml", "POST", {"Content-Type": "application/json"}, 404),
+        ("/api/run", "POST", {"Content-Type": "application/octet-stream"}, 404),
     ],
 )
 def test_nothing_else_is_served(ask, own, path, method, headers, status):
@@ -156,10 +159,32 @@ def test_a_body_nested_too_deeply_is_refused(ask, own):
     assert ask("/api/run", "POST", "[" * 60000, **own)[0].status == 400
 
 
+@pytest.mark.parametrize("path", ["/api/run", "/api/cancel", "/api/file?file.name=a.yaml"])
 @pytest.mark.parametrize("token", [None, "", "x", "\xe9"])
-def test_a_run_without_the_token_of_the_page_is_refused(ask, own, token):
+def test_what_is_sent_without_the_token_of_the_page_is_refused(ask, own, token, path):
     headers = {name: value for name, value in {**own, "X-Npu-Sim-Token": token}.items() if value is not None}
-    assert ask("/api/run", "POST", "{}", **headers)[0].status == 403
+    assert ask(path, "POST", "{}", **headers)[0].status == 403
+
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".yaml", "../a.yaml", "a/b.yaml", "a\\b.yaml", "a.sh", "a\0.yaml", "a\n.yaml", "x" * 200 + ".yaml"]
+)
+def test_a_file_with_a_name_that_is_none_is_not_kept(ask, own, explorer, name):
+    reply, content = ask("/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**own, **BYTES})
+    assert reply.status == 200
+    assert "not a file that is read here" in json.loads(content)["text"]
+    assert explorer.dropped._folder is None
+
+
+def test_a_file_is_no_longer_than_is_read(ask, own, explorer):
+    with socket.create_connection(("127.0.0.1", explorer.server.server_address[1]), timeout=20) as client:
+        headers = {"Host": f"127.0.0.1:{explorer.server.server_address[1]}", **own, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        client.sendall("\r\n".join(["POST /api/file?file.name=a.csv HTTP/1.1", *lines, "", ""]).encode())
+        assert client.makefile("rb").read().split()[1] == b"413"
 
 
 def test_another_server_on_this_machine_is_another_origin(ask, own):
@@ -248,6 +273,14 @@ def test_a_run_on_generated_data_ends_with_its_order_strip(ask, own):
 
 def test_a_refused_run_says_why(ask, own):
     assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
+
+
+def test_a_computation_that_is_cancelled_ends_and_the_next_one_begins(ask, own, explorer):
+    numbers = [json.loads(ask("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **own)[1])["number"] for _ in range(2)]
+    for number in reversed(numbers):
+        ask("/api/cancel", "POST", json.dumps({"number": number}), **own)
+        assert explorer.jobs.report(number)["answer"]["outcome"] == "cancelled"
+    assert finished(ask, own, {"rows": "20", "dim": "4", "num_weights": "3"})["outcome"] == "ran"
 
 
 def test_an_unknown_run_is_no_error(ask):

@@ -117,7 +117,7 @@ async function run(query) {
   byId("job").scrollIntoView({ block: "nearest" });
   for (const button of document.querySelectorAll("button.run")) button.disabled = true;
   await answer;
-  for (const pane of [panes.first, panes.second].filter(Boolean)) pane.find(".run").disabled = pane.answer?.outcome !== "runs";
+  for (const pane of [panes.first, panes.second].filter(Boolean)) pane.find(".run").disabled = !pane.answer?.lines;
 }
 
 function compare() {

@@ -29,15 +29,15 @@ export class Pane {
     const reply = await fetched(`api/plan?${query}`);
     if (number !== this.asked) return;
     this.show(reply, query);
-    const look = { refused: this.lookForOthers, runs: this.lookAtWork }[reply.outcome];
-    if (look) setTimeout(() => number === this.asked && look.call(this, number, query), QUIET);
+    const look = reply.lines ? this.lookAtWork : this.lookForOthers;
+    setTimeout(() => number === this.asked && look.call(this, number, query), QUIET);
   }
 
   show(reply, query) {
     this.answer = reply;
-    const runs = reply.outcome === "runs";
+    const runs = "lines" in reply; // also a plan whose buffers overflow
     const headline = this.find(".headline");
-    headline.className = runs ? "headline good" : "headline bad";
+    headline.className = reply.outcome === "runs" ? "headline good" : "headline bad";
     headline.textContent = runs ? reply.headline : reply.text.split("\n")[0];
     this.find(".refusal").hidden = runs;
     this.find(".refusal").textContent = runs ? "" : reply.text.split("\n").slice(1).join("\n").trim();
@@ -86,7 +86,7 @@ export class Pane {
   // Show what follows from a plan, and draw what its cores do; the scripts of reports do it.
   async lookAtWork(number, query) {
     const work = await fetched(`api/work?${query}`);
-    if (number !== this.asked || work.outcome !== "runs") return;
+    if (number !== this.asked || !work.bound) return;
     for (const part of this.element.querySelectorAll(".follows")) part.classList.remove("stale");
     this.find(".bound").innerHTML = work.bound;
     this.find(".changes").hidden = work.changes.length === 0;
@@ -122,7 +122,7 @@ async function fetched(address) {
 export function markDifferences(first, second) {
   for (const sign of document.querySelectorAll(".sign")) sign.remove();
   for (const marked of document.querySelectorAll(".differs")) marked.classList.remove("differs");
-  if (second === null || first.answer?.outcome !== "runs" || second.answer?.outcome !== "runs") return null;
+  if (!first.answer?.lines || !second?.answer?.lines) return null;
   const names = new Set();
   for (const block of [".lines-of-plan", ".bound"]) {
     const [one, other] = [linesOf(first.find(block)), linesOf(second.find(block))];
