@@ -44,11 +44,11 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         Products that can be chosen.
     """
     start = time.perf_counter()
+    numbers = axis_numbers(state)
     try:
-        numbers = axis_numbers(load_operator(state.get("operator", "")), state)
         call = call_of(state, products)
     except AclnnError as error:
-        return refusal(error)
+        return {**refusal(error), "numbers": numbers}
     said = {
         "numbers": numbers,
         "cli": _written(command_line, call),

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,11 @@ from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
+from npu_sim.releases import default_release
 from npu_sim.status import INVALID, AclnnError
+
+if TYPE_CHECKING:
+    from npu_sim.questions.preflight import Target
 
 MOST_BYTES = 1 << 31
 """Tensors of one run together; more is for the command line."""
@@ -136,16 +140,23 @@ def profile_answer(task: Task, tell: Tell) -> dict[str, Any]:
 
 def calls_answer(task: Task, tell: Tell) -> dict[str, Any]:
     """Check a file of calls for the products that the page shows."""
-    from npu_sim.questions.preflight import Target, check_file
+    from npu_sim.questions.preflight import check_file
     from npu_sim.show.reports.preflight import preflight_report
 
     assert task.file is not None
-    profiles = {profile: None for state in panes(task.state) if (profile := profile_of(state, task.products))}
-    targets = [Target(profile, profile.soc) for profile in profiles]
+    targets = list(dict.fromkeys(_target(state, task.products) for state in panes(task.state)))
     with task.file.open("rb") as file:
         lines = _counted(file, Progress("checking calls", task.file.stat().st_size, tell))
         matrix = check_file(lines, targets, directory=task.file.parent)
     return document_answer(preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}"))
+
+
+def _target(state: State, products: Mapping[str, Profile]) -> "Target":
+    from npu_sim.questions.preflight import Target
+
+    profile = profile_of(state, products)
+    release = "" if profile.release == default_release() else f" {profile.release}"
+    return Target(profile, f"{state['product']} {profile.soc}{release}")
 
 
 def _counted(file: IO[bytes], progress: Progress) -> Iterator[bytes]:

@@ -115,13 +115,14 @@ def axis_value(axis: Axis, text: str) -> Value:
     return axis.value(axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text))
 
 
-def axis_numbers(operator: Operator, state: State) -> dict[str, int]:
-    """Return what the texts of number axes say, as far as they say numbers: what sliders stand at."""
+def axis_numbers(state: State) -> dict[str, int]:
+    """Return what the texts of an operator's number axes say, as far as they say numbers: what sliders stand at."""
     found = {}
-    for axis in operator.axes:
-        if isinstance(axis, Number) and state.get(axis.name):
-            with suppress(AclnnError):
-                found[axis.name] = whole_number(axis.name, state[axis.name])
+    with suppress(AclnnError):
+        for axis in load_operator(state.get("operator", "")).axes:
+            if isinstance(axis, Number) and axis.name in state:
+                with suppress(AclnnError):
+                    found[axis.name] = whole_number(axis.name, state[axis.name])
     return found
 
 
