@@ -75,10 +75,6 @@ def sweep_command(
     from npu_sim.sweeps.runner import run_sweep
     from npu_sim.sweeps.summary import SweepSummary
 
-    if report is not None:
-        from npu_sim.show.reports.html import plotting_library
-
-        plotting_library()  # what is not installed is said before the sweep, not after it
     progress = _Progress()
     chosen = [name.strip() for name in columns.split(",")] if columns is not None else None
     started = time.perf_counter()
@@ -108,7 +104,7 @@ def sweep_command(
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
-    curves = _write_report(report, summary) if report is not None else None
+    drawn = _write_report(report, summary) if report is not None else {}
     if json_output:
         data = {
             **summary.as_dict(),
@@ -118,9 +114,7 @@ def sweep_command(
             "checked": check,
             "different": [one._asdict() for one in different],
         }
-        if curves is not None:
-            data["curves"] = curves
-        print_json("sweep", data)
+        print_json("sweep", {**data, **drawn})
     else:
         _print_summary(summary, seconds, out, check, different)
     if different:
@@ -128,15 +122,16 @@ def sweep_command(
 
 
 def _write_report(path: Path, summary: "SweepSummary") -> dict[str, Any]:
-    """Write the report of a sweep; return the curves in it."""
+    """Write the report of a sweep; return what it draws."""
     from npu_sim.files.writing import write_text
     from npu_sim.show.reports import render
     from npu_sim.show.reports.comparisons import sweep_report
     from npu_sim.show.reports.sweep_curves import sweep_curves
+    from npu_sim.sweeps.maps import sweep_map
 
-    curves = sweep_curves(summary.space)
-    write_text(path, render(sweep_report(summary, curves)))
-    return curves
+    area, curves = sweep_map(summary.space), sweep_curves(summary.space)
+    write_text(path, render(sweep_report(summary, area, curves)))
+    return {"map": area, "curves": curves}
 
 
 class _Progress:

@@ -1,13 +1,18 @@
 """Reports of diff, limits and sweep: made by the commands, held against the JSON of the same call, opened in a browser."""
 
 import json
+from itertools import pairwise
 
+import numpy as np
 import pytest
 
+import npu_sim
+from npu_sim.show.reports import Drawing, render, table_report
+from npu_sim.show.reports.sweep_curves import MOST_STEPS, staircase
+from npu_sim.sweeps.maps import sweep_map
 from tests.cli import runner
 from tests.show.test_pages import CURVED_REPORT_BYTES
 from tests.show.test_reports import PLAIN_REPORT_BYTES, numbers_missing_from, read
-
 
 CALL = ("--grad", "4096x512:fp32", "--indices", "4096:int32", "--num-weights", "32000")
 SCALED = ("--set", "rows=4096", "--set", "scale_grad_by_freq=true")
@@ -53,8 +58,8 @@ COMMANDS = {
     "sweep of words": ("sweep", "embedding_dense_backward", "--grid", "grad_dtype=fp32,fp16"),
     "timeline": ("timeline", "embedding_dense_backward", *CALL, "--socs", "all"),
 }
-CURVES = {"limits": 1, "frontier": 1, "sweep": 7, "sweep with a bound": 7, "sweep of words": 4}
-"""How many figures a report has, where it has any: a cut of a sweep has three, and there is one for every count."""
+CURVES = {"frontier": 1, "sweep": 6, "sweep with a bound": 4}
+"""How many figures a report has, where it has any: a cut of a sweep has three, and there is one for every count of several values."""
 
 
 @pytest.fixture(scope="module")
@@ -100,13 +105,11 @@ def test_the_report_opens_without_complaint(browser, written, name):
 
 
 def test_a_cut_through_a_sweep_is_what_plan_says(written):
-    import npu_sim
-
     _, data = written("sweep")
     curves = data["curves"]
     assert curves["axis"] == "dim"
     for one in curves["series"]:
-        for dim, used, workspace, cores in list(zip(one["x"], one["used_bytes"], one["workspace_bytes"], one["cores"], strict=True))[::25]:
+        for dim, used in list(zip(one["points"]["x"], one["points"]["used_bytes"], strict=True))[::15]:
             plan = npu_sim.plan(
                 "embedding_dense_backward",
                 profile=one["product"],
@@ -114,7 +117,134 @@ def test_a_cut_through_a_sweep_is_what_plan_says(written):
                 indices=f"{curves['with']['rows']}:int32",
                 num_weights=curves["with"]["num_weights"],
             )
-            assert (plan.memories[0].used_bytes, plan.workspace.total_bytes, plan.block_dim) == (used, workspace, cores)
+            stairs = {name: height(found, dim) for name, found in one["staircases"].items()}
+            assert used == plan.memories[0].used_bytes
+            assert stairs == {"cores": plan.block_dim, "workspace_bytes": plan.workspace.total_bytes}
+
+
+def height(stairs, x):
+    """How high a staircase is at a place."""
+    return next(y for corner, y in reversed(list(zip(stairs["x"], stairs["y"], strict=True))) if corner <= x)
+
+
+@pytest.mark.parametrize("size", [1, 2, 500, 5000])
+def test_a_staircase_keeps_every_extreme(size):
+    x, y = np.arange(size), np.random.default_rng(size).integers(0, 9, size)
+    y[size // 2] = -100
+    stairs = staircase(x, y)
+    assert min(stairs["y"]) == -100
+    assert max(stairs["y"]) == max(y)
+    assert (stairs["x"][0], stairs["x"][-1]) == (0, size - 1)
+    assert stairs["binned"] == (size > MOST_STEPS)
+    assert all(y[place] == value for place, value in zip(stairs["x"], stairs["y"], strict=True))
+    if not stairs["binned"]:
+        assert all(height(stairs, place) == y[place] for place in x)
+
+
+@pytest.fixture(scope="module")
+def swept():
+    """A small sweep of two sizes: every call of it, and its map."""
+    grid = {"hidden": "13000..13700:+20", "num_topk": "500..523", "tokens": 64}
+    records = npu_sim.sweep("moe_token_permute_grad", grid)
+    return records, sweep_map(records.space)
+
+
+def test_the_borders_of_a_map_are_those_of_the_full_sweep(swept):
+    records, area = swept
+    x, y = area["x"]["name"], area["y"]["name"]
+    refused = {}
+    for column in area["columns"]:
+        for start, end, _, state in column["runs"]:
+            for name, low, high in ((x, column["start"], column["end"]), (y, start, end)):
+                assert low < high, name
+            inside = (records[x] >= column["start"]) & (records[x] < column["end"]) & (records[y] >= start) & (records[y] < end)
+            refused[state] = [*refused.get(state, ()), *(records["status"][inside] != 0)]
+    assert sum(map(len, refused.values())) == len(records)
+    for state, found in refused.items():
+        assert set(found) == {area["states"][state]["refused"]}
+
+
+def test_paths_that_only_their_words_tell_apart_have_their_border_where_the_plan_has_it(swept):
+    _, area = swept
+    names = [area["states"][column["runs"][0][3]]["label"] for column in area["columns"]]
+    assert names == ["whole rows, key 0", "rows in pieces, key 0"]
+    border = area["columns"][1]["start"]
+    for hidden, pieces in ((border - 20, False), (border, True)):
+        call = {"permuted_output_grad": f"{64 * 500}x{hidden}:bf16", "sorted_indices": f"{64 * 500}:int32", "num_topk": 500}
+        assert ("pieces" in npu_sim.plan("moe_token_permute_grad", **call).path) == pieces
+
+
+def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, tmp_path, swept):
+    _, area = swept
+    file = tmp_path / "map.html"
+    file.write_text(render(table_report("map", "a map", [], [Drawing("drawMap", area)])), encoding="utf-8")
+    browser.open(file.as_uri())
+    labels = browser.driver.execute_script(
+        "return [...document.querySelectorAll('text.limit')].map((one) => [one.textContent, one.getBoundingClientRect().toJSON()])"
+    )
+    assert [text[-1] for text, _ in labels] == ["2", "\u2191"]  # 512 lies in the map, the hardware's beyond
+    assert all(one["bottom"] <= other["top"] + 1 for (_, one), (_, other) in pairwise(labels))
+    script = """
+        return [...document.querySelectorAll("[data-run]")].map((one) => {
+          const box = one.getBBox();
+          return [one.dataset.column, one.dataset.run, Number(one.dataset.state), box.x, box.width, box.y, box.height];
+        });
+    """
+    drawn = browser.driver.execute_script(script)
+    wanted = [(f"{column['start']} {column['end']}", f"{run[0]} {run[1]}", run[3]) for column in area["columns"] for run in column["runs"]]
+    assert [tuple(one[:3]) for one in drawn] == wanted
+    left, right = min(one[3] for one in drawn), max(one[3] + one[4] for one in drawn)
+    for column, _, _, x, width, _, _ in drawn:
+        start, end = (int(text) for text in column.split())
+        scale = (right - left) / (area["x"]["end"] - area["x"]["first"])
+        assert (x, width) == pytest.approx((left + (start - area["x"]["first"]) * scale, (end - start) * scale), abs=0.1)
+    browser.assert_quiet_and_local()
+
+
+def test_a_curve_keeps_to_its_data_and_its_labels_apart(browser, written):
+    file, _ = written("sweep with a bound")
+    browser.open(file.as_uri())
+    script = """
+        const plot = document.querySelector("figure.plot .js-plotly-plot");
+        const labels = [...plot.querySelectorAll(".annotation-text")].map((one) => [one.textContent, one.getBoundingClientRect().toJSON()]);
+        return [plot.layout.xaxis.range.map((one) => 10 ** one), plot.data.map((one) => one.line && one.line.shape), labels];
+    """
+    span, shapes, labels = browser.driver.execute_script(script)
+    assert 1 / span[0] < 1.3
+    assert span[1] / 9000 < 1.3
+    assert shapes[0] == "hv"
+    assert len(labels) == 2
+    for (_, one), (_, other) in pairwise(labels):
+        assert one["bottom"] <= other["top"] + 1
+
+
+def test_counts_stand_in_the_order_of_their_values(browser, written):
+    file, _ = written("sweep")
+    browser.open(file.as_uri())
+    bars = browser.driver.execute_script(
+        "return [...document.querySelectorAll('.js-plotly-plot')].filter((one) => one.data[0].type === 'bar').map((one) => one.data[0].x)"
+    )
+    assert all(len(one) > 1 for one in bars)
+    for values in bars:
+        if all(value.isdecimal() for value in values):
+            assert values == sorted(values, key=int)
+
+
+def test_bars_of_limits_are_to_scale_and_refused_products_keep_their_place(browser, written):
+    file, data = written("limits")
+    browser.open(file.as_uri())
+    script = """
+        const bars = [...document.querySelectorAll("rect[data-last]")].map((one) => [one.dataset, one.getBBox()]);
+        return bars.map(([ends, box]) => [Number(ends.last), box.x + box.width]);
+    """
+    drawn = browser.driver.execute_script(script)
+    longest, edge = max(drawn)
+    for last, end in drawn:
+        assert end / edge == pytest.approx(last / longest, rel=0.01, abs=0.002)
+    endless = browser.driver.execute_script("return document.querySelectorAll('polygon').length")
+    refused = browser.driver.execute_script("return document.querySelectorAll('rect.no').length")
+    assert refused == sum(not row[name]["ranges"] for row in data["rows"] for name in ("documented", "hardware"))
+    assert len(drawn) + endless + refused == 2 * len(data["rows"])
 
 
 def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch):
@@ -123,7 +253,10 @@ def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch)
     row = runner.npu_sim(capsys, monkeypatch, *words).data["rows"][0]
     curves = data["curves"]
     assert (curves["documented"], curves["hardware"]) == (row["documented"]["largest"], row["hardware"]["largest"])
-    assert curves["series"][0]["refused"][0] > curves["documented"] >= curves["series"][0]["x"][-1]
+    (refused,) = curves["series"][0]["refused"]
+    assert refused["first"] == curves["documented"] + 1
+    assert refused["last"] == 9000
+    assert refused["reason"]
 
 
 def test_a_report_that_cannot_be_written_is_refused(tmp_path, capsys, monkeypatch):

@@ -4,12 +4,15 @@ from dataclasses import replace
 from typing import Any
 
 from npu_sim.questions.compare import Comparison
+from npu_sim.questions.limits import Bound as LimitBound
 from npu_sim.questions.limits import LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.compare import estimate_lines, upgrade_lines
 from npu_sim.show.limits import bound_text
-from npu_sim.show.reports.document import Cell, Document, Figure, Table, table_report
-from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
+from npu_sim.show.reports.figures import Curve, curve_figure
+from npu_sim.show.reports.range_bars import range_bars
+from npu_sim.show.reports.sweep_figures import sweep_figures
 from npu_sim.sweeps.summary import SweepSummary
 
 
@@ -92,8 +95,8 @@ def limits_report(table: LimitTable) -> Document:
     ranges = Table(("product", "SoCs", *along, "documented", "hardware"), rows, "Legal values")
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
     why = [Table(("product", "limits", "status", "why"), reasons, "What binds")] if reasons else []
-    figure = _frontier_figure(table) if along else _range_figure(table)
-    return table_report(sentence, sentence, [ranges, *why, fixed], [figure] if figure.data else [])
+    drawn = _frontier_figure(table) if along else _range_picture(table)
+    return table_report(sentence, sentence, [ranges, *why, fixed], [drawn] if drawn else [])
 
 
 def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
@@ -106,7 +109,7 @@ def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
     ]
 
 
-def _frontier_figure(table: LimitTable) -> Figure:
+def _frontier_figure(table: LimitTable) -> Figure | None:
     """Draw the largest legal value against the second argument: documented as lines, the hardware's dashed."""
     groups: dict[tuple[str, str], list[ProductLimits]] = {}
     for row in table.rows:
@@ -120,54 +123,39 @@ def _frontier_figure(table: LimitTable) -> Figure:
                 curves.append(
                     Curve(f"{product} ({socs}), {name}", [at for at, _ in drawn], [y for _, y in drawn], dashed=name == "hardware")
                 )
-    return curve_figure(table.along, f"largest {table.vary}", curves, log_x=True, log_y=True)
+    return curve_figure(table.along, f"largest {table.vary}", curves, log_x=True, log_y=True) if curves else None
 
 
-def _range_figure(table: LimitTable) -> Figure:
-    """Draw the ranges as bars on a logarithmic axis; what has no end goes on to the right."""
-    ends = [bound.largest for row in table.rows for bound in (row.documented, row.hardware) if bound.largest]
-    if not ends:
-        return Figure((), {})
-    edge = 4 * max(ends)
-    data: list[dict[str, Any]] = []
-    for name, width in (("hardware", 18), ("documented", 8)):
-        for row in table.rows:
-            bound = getattr(row, name)
-            label = f"{row.product}<br>{', '.join(row.socs[:2])}{' ...' if len(row.socs) > 2 else ''}"
-            for first, last in bound.ranges[:8]:
-                stop = last if bound.largest is not None else edge
-                data.append(
-                    {
-                        "type": "scatter",
-                        "mode": "lines",
-                        "x": [max(first, 1), stop],
-                        "y": [label, label],
-                        "line": {"width": width, "color": "#8aa4c0" if name == "hardware" else "#c2600a"},
-                        "name": name,
-                        "legendgroup": name,
-                        "showlegend": not any(one["name"] == name for one in data),
-                        "hovertext": f"{name}: {bound_text(bound)}",
-                        "hoverinfo": "text",
-                    }
-                )
-    layout = {"xaxis": {"title": {"text": table.vary}, "type": "log"}, "yaxis": {"automargin": True}}
-    return Figure(tuple(data), layout, "thick: what really fits; thin: what the documents allow")
+def _range_picture(table: LimitTable) -> Picture | None:
+    """Draw the ranges as bars on one axis from 0; a product that refuses the call keeps its place."""
+    rows = [
+        (f"{row.product}, {', '.join(row.socs)}, {name}", bound.ranges, bound.above is None, bound_text(bound), _refusal(bound))
+        for row in table.rows
+        for name, bound in (("documented", row.documented), ("hardware", row.hardware))
+    ]
+    if not any(ranges for _, ranges, *_ in rows):
+        return None
+    return Picture(range_bars(rows, table.vary), f"legal values of {table.vary} from 0, to scale; an arrow: no end was found")
 
 
-def sweep_report(summary: SweepSummary, curves: dict[str, Any]) -> Document:
+def _refusal(bound: LimitBound) -> str:
+    return bound.above.message if not bound.ranges and bound.above is not None else ""
+
+
+def sweep_report(summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any]) -> Document:
     """Return the report of a sweep.
 
     Parameters
     ----------
     summary
         What the sweep counted.
+    area
+        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`; the JSON of the call carries it too.
     curves
-        A cut through the sweep, from :func:`npu_sim.show.reports.sweep_curves.sweep_curves`; the JSON of the call carries it too.
+        A cut through the sweep, from :func:`npu_sim.show.reports.sweep_curves.sweep_curves`; in the JSON as well.
     """
     data = summary.as_dict()
     sentence = f"{_title(data['sweep']['operator'])}: {data['rows']} calls planned"
-    figures = [_bar_figure(name, counts) for name, counts in data["counts"].items() if counts]
-    figures = _cut_figures(curves) + figures
     tables = [Table((name, "calls"), tuple(counts.items()), name) for name, counts in data["counts"].items() if counts]
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
@@ -176,30 +164,4 @@ def sweep_report(summary: SweepSummary, curves: dict[str, Any]) -> Document:
         )
     axes = tuple((name, ", ".join(f"{key} {value}" for key, value in values.items())) for name, values in data["sweep"]["axes"].items())
     tables.append(Table(("name", "values"), axes, "What varied", folded=True))
-    return table_report(sentence, sentence, tables, figures)
-
-
-def _bar_figure(name: str, counts: dict[str, int]) -> Figure:
-    shown = sorted(counts.items(), key=lambda item: -item[1])[:40]
-    bars = {"type": "bar", "x": [str(value) for value, _ in shown], "y": [count for _, count in shown], "name": "calls"}
-    layout = {"xaxis": {"title": {"text": name}, "type": "category"}, "yaxis": {"title": {"text": "calls"}}}
-    return Figure((bars,), layout)
-
-
-CUT_VALUES = {"used_bytes": "fullest on-chip memory, bytes", "workspace_bytes": "workspace, bytes", "cores": "cores that work"}
-
-
-def _cut_figures(curves: dict[str, Any]) -> list[Figure]:
-    if not curves.get("series"):
-        return []
-    figures = []
-    for key, title in CUT_VALUES.items():
-        lines = [Curve(f"{one['product']}, {one['soc']}", one["x"], one[key]) for one in curves["series"] if one["x"]]
-        limits = [Bound(f"{name} limit", curves[name]) for name in ("documented", "hardware") if curves[name] is not None]
-        if key == "used_bytes":
-            capacities = {one["capacity_bytes"] for one in curves["series"] if one["capacity_bytes"]}
-            limits += [Bound("capacity", capacity, "y") for capacity in sorted(capacities)]
-        caption = "a cut through the sweep with " + ", ".join(f"{name} {value}" for name, value in curves["with"].items())
-        if lines:
-            figures.append(curve_figure(curves["axis"], title, lines, limits, log_x=curves["logarithmic"], caption=caption))
-    return figures
+    return table_report(sentence, sentence, tables, sweep_figures(area, curves, data["counts"]))

@@ -28,12 +28,15 @@ class Table:
         What it shows; empty when the section's title says it.
     folded
         Whether it starts folded up.
+    colours
+        Class of the colour that stands before the first cell of a row, where a picture has it in that colour; empty without.
     """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     caption: str = ""
     folded: bool = False
+    colours: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,11 @@ class Figure:
 class Drawing:
     """A picture that the page draws itself: ``kind`` is a function of ``assets/``, called with ``data``.
 
-    Kinds are ``drawGantt`` (:func:`npu_sim.timelines.tracks.tracks`) and ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`).
+    Kinds are ``drawGantt`` (:func:`npu_sim.timelines.tracks.tracks`), ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`),
+    ``drawMap`` (:func:`npu_sim.sweeps.maps.sweep_map`) and ``drawTrees`` (certificates, as their JSON has them).
     """
 
-    kind: Literal["drawGantt", "drawSteps"]
+    kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]
     data: Mapping[str, Any]
     caption: str = ""
 
@@ -107,13 +111,14 @@ class Document:
     call: str = ""
     outcome: str = "good"
 
-    def has(self, kind: type[Block]) -> bool:
-        """Whether a block of a kind is in it."""
-        return any(isinstance(block, kind) for section in self.sections for block in section.blocks)
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        """The blocks of all sections."""
+        return tuple(block for section in self.sections for block in section.blocks)
 
 
 def table_report(
-    title: str, sentence: str, tables: Sequence[Table], figures: Sequence[Figure] = (), *, notes: Sequence[str] = (), call: str = ""
+    title: str, sentence: str, tables: Sequence[Table], pictures: Sequence[Block] = (), *, notes: Sequence[str] = (), call: str = ""
 ) -> Document:
     """Return a report of tables and curves, for comparisons, limits, sweeps and studies.
 
@@ -123,16 +128,16 @@ def table_report(
         Title and outcome.
     tables
         Tables; their captions become the titles of the sections.
-    figures
-        Curves, shown first.
+    pictures
+        Curves and other pictures, shown first.
     notes
         Paragraphs at the end.
     call
         The command that makes the same numbers.
     """
     sections = []
-    if figures:
-        sections.append(Section("Curves", tuple(figures)))
+    if pictures:
+        sections.append(Section("Pictures", tuple(pictures)))
     sections += [Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),)) for table in tables]
     if notes:
         sections.append(Section("Notes", tuple(Text(note) for note in notes)))

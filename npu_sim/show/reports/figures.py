@@ -1,21 +1,29 @@
-"""Curves for plotly.js: lines with the documented and the hardware bound drawn across."""
+"""Curves for plotly.js: lines, the bounds across them, and ranges in which calls are refused."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import log10
 from typing import Any, Literal
 
 from npu_sim.show.reports.document import Figure
 
+MARKED_POINTS = 60
+"""Lines of up to this many points show where these are."""
+LABEL_ROW = 0.075
+"""Height of a row of labels, as a share of the figure."""
+Range = tuple[float, float]
+
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure; ``stepped`` keeps a value until the next point, ``dashed`` marks what is a model."""
+    """One line of a figure: ``stepped`` keeps a value until the next point, ``dashed`` marks a model, without ``joined`` only points."""
 
     name: str
     x: Sequence[float | int | str]
     y: Sequence[float | int]
     stepped: bool = False
     dashed: bool = False
+    joined: bool = True
 
 
 @dataclass(frozen=True)
@@ -25,6 +33,11 @@ class Bound:
     name: str
     value: float
     axis: Literal["x", "y"] = "x"
+
+    @property
+    def text(self) -> str:
+        """Name and value."""
+        return f"{self.name} {self.value:g}" if self.value < 1e6 else f"{self.name} {self.value:.0f}"
 
 
 def curve_figure(
@@ -36,8 +49,12 @@ def curve_figure(
     log_x: bool = False,
     log_y: bool = False,
     caption: str = "",
+    x_range: Range | None = None,
+    refused: Iterable[Mapping[str, Any]] = (),
 ) -> Figure:
     """Return a figure of curves and bounds; axis titles carry the units.
+
+    The x axis is that of the data: a bound beyond it is an arrow at the edge. Every label of an x bound has a row of its own.
 
     Parameters
     ----------
@@ -51,16 +68,41 @@ def curve_figure(
         Whether an axis is logarithmic.
     caption
         What the figure shows.
+    x_range
+        First and last place of the x axis; that of the points when None.
+    refused
+        Hatched ranges: ``first``, ``last``, ``end`` and ``reason``, and the ``soc`` it is about.
     """
-    data = tuple(_trace(curve) for curve in curves)
+    span = x_range or _span(curves)
+    traces = [_trace(curve) for curve in curves] + [_refused(one, place == 0) for place, one in enumerate(refused)]
+    across = [bound for bound in bounds if bound.axis == "x"]
+    inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]
+    upright = [bound for bound in bounds if bound.axis == "y"]
+    labels = [_x_label(bound, row, span, log_x) for row, bound in enumerate(across)] + [_y_label(bound, log_y) for bound in upright]
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": x_title}, "type": "log" if log_x else "-"},
-        "yaxis": {"title": {"text": y_title}, "type": "log" if log_y else "-"},
-        "shapes": [_shape(bound) for bound in bounds],
-        "annotations": [_annotation(bound, log_x if bound.axis == "x" else log_y) for bound in bounds],
-        "showlegend": len(data) > 1,
+        "xaxis": {"title": {"text": x_title}, "type": "log" if log_x else "-", **_drawn_range(span, log_x)},
+        "yaxis": {"title": {"text": y_title}, "type": "log" if log_y else "-", "domain": [0, 1 - LABEL_ROW * len(across)]},
+        "shapes": [_shape(bound, 1 - LABEL_ROW * len(across)) for bound in (*inside, *upright)],
+        "annotations": labels,
+        "showlegend": len(traces) > 1,
     }
-    return Figure(data, layout, caption)
+    if len(traces) > len(curves):
+        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+    return Figure(tuple(traces), layout, caption)
+
+
+def _span(curves: Sequence[Curve]) -> Range | None:
+    places = [float(x) for curve in curves for x in curve.x if not isinstance(x, str)]
+    return (min(places), max(places)) if places else None
+
+
+def _drawn_range(span: Range | None, logarithmic: bool) -> dict[str, Any]:
+    """Return the range of an axis with a little room on both sides."""
+    if span is None or span[0] == span[1]:
+        return {}
+    low, high = (log10(end) for end in span) if logarithmic else span
+    room = (high - low) / 50
+    return {"range": [low - room, high + room]}
 
 
 def _trace(curve: Curve) -> dict[str, Any]:
@@ -69,21 +111,53 @@ def _trace(curve: Curve) -> dict[str, Any]:
         line["shape"] = "hv"
     if curve.dashed:
         line["dash"] = "dash"
-    mode = "lines+markers" if len(curve.x) <= 60 else "lines"
+    mode = "markers" if not curve.joined else "lines+markers" if len(curve.x) <= MARKED_POINTS else "lines"
     return {"type": "scatter", "mode": mode, "name": curve.name, "x": list(curve.x), "y": list(curve.y), "line": line}
 
 
-def _shape(bound: Bound) -> dict[str, Any]:
+def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
+    """Hatch a range over the whole height."""
+    start, end = one["first"], one["end"]
+    return {
+        "type": "scatter",
+        "mode": "none",
+        "name": "refused",
+        "legendgroup": "refused",
+        "showlegend": in_legend,
+        "x": [start, end, end, start],
+        "y": [0, 0, 1, 1],
+        "yaxis": "y2",
+        "fill": "toself",
+        "fillpattern": {"shape": "/", "size": 7, "solidity": 0.25},
+        "hoveron": "fills",
+        "hoverinfo": "text",
+        "text": f"refused on {one['soc']}, {one['first']}..{one['last']}: {one['reason']}",
+    }
+
+
+def _shape(bound: Bound, top: float) -> dict[str, Any]:
     across, along = bound.axis, "y" if bound.axis == "x" else "x"
-    position = {f"{across}0": bound.value, f"{across}1": bound.value, f"{along}0": 0, f"{along}1": 1, f"{along}ref": "paper"}
+    end = top if bound.axis == "x" else 1
+    position = {f"{across}0": bound.value, f"{across}1": bound.value, f"{along}0": 0, f"{along}1": end, f"{along}ref": "paper"}
     return {"type": "line", "line": {"width": 1.5, "dash": "dot"}, **position}
 
 
-def _annotation(bound: Bound, logarithmic: bool) -> dict[str, Any]:
-    from math import log10
+def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
+    """Write a bound above the curves, in a row of its own: at its line, or with an arrow at the edge beyond which it lies."""
+    label = {"text": bound.text, "showarrow": False, "y": 1 - LABEL_ROW * row, "yref": "paper", "yanchor": "top"}
+    if span is None or span[0] <= bound.value <= span[1]:
+        right = span is not None and _share(bound.value, span, logarithmic) > 0.5
+        return {**label, "x": log10(bound.value) if logarithmic else bound.value, "xanchor": "right" if right else "left"}
+    if bound.value > span[1]:
+        return {**label, "text": f"{bound.text} \u2192", "x": 1, "xref": "paper", "xanchor": "right"}
+    return {**label, "text": f"\u2190 {bound.text}", "x": 0, "xref": "paper", "xanchor": "left"}
 
+
+def _share(value: float, span: Range, logarithmic: bool) -> float:
+    low, at, high = (log10(one) for one in (span[0], value, span[1])) if logarithmic else (span[0], value, span[1])
+    return (at - low) / (high - low) if high > low else 0.0
+
+
+def _y_label(bound: Bound, logarithmic: bool) -> dict[str, Any]:
     value = log10(bound.value) if logarithmic and bound.value > 0 else bound.value  # plotly places notes on log axes by exponent
-    text = {"text": f"{bound.name} {bound.value:g}" if bound.value < 1e6 else f"{bound.name} {bound.value:.0f}", "showarrow": False}
-    if bound.axis == "x":
-        return {**text, "x": value, "y": 1, "yref": "paper", "xanchor": "left", "yanchor": "top", "textangle": 90}
-    return {**text, "y": value, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+    return {"text": bound.text, "showarrow": False, "y": value, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}

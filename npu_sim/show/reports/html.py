@@ -1,7 +1,7 @@
 """Turning a document into one HTML file that needs nothing else."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from html import escape
 from importlib import resources
@@ -11,10 +11,13 @@ from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 """What the file may load: nothing from anywhere."""
+SWATCH = '<svg class="swatch" viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" class="{}"/></svg> '
 PLOTTING_LIBRARY = "plotly-basic.min.js"
 """plotly.js-basic-dist-min 4.1.1 of npm, as it is: lines and bars alone, a quarter of the whole. Its licence lies beside it."""
-DRAWING_SCRIPTS = ("pictures.js", "gantt.js", "steps.js")
-"""Assets that define ``drawGantt(element, data)`` and ``drawSteps(element, data)``, in the order in which a page loads them."""
+DRAWN_BY = {"drawGantt": "gantt.js", "drawSteps": "steps.js", "drawMap": "map.js", "drawTrees": "trees.js"}
+"""Functions of (element, data) that draw, and the assets that define them."""
+DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
+"""These assets in the order in which a page loads them; what they share comes first."""
 
 
 @lru_cache
@@ -39,12 +42,14 @@ def render(document: Document) -> str:
 
 
 def _scripts(document: Document) -> Iterator[str]:
-    if document.has(Figure):
+    if any(isinstance(block, Figure) for block in document.blocks):
         yield asset(PLOTTING_LIBRARY)
         yield asset("figures.js")
-    if document.has(Drawing):
-        yield from (asset(name) for name in DRAWING_SCRIPTS)
-        yield "pictures.drawAll({ drawGantt, drawSteps });"
+    kinds = {block.kind for block in document.blocks if isinstance(block, Drawing)}
+    if kinds:
+        others = {name for kind, name in DRAWN_BY.items() if kind not in kinds}
+        yield from (asset(name) for name in DRAWING_SCRIPTS if name not in others)
+        yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
 
 
 def embedded(document: Document) -> str:
@@ -73,7 +78,7 @@ def block_html(block: Block) -> str:
     if isinstance(block, Drawing):
         return f'<figure data-draw="{block.kind}"><div></div>{_data(block.data)}{_caption(block.caption)}</figure>'
     if isinstance(block, Picture):
-        return f'<figure><div class="scroll">{block.markup}</div>{_caption(block.caption)}</figure>'
+        return f"<figure>{_scrolled(block.markup, block.caption or 'picture')}{_caption(block.caption)}</figure>"
     assert isinstance(block, Text)
     return f"<p>{escape(block.text)}</p>"
 
@@ -89,22 +94,33 @@ def lines_html(block: Lines) -> str:
 
 def _table(table: Table) -> str:
     filled = [column for column in range(len(table.headings)) if any(row[column] not in ("", None) for row in table.rows)]
-    head = "".join(f"<th>{escape(table.headings[column])}</th>" for column in filled)
-    body = "".join("<tr>" + "".join(_cell(row[column]) for column in filled) + "</tr>" for row in table.rows)
-    markup = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    head = "".join(f'<th scope="col">{escape(table.headings[column])}</th>' for column in filled)
+    marks = [SWATCH.format(colour) for colour in table.colours] or [""] * len(table.rows)
+    body = "".join(f"<tr>{_row(row, filled, mark)}</tr>" for row, mark in zip(table.rows, marks, strict=True))
+    markup = _scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", table.caption or "table")
     if table.folded:
         return f"<details><summary>{escape(table.caption or 'show')}</summary>{markup}</details>"
     return _caption(table.caption, "p") + markup
 
 
-def _cell(cell: Cell) -> str:
+def _scrolled(markup: str, label: str) -> str:
+    """Return what may be wider than the page in a box that scrolls, by keyboard as well."""
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">{markup}</div>'
+
+
+def _row(row: Sequence[Cell], filled: Sequence[int], mark: str) -> str:
+    first, *others = filled
+    return _cell(row[first], mark) + "".join(_cell(row[column]) for column in others)
+
+
+def _cell(cell: Cell, mark: str = "") -> str:
     if cell is None:
-        return "<td></td>"
+        return f"<td>{mark}</td>"
     if isinstance(cell, bool):
         return f"<td>{'yes' if cell else 'no'}</td>"
     number = isinstance(cell, int | float)
     text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
-    return f"<td{' class=number' if number else ''}>{escape(text)}</td>"
+    return f"<td{' class=number' if number else ''}>{mark}{escape(text)}</td>"
 
 
 def _caption(text: str, tag: str = "figcaption") -> str:

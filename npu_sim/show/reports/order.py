@@ -8,6 +8,7 @@ import numpy as np
 from npu_sim.operators.contract.results import OrderMask, Result
 
 MOST_BINS = 200
+MOST_RUNS = 400
 
 
 def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
@@ -27,7 +28,16 @@ def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
         {"start": int(start), "stop": int(stop), "size": int(stop - start), "order_dependent": int(sums[stop] - sums[start])}
         for start, stop in pairwise(edges)
     ]
-    return {"output": output, "axis": mask.axis, "bins": bins}
+    return {"output": output, "axis": mask.axis, "bins": bins, "runs": _runs(flags)}
+
+
+def _runs(flags: np.ndarray) -> list[dict[str, int]]:
+    """Return the runs of flags that are set; none when they are too many to be seen side by side, or everything is set."""
+    steps = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
+    starts, stops = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+    if len(starts) > MOST_RUNS or flags.all():
+        return []
+    return [{"start": int(start), "stop": int(stop)} for start, stop in zip(starts, stops, strict=True)]
 
 
 def order_strips(result: Result) -> list[dict[str, Any]]:

@@ -7,10 +7,11 @@ from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Decision, Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.reports.commands import plan_command
+from npu_sim.show.reports.core_map import core_map
 from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.svg import core_map, memory_map, memory_title, order_strip, workspace_map
+from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, order_strip, workspace_colours, workspace_map
 from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
@@ -39,7 +40,10 @@ def result_report(result: Result, product: str = "", work: Mapping[str, Any] | N
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
     seconds = Table(("stage", "seconds"), tuple(result.seconds.items()), "wall time", folded=True)
     blocks: list[Block] = [Lines(lines), seconds]
-    blocks += [Picture(order_strip(strip), "solid: depends on timing") for strip in order_strips(result)]
+    blocks += [
+        Picture(order_strip(strip), "coloured: depends on timing, the stronger the more of it; full where all does")
+        for strip in order_strips(result)
+    ]
     headline = f"{plan_headline(plan).removesuffix('runs')}ran"
     sections = (Section("Run", tuple(blocks)), *plan_sections(plan), *_drawn(plan, work))
     return Document(headline, headline, sections, plan_command(plan, product or plan.product))
@@ -67,9 +71,7 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
     sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
     if plan.cores:
-        legend = (
-            "numbered bars: who takes which range; cells: filled by their share of the largest, paler when they have less, dashed when idle"
-        )
+        legend = "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle"
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
@@ -102,7 +104,8 @@ def _memory_table(plan: Plan) -> Table:
         for memory in plan.memories
         for allocation in memory.allocations
     )
-    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16)
+    colours = tuple(colour for memory in plan.memories for colour, _ in memory_colours(memory)[: len(memory.allocations)])
+    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16, colours=colours)
 
 
 def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -110,7 +113,7 @@ def _workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     if not workspace.parts:
         return (Text("none needed"),)
     rows = tuple((part.name, part.bytes, part.kind, part.evidence.value, part.note) for part in workspace.parts)
-    table = Table(("part", "bytes", "kind", "evidence", "note"), rows)
+    table = Table(("part", "bytes", "kind", "evidence", "note"), rows, colours=workspace_colours(workspace.parts))
     unknown = (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),) if workspace.unknown else ()
     return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
 

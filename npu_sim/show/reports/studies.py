@@ -1,46 +1,89 @@
-"""Reports of studies: the lines the command prints, and curves of what they rest on."""
+"""Reports of studies: the lines the command prints, and pictures of what they rest on."""
 
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from npu_sim.files.writing import write_text
-from npu_sim.show.reports.document import Document, Figure, Lines, Section
-from npu_sim.show.reports.figures import Curve, curve_figure
+from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Lines, Section, Text
+from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
+
+MOST_TERMS = 20_000
+"""Terms of all summation trees that a report draws; the classes after these are counted."""
 
 
 def write_study_report(path: Path, headline: str, lines: list[tuple[str, str, str]], data: dict[str, Any]) -> None:
     """Write the report of a study; ``data`` is its JSON form."""
-    sections = [Section("Result", (Lines(tuple(lines)),))]
-    figures = [*_running_sums(data), *_histograms(data)]
+    sections = [Section("Summation trees", _trees(data["certificates"]))] if "certificates" in data else []
+    sections += [Section("Result", (Lines(tuple(lines)),))] if not sections else []
+    figures = [*_running_errors(data), *_histograms(data)]
     if figures:
         sections.append(Section("Curves", tuple(figures)))
     write_text(path, render(Document(title=headline, sentence=headline, sections=tuple(sections))))
 
 
-def _running_sums(data: dict[str, Any]) -> list[Figure]:
-    """Draw how the worst element adds up in its two extreme orders."""
-    figures = []
+def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
+    """Draw the trees, those of the first elements first, as many as a page can hold."""
+    totals = list(accumulate(len(one["terms"]) for one in certificates))
+    shown = max(sum(total <= MOST_TERMS for total in totals), 1)
+    drawn = [{name: value for name, value in one.items() if name != "text"} for one in certificates[:shown]]
+    caption = "Open a node to see what is added; t0 .. t31 are terms added one after the other. Every addition is one fp32 addition."
+    rest = (
+        (Text(f"{len(certificates) - shown} more classes are in the JSON of the same call (--json)."),) if shown < len(certificates) else ()
+    )
+    return Drawing("drawTrees", {"certificates": drawn}, caption), *rest
+
+
+def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
+    """Draw how rounding moves the worst element in its two extreme orders, in ulp."""
     for output in data.get("outputs", ()):
         worst = output.get("worst")
         if worst:
+            reference = float(worst["deterministic"])
+            ulp = float(np.spacing(np.float32(abs(reference))))
             curves = [
-                Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), [step["sum_after"] for step in steps])
+                Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), rounding_errors(steps, ulp))
                 for end, steps in (("lowest", worst["steps_to_lowest"]), ("highest", worst["steps_to_highest"]))
             ]
+            exact = sum(step["value"] for step in worst["steps_to_lowest"])
+            bounds = (Bound("deterministic result", (reference - exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
-            caption = f"{output['output']}[{index}] in the orders of its lowest and highest result"
-            figures.append(curve_figure("contributions added", "running sum", curves, caption=caption))
-    return figures
+            caption = (
+                f"{output['output']}[{index}] in the orders of its lowest and highest result: running fp32 sum less the exact sum of "
+                f"the same contributions. Their ends lie {worst['spread_ulp']} ulp apart. 1 ulp of the deterministic result is {ulp:.3g}."
+            )
+            yield curve_figure("contributions added", "off the exact sum, ulp of the result", curves, bounds, caption=caption)
 
 
-def _histograms(data: dict[str, Any]) -> list[Figure]:
-    """Draw the ulp histogram of every variant and output."""
-    figures = []
+def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
+    """Return the running sum less the exact sum after every step, in ulp."""
+    exact = accumulate(step["value"] for step in steps)
+    return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
+
+
+def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
+    """Draw the ulp histogram of every variant and output on a logarithmic axis: a few elements show beside millions."""
     for output in data.get("outputs", ()):
         if "histogram" in output:
             edges = ["more" if one["up_to_ulp"] is None else f"<= {one['up_to_ulp']:g}" for one in output["histogram"]]
-            bars = {"type": "bar", "x": edges, "y": [one["elements"] for one in output["histogram"]], "name": output["output"]}
-            layout = {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": {"title": {"text": "elements"}}}
-            figures.append(Figure((bars,), layout, f"{output['variant']}: {output['output']} against float64"))
-    return figures
+            counts = [one["elements"] for one in output["histogram"]]
+            labels = [str(count) if count else "" for count in counts]
+            bars = {
+                "type": "bar",
+                "x": edges,
+                "y": counts,
+                "name": output["output"],
+                "text": labels,
+                "textposition": "outside",
+                "cliponaxis": False,
+            }
+            top = np.log10(max(max(counts), 1)) + 0.6
+            axis = {"title": {"text": "elements, logarithmic"}, "type": "log", "range": [-0.3, float(top)], "dtick": 1}
+            layout = {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis}
+            yield Figure(
+                (bars,), layout, f"{output['variant']}: {output['output']} against float64; the number of elements stands over every bar"
+            )

@@ -1,4 +1,4 @@
-"""Maps as inline SVG: which core takes what, what lies in an on-chip memory, what the workspace is made of.
+"""Pictures as inline SVG: what lies in an on-chip memory, what the workspace is made of, what depends on timing.
 
 Shapes take their colours from the page's style sheet by class, so they follow light and dark. What a shape is, with its bytes,
 is in its ``<title>``: what the browser shows when the pointer rests on it, and what screen readers read.
@@ -6,25 +6,21 @@ is in its ``<title>``: what the browser shows when the pointer rests on it, and 
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from itertools import pairwise
+from typing import Any
 
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Memory, Plan
+from npu_sim.plans.model import Memory
 from npu_sim.plans.workspace_model import WorkspacePart
 
 WIDTH = 1000
 COLOURS = 8
 """Fill classes ``c0`` .. ``c7`` of the style sheet."""
 BAR_HEIGHT = 44
-CELL = 60
-CELLS_IN_A_ROW = 16
 LEGEND_HEIGHT = 20
-MOST_CELLS = 512
-"""More cores than this are only drawn as a strip."""
 CHARACTER_WIDTH = 7.2
 LETTER_ROOM = 5
-COUNTED = ("blocks", "tiles")
-"""Endings of ranges that count what a core does, such as ``gradInput blocks``."""
+LEAST_OPACITY = 0.35
+"""What shows at all is at least so strong."""
 
 
 def element(name: str, title: str = "", text: str = "", **attributes: object) -> str:
@@ -53,88 +49,17 @@ def _segment(x: float, width: float, y: float, colour: str, title: str, label: s
     return shape + text
 
 
-# Cores
-
-
-def core_map(plan: Plan) -> str:
-    """Draw the cores of a plan: strips of who takes which range, then every core with its share of the work."""
-    names = _range_names(plan)
-    shares = [name for name in names if _is_partition(plan, name)]
-    loads = shares + [name for name in names if name not in shares and name.endswith(COUNTED)] or names[:1]
-    parts: list[str] = []
-    y = 0.0
-    for number, name in enumerate(shares):
-        parts += _core_strip(plan, name, y, number)
-        y += BAR_HEIGHT + 30
-    if plan.cores_available <= MOST_CELLS:
-        for core in range(plan.cores_available):
-            parts.append(_core_cell(plan, loads, core, y))
-        y += -(-plan.cores_available // CELLS_IN_A_ROW) * CELL
-        if len(loads) > 1:
-            parts += _legend(loads, y)
-            y += LEGEND_HEIGHT
-    return picture(y + 2, parts, f"{plan.block_dim} of {plan.cores_available} {plan.core_kind} work")
-
-
-def _range_names(plan: Plan) -> list[str]:
-    return list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
-
-
-def _legend(names: Sequence[str], y: float) -> list[str]:
-    parts, x = [], 0.0
-    for number, name in enumerate(names):
-        parts.append(element("rect", x=x, y=y + 4, width=12, height=12, class_=f"c{number % COLOURS}"))
-        parts.append(element("text", text=name, x=x + 18, y=y + 14, class_="caption"))
-        x += 18 + len(name) * CHARACTER_WIDTH + 24
-    return parts
-
-
-def _is_partition(plan: Plan, name: str) -> bool:
-    """Whether a range is split over cores, each taking a part of its own."""
-    ranges = sorted(work.ranges[name] for work in plan.cores if name in work.ranges)
-    return all(later[0] >= earlier[1] for earlier, later in pairwise(ranges))
-
-
-def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[str]:
-    shares = [(work.core, *work.ranges[name]) for work in plan.cores if name in work.ranges]
-    low, high = min(start for _, start, _ in shares), max(stop for _, _, stop in shares)
-    scale = WIDTH / max(high - low, 1)
-    parts = [element("text", text=f"{name} {low}..{high}", x=0, y=y + 12, class_="caption")]
-    for core, start, stop in shares:
-        colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
-        title = f"core {core}: {name} {start}..{stop} ({stop - start})"
-        parts.append(_segment((start - low) * scale, (stop - start) * scale, y + 20, colour, title, str(core)))
-    return parts
-
-
-def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> str:
-    x = core % CELLS_IN_A_ROW * (WIDTH / CELLS_IN_A_ROW)
-    y = top + core // CELLS_IN_A_ROW * CELL
-    side, height = WIDTH / CELLS_IN_A_ROW - 6, CELL - 6
-    work = next((one for one in plan.cores if one.core == core), None)
-    if work is None:
-        title, bars, state = f"core {core}: idle", "", "cell idle"
-    else:
-        title = f"core {core}: " + ", ".join(f"{name} {start}..{stop} ({stop - start})" for name, (start, stop) in work.ranges.items())
-        bars = "".join(_cell_bar(plan, name, number, len(names), work.ranges, x, y, side, height) for number, name in enumerate(names))
-        state = "cell"
-    frame = element("rect", title, x=x, y=y, width=side, height=height, rx=4, class_=state)
-    label = element("text", text=str(core), x=x + 5, y=y + 14, class_="corner")
-    return f"<g>{element('title', text=title)}{bars}{frame}{label}</g>"
-
-
-def _largest(plan: Plan, name: str) -> int:
-    return max(stop - start for work in plan.cores for one, (start, stop) in work.ranges.items() if one == name)
-
-
-def _cell_bar(
-    plan: Plan, name: str, number: int, count: int, ranges: dict[str, tuple[int, int]], x: float, y: float, side: float, height: float
-) -> str:
-    start, stop = ranges.get(name, (0, 0))
-    share = (stop - start) / max(_largest(plan, name), 1)
-    width = side / count
-    colour = f"load c{number % COLOURS}" + ("" if share == 1 else " less")
-    return element("rect", x=x + number * width, y=y + height * (1 - share), width=width, height=height * share, class_=colour)
+def legend(entries: Sequence[tuple[str, str]], y: float) -> tuple[list[str], float]:
+    """Draw colours with their names, in as many rows as they need; return the shapes and their height."""
+    parts, x, top = [], 0.0, y
+    for colour, name in entries:
+        width = 18 + len(name) * CHARACTER_WIDTH + 24
+        if x and x + width > WIDTH:
+            x, top = 0.0, top + LEGEND_HEIGHT
+        parts.append(element("rect", x=x, y=top + 4, width=12, height=12, class_=colour))
+        parts.append(element("text", text=name, x=x + 18, y=top + 14, class_="caption"))
+        x += width
+    return parts, top + LEGEND_HEIGHT - y
 
 
 # On-chip memories
@@ -145,9 +70,16 @@ def memory_map(memories: Sequence[Memory]) -> str:
     parts: list[str] = []
     y = 0.0
     for memory in memories:
-        parts += _memory_bar(memory, y)
-        y += BAR_HEIGHT + 36
+        drawn, height = _memory_bar(memory, y)
+        parts += drawn
+        y += height
     return picture(max(y - 8, 1), parts, "on-chip memory to scale")
+
+
+def memory_colours(memory: Memory) -> list[tuple[str, str]]:
+    """Return the colour of every allocation, and its name with its bytes; then what is free."""
+    named = [(f"c{number % COLOURS}", f"{one.name} {one.bytes}") for number, one in enumerate(memory.allocations)]
+    return [*named, ("free", f"free {memory.free_bytes}")] if memory.free_bytes > 0 else named
 
 
 def memory_title(memory: Memory) -> str:
@@ -156,7 +88,8 @@ def memory_title(memory: Memory) -> str:
     return f"{name}, {memory.phase}" if memory.phase else name
 
 
-def _memory_bar(memory: Memory, y: float) -> list[str]:
+def _memory_bar(memory: Memory, y: float) -> tuple[list[str], float]:
+    """Draw a memory with its legend; return the shapes and their height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
     evidence = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
     caption = f"{memory_title(memory)}: {memory.used_bytes} of {memory.capacity_bytes} bytes{evidence}"
@@ -174,7 +107,8 @@ def _memory_bar(memory: Memory, y: float) -> list[str]:
         edge = memory.capacity_bytes * scale
         title = f"does not fit: {memory.used_bytes} of {memory.capacity_bytes} bytes"
         parts.append(element("line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"))
-    return parts
+    marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
+    return parts + marks, BAR_HEIGHT + 36 + height
 
 
 # Workspace
@@ -197,12 +131,23 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> str:
     return picture(height + (BAR_HEIGHT + 12 if unknown else 0), drawn, f"workspace of {total} bytes")
 
 
+def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
+    """Return the colour of every part."""
+    return tuple(_workspace_colour(number, part.evidence) for number, part in enumerate(parts))
+
+
+def _workspace_colour(number: int, evidence: Evidence) -> str:
+    if evidence is Evidence.UNKNOWN:
+        return "unknown"
+    return f"c{number % COLOURS}" + ("" if evidence is Evidence.EXACT else " model")
+
+
 def _workspace_bar(shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str) -> list[str]:
     scale = WIDTH / max(sum(part.bytes for part in shown), 1)
     drawn = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
     x = 0.0
     for part in shown:
-        colour = f"c{parts.index(part) % COLOURS}" + ("" if part.evidence is Evidence.EXACT else " model")
+        colour = workspace_colours(parts)[parts.index(part)]
         title = f"{part.name}: {part.bytes} bytes, {part.kind}, {part.evidence.value}" + (f", {part.note}" if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
@@ -212,10 +157,12 @@ def _workspace_bar(shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart
 # Order dependence
 
 
-def order_strip(strip: "dict[str, object]") -> str:
-    """Draw a strip over an output (:func:`npu_sim.show.reports.order.order_strip_data`): the stronger, the more depends on timing."""
-    bins = strip["bins"]
-    assert isinstance(bins, list)
+def order_strip(strip: dict[str, Any]) -> str:
+    """Draw a strip over an output (:func:`npu_sim.show.reports.order.order_strip_data`): the stronger, the more depends on timing.
+
+    Where anything does, it shows. Below, enlarged: what depends on timing alone, side by side, without what lies between.
+    """
+    bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)
     parts = [element("text", text=f"{strip['output']}, by {strip['axis']}", x=0, y=12, class_="caption")]
     for one in bins:
@@ -223,6 +170,24 @@ def order_strip(strip: "dict[str, object]") -> str:
         share = one["order_dependent"] / max(size, 1)
         x, width = one["start"] * WIDTH / total, size * WIDTH / total
         title = f"{strip['axis']}s {one['start']}..{one['stop']}: {one['order_dependent']} of {size} depend on timing"
+        strength = max(share, LEAST_OPACITY) if share else 0
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
-        parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=share))
-    return picture(BAR_HEIGHT + 22, parts, f"order dependence of {strip['output']}")
+        parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=strength))
+    height = BAR_HEIGHT + 22.0
+    if runs:
+        parts += _magnified(strip["axis"], runs, height)
+        height += BAR_HEIGHT + 30
+    return picture(height, parts, f"order dependence of {strip['output']}")
+
+
+def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[str]:
+    count = sum(one["stop"] - one["start"] for one in runs)
+    text = f"enlarged: the {count} {axis}s that depend on timing alone, {runs[0]['start']} first, {runs[-1]['stop'] - 1} last"
+    parts = [element("text", text=text, x=0, y=y + 14, class_="caption")]
+    x = 0.0
+    for one in runs:
+        width = (one["stop"] - one["start"]) * WIDTH / count
+        title = f"{axis}s {one['start']}..{one['stop']} depend on timing"
+        parts.append(element("rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"))
+        x += width
+    return parts

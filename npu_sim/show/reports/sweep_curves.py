@@ -1,19 +1,28 @@
 """A cut through a sweep for its report: how plans change along the axis with the most values, the other axes at their first."""
 
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from npu_sim.cores import Profile
-from npu_sim.operators import LIMITS, plan
+import numpy as np
+
+from npu_sim.operators import LIMITS
 from npu_sim.operators.contract.axes import Number
+from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.questions.varied_calls import fixed_call
-from npu_sim.status import AclnnError
+from npu_sim.sweeps.area import Area, ascending, edge, is_logarithmic, open_numbers, spread_positions
 from npu_sim.sweeps.space import AxisValues, Space
 
-MOST_POINTS = 120
+MOST_ASKED = 1 << 18
+"""Values of the axis that are planned; beyond, so many of them are sampled."""
+MOST_STEPS = 2000
+"""Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest, highest and last."""
+MOST_PLANNED = 64
+"""Points of the axis whose on-chip memory is planned."""
 MOST_SERIES = 6
-LOGARITHMIC_SPAN = 64
-"""Largest over smallest value from which an axis is drawn logarithmic."""
+STAIRCASES = {"cores": ("block_dim",), "workspace_bytes": ("total_workspace_bytes", "workspace_bytes")}
+"""What is drawn as a staircase, and the fields of a record that say it, the first one there is."""
 
 
 def sweep_curves(space: Space) -> dict[str, Any]:
@@ -27,51 +36,85 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``axis``, the values ``with`` which it is cut, the ``documented`` and ``hardware`` bounds of the axis on the first product
-        (None where there is none), and one of ``series`` for every product and SoC; empty without an axis of several numbers.
+        ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the ``documented`` and ``hardware`` bounds of the
+        axis on the first product (None where there is none), how many of its ``values`` were ``asked``, and one of ``series`` for every
+        product and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``; ``points`` with ``x``, ``used_bytes`` and
+        ``capacity_bytes``; ``refused``: first and last value of every range, and why. Empty without an axis of several numbers.
     """
-    numbers = [values for values in space.axes if isinstance(values.axis, Number) and values.count > 1]
+    numbers = open_numbers(space)
     if not numbers:
         return {}
-    cut = max(numbers, key=lambda values: values.count)
-    others = {values.axis.name: values.axis.value(values.at(0)) for values in space.axes if values is not cut}
-    points = _points(cut)
-    series = [_series(space, profile, cut, points, others) for profile in space.profiles[:MOST_SERIES]]
-    own = {name: value for name, value in others.items() if name not in ("limits", "deterministic")}
-    call = fixed_call(space.operator, {**own, cut.axis.name: points[0]})
+    cut = ascending(numbers[0])
+    positions = spread_positions(cut, MOST_ASKED)
+    areas = [Area(space, profile, (cut,)) for profile in space.profiles[:MOST_SERIES]]
+    own = {name: value for name, value in areas[0].fixed.items() if name not in ("limits", "deterministic")}
+    call = fixed_call(space.operator, {**own, cut.axis.name: cut.at(0)})
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS}
-    logarithmic = points[0] > 0 and points[-1] / points[0] >= LOGARITHMIC_SPAN
-    return {"axis": cut.axis.name, "with": others, "logarithmic": logarithmic, **bounds, "series": series}
+    ends = {"first": cut.at(0), "last": cut.at(cut.count - 1), "values": cut.count, "asked": len(positions)}
+    series = [_series(area, cut, positions) for area in areas]
+    return {"axis": cut.axis.name, **ends, "with": areas[0].fixed, "logarithmic": is_logarithmic(cut), **bounds, "series": series}
 
 
-def _points(cut: AxisValues) -> list[int]:
-    """Choose values of the axis: all, or evenly among them, by factors where the range is wide."""
-    if cut.count <= MOST_POINTS:
-        return sorted({cut.at(position) for position in range(cut.count)})
-    first, last = cut.at(0), cut.at(cut.count - 1)
-    if not cut.table and first >= 0 and last / max(first, 1) >= LOGARITHMIC_SPAN:
-        factor = (cut.count + 1) ** (1 / (MOST_POINTS - 1))
-        positions = {min(round(factor**step) - 1, cut.count - 1) for step in range(MOST_POINTS)}
-    else:
-        positions = {round(step * (cut.count - 1) / (MOST_POINTS - 1)) for step in range(MOST_POINTS)}
-    return sorted({cut.at(position) for position in positions})
+def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
+    records = area.records(positions)
+    names = records.dtype.names or ()
+    runs = records["status"] == 0
+    x = np.array([cut.at(position) for position in positions])
+    staircases = {}
+    for kind, fields in STAIRCASES.items():
+        name = next((one for one in fields if one in names), None)
+        if name is not None and runs.any():
+            staircases[kind] = staircase(x[runs], records[name][runs])
+    return {
+        "product": area.profile.name,
+        "soc": area.profile.soc,
+        "staircases": staircases,
+        "points": _points(area, cut),
+        "refused": _refused(area, cut, positions, runs),
+    }
 
 
-def _series(space: Space, profile: Profile, cut: AxisValues, points: list[int], others: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {"product": profile.name, "soc": profile.soc, "capacity_bytes": None, "x": [], "refused": []}
-    values: dict[str, list[int]] = {"used_bytes": [], "workspace_bytes": [], "cores": []}
-    for point in points:
-        arguments = space.operator.plan_arguments({**others, cut.axis.name: point})
-        try:
-            made = plan(space.operator.name, profile=profile, **arguments)
-        except AclnnError:
-            found["refused"].append(point)
+def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Return the corners of a staircase: every change, or where these are too many the extremes of every bin.
+
+    Parameters
+    ----------
+    x, y
+        Places in ascending order, and values, both of shape (points,).
+    """
+    changes = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
+    kept = np.union1d(changes, [len(x) - 1])
+    binned = len(kept) > MOST_STEPS
+    if binned:
+        edges = np.unique(np.linspace(0, len(x), MOST_STEPS // 4 + 1).astype(np.int64))
+        kept = np.unique([place for a, b in pairwise(edges) for place in (a, a + int(y[a:b].argmin()), a + int(y[a:b].argmax()), b - 1)])
+    return {"x": x[kept].tolist(), "y": y[kept].tolist(), "binned": binned}
+
+
+def _points(area: Area, cut: AxisValues) -> dict[str, Any]:
+    """Plan some calls whole, for what records lack: the fullest on-chip memory."""
+    found: dict[str, Any] = {"x": [], "used_bytes": [], "capacity_bytes": None}
+    for position in spread_positions(cut, MOST_PLANNED):
+        made = area.planned(position)
+        if not isinstance(made, Plan):
             continue
         memory = max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
-        found["x"].append(point)
-        found["capacity_bytes"] = memory.capacity_bytes if memory else found["capacity_bytes"]
-        values["used_bytes"].append(memory.used_bytes if memory else 0)
-        values["workspace_bytes"].append(made.workspace.total_bytes)
-        values["cores"].append(made.block_dim)
-    return {**found, **values}
+        if memory is not None:
+            found["x"].append(cut.at(position))
+            found["used_bytes"].append(memory.used_bytes)
+            found["capacity_bytes"] = memory.capacity_bytes
+    return found
+
+
+def _refused(area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray) -> list[dict[str, Any]]:
+    """Return the ranges in which calls are refused, with the reason of the first call of each."""
+    found = []
+    changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
+    for start, stop in pairwise(changes):
+        if not runs[start]:
+            first, last = positions[start], positions[stop - 1]
+            error = area.planned(first)
+            reason = error.message if not isinstance(error, Plan) else ""
+            found.append({"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1), "reason": reason})
+    return found

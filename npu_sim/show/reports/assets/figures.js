@@ -12,13 +12,13 @@
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), family: "system-ui, sans-serif", size: 13 },
-      margin: { l: 70, r: 20, t: 20, b: 55 },
+      margin: { l: 70, r: 20, t: 40, b: 55 },
       colorway: dark.matches
         ? ["#79b8ff", "#f0a35e", "#6fd38a", "#ff8a9c", "#b69cf5", "#e0cd5c", "#56c7c2", "#c9a27a"]
         : ["#0b5cad", "#c2600a", "#1d7a35", "#b0294a", "#6b4bb8", "#7d6a00", "#0f7a76", "#7a5530"],
       hovermode: "closest",
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--faint"), activecolor: colour("--accent") },
-      legend: { orientation: "h", yanchor: "bottom", y: 1.02 },
+      legend: { orientation: "h", yanchor: "top", y: -0.2 },
       shapes: lines,
       xaxis: { ...axis, ...layout.xaxis },
       yaxis: { ...axis, ...layout.yaxis },

@@ -99,7 +99,7 @@ const drawSteps = (() => {
     const slider = html("input", { type: "range", min: 0, value: 0, step: 1, "aria-label": "tile" });
     const told = html("output", { class: "told", "aria-live": "polite" });
     const views = html("div", { class: "views" }), memories = html("div"), work = html("p", { class: "caption" });
-    const choices = html("div", { class: "cores", role: "group", "aria-label": "core" });
+    const choices = html("div", { class: "core-choice", role: "group", "aria-label": "core" });
     const buttons = new Map(cores.map((number) => [number, button(String(number), `core ${number}`, () => choose(number))]));
     choices.append(...buttons.values());
 

@@ -1,0 +1,115 @@
+"use strict";
+// drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns.
+const drawMap = (() => {
+  const { html, svg, titled, table, whenWide } = pictures;
+  const LEFT = 64, BOTTOM = 40, HEIGHT = 340, ROW = 18, COLOURS = 8;
+  const KINDS = { path: "path", cores: "cores that work", workspace_bytes: "workspace, bytes", bound_us: "lower bound, us" };
+
+  // Where a value is drawn: from `from` to `to`, logarithmic or not.
+  function scaleOf(axis, from, to) {
+    const turn = axis.logarithmic ? Math.log : (value) => value;
+    const low = turn(axis.first), high = turn(axis.end);
+    return (value) => from + ((turn(Math.min(Math.max(value, axis.first), axis.end)) - low) / (high - low)) * (to - from);
+  }
+  function ticksOf(axis) {
+    if (!axis.logarithmic) {
+      const raw = (axis.last - axis.first) / 5, power = 10 ** Math.floor(Math.log10(Math.max(raw, 1)));
+      const step = Math.max([1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || power, 1), found = [];
+      for (let at = Math.ceil(axis.first / step) * step; at <= axis.last; at += step) found.push(at);
+      return found;
+    }
+    const found = [];
+    for (let power = 1; power <= axis.last; power *= 10) if (power >= axis.first) found.push(power);
+    return found.length > 1 ? found : [axis.first, axis.last];
+  }
+
+  return function drawMap(element, data) {
+    const name = `map-${Math.random().toString(36).slice(2)}`;
+    const kinds = ["path", ...Object.keys(data.cells)];
+    const select = html("select", { "aria-label": "coloured by" }, ...kinds.map((kind) => html("option", { value: kind }, KINDS[kind])));
+    const stage = html("div", { class: "stage plain" }), legend = html("ul", { class: "legend" });
+    const colourOf = new Map();
+    data.states.forEach((state, number) => { if (!state.refused) colourOf.set(number, colourOf.size % COLOURS); });
+    let width = 0;
+
+    function redraw() {
+      if (!width) return;
+      const top = ROW * data.limits.length + 6, high = top + HEIGHT;
+      const x = scaleOf(data.x, LEFT, width - 4), y = scaleOf(data.y, high, top), kind = select.value;
+      const picture = svg("svg", { class: "area", width, height: high + BOTTOM, viewBox: `0 0 ${width} ${high + BOTTOM}`, role: "img", "aria-label": `${data.x.name} and ${data.y.name} by ${KINDS[kind]}; the table below says the same` });
+      picture.append(svg("defs", {}, svg("pattern", { id: name, width: 7, height: 7, patternUnits: "userSpaceOnUse", patternTransform: "rotate(45)" }, svg("rect", { width: 7, height: 7, class: "hatch-ground" }), svg("line", { x1: 0, x2: 0, y1: 0, y2: 7, class: "hatch" }))));
+      const place = (start, end, low, top_, attributes, text) => titled(text, svg("rect", { x: x(start), width: Math.max(x(end) - x(start), 0.5), y: y(top_), height: Math.max(y(low) - y(top_), 0.5), ...attributes }));
+      const found = data.cells[kind];
+      if (found) cells(picture, place, found, kind);
+      for (const column of data.columns) {
+        for (const [start, end, last, state] of column.runs) {
+          const { label, refused } = data.states[state];
+          if (found && !refused) continue;
+          const text = `${data.x.name} from ${column.start} to below ${column.end}, ${data.y.name} ${start}..${last}: ${refused ? "refused, " : ""}${label}`;
+          const looks = refused ? { fill: `url(#${name})`, class: "refused" } : { class: `state c${colourOf.get(state)}` };
+          picture.append(place(column.start, column.end, start, end, { ...looks, "data-column": `${column.start} ${column.end}`, "data-run": `${start} ${end}`, "data-state": state }, text));
+        }
+      }
+      picture.append(svg("path", { d: borders(x, y), class: "border" }));
+      axes(picture, x, y, high, top);
+      data.limits.forEach((limit, row) => limitMark(picture, limit, row, x, y, top, high));
+      stage.replaceChildren(picture);
+      legend.replaceChildren(...(found ? scaleLegend(found, kind) : []), ...data.states.map((state, number) => ({ state, number })).filter(({ state }) => !found || state.refused).map(stateLegend));
+    }
+    function cells(picture, place, found, kind) {
+      const all = found.values.flat().filter((one) => one !== null), low = Math.min(...all), high = Math.max(...all);
+      found.values.forEach((column, i) => column.forEach((value, j) => {
+        if (value === null) return;
+        const share = high > low ? (value - low) / (high - low) : 1;
+        const text = `${data.x.name} ${found.x[i]}, ${data.y.name} ${found.y[j]}: ${value} ${KINDS[kind]}`;
+        picture.append(place(found.x[i], found.x[i + 1], found.y[j], found.y[j + 1], { class: "shade", "fill-opacity": (0.08 + 0.92 * share).toFixed(3), "data-value": value }, text));
+      }));
+    }
+    // Lines between different states: above every run, and where neighbouring columns differ.
+    function borders(x, y) {
+      const parts = [];
+      data.columns.forEach((column, place) => {
+        for (const [start] of column.runs.slice(1)) parts.push(`M${x(column.start).toFixed(2)} ${y(start).toFixed(2)}H${x(column.end).toFixed(2)}`);
+        const before = data.columns[place - 1];
+        if (!before) return;
+        for (const [start, end, , state] of column.runs) {
+          for (const [low, high, , other] of before.runs) {
+            const from = Math.max(start, low), to = Math.min(end, high);
+            if (from < to && other !== state) parts.push(`M${x(column.start).toFixed(2)} ${y(from).toFixed(2)}V${y(to).toFixed(2)}`);
+          }
+        }
+      });
+      return parts.join("") || "M0 0";
+    }
+    function axes(picture, x, y, high, top) {
+      for (const at of ticksOf(data.x)) picture.append(svg("text", { x: x(at), y: high + 15, class: "caption", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, String(at)));
+      for (const at of ticksOf(data.y)) picture.append(svg("text", { x: LEFT - 6, y: Math.max(y(at), top + 8) + 4, class: "caption", "text-anchor": "end" }, String(at)));
+      picture.append(svg("text", { x: (LEFT + width) / 2, y: high + 34, class: "caption", "text-anchor": "middle" }, `${data.x.name} ${data.x.first}..${data.x.last}`));
+      picture.append(svg("text", { x: 12, y: top + HEIGHT / 2, class: "caption", "text-anchor": "middle", transform: `rotate(-90 12 ${top + HEIGHT / 2})` }, `${data.y.name} ${data.y.first}..${data.y.last}`));
+    }
+    // Every limit has a row of its own above the map: a line where it lies in the map, an arrow where it lies beyond.
+    function limitMark(picture, limit, row, x, y, top, high) {
+      const axis = limit.axis === "x" ? data.x : data.y, inside = limit.value >= axis.first && limit.value < axis.end;
+      const arrow = inside ? "" : limit.axis === "x" ? (limit.value >= axis.end ? " \u2192" : " \u2190") : limit.value >= axis.end ? " \u2191" : " \u2193";
+      const beyond = limit.axis === "x" && !inside;
+      picture.append(svg("text", { x: beyond && limit.value >= axis.end ? width - 4 : LEFT, y: ROW * row + 13, class: "limit", "text-anchor": beyond && limit.value >= axis.end ? "end" : "start", "data-limit": `${limit.axis} ${limit.name} ${limit.value}` }, `${limit.name} limit of ${axis.name}: ${limit.value}${arrow}`));
+      if (!inside) return;
+      const after = limit.value + (axis.logarithmic ? 0.5 : 0.5);
+      const line = limit.axis === "x" ? { x1: x(after), x2: x(after), y1: top, y2: high } : { x1: LEFT, x2: width - 4, y1: y(after), y2: y(after) };
+      picture.append(titled(`${limit.name} limit of ${axis.name}: ${limit.value}`, svg("line", { ...line, class: "limit" })));
+    }
+    function stateLegend({ state, number }) {
+      const mark = svg("svg", { class: "swatch", viewBox: "0 0 12 12", "aria-hidden": "true" }, svg("rect", state.refused ? { width: 12, height: 12, fill: `url(#${name})`, class: "refused" } : { width: 12, height: 12, class: `c${colourOf.get(number)}` }));
+      return html("li", {}, mark, ` ${state.refused ? "refused: " : ""}${state.label}`);
+    }
+    function scaleLegend(found, kind) {
+      const all = found.values.flat().filter((one) => one !== null);
+      return [html("li", {}, `${KINDS[kind]}: from ${Math.min(...all)} (pale) to ${Math.max(...all)} (full), each cell one call at its lower left corner`)];
+    }
+    select.addEventListener("change", redraw);
+    const fixed = Object.entries(data.with).map(([key, value]) => `${key} ${value}`).join(", ");
+    const rows = data.columns.flatMap((column) => column.runs.map(([start, , last, state]) => [`${column.start} to below ${column.end}`, `${start}..${last}`, `${data.states[state].refused ? "refused: " : ""}${data.states[state].label}`]));
+    element.replaceChildren(html("p", { class: "caption" }, `${data.product}, ${data.soc}, with ${fixed}`), html("div", { class: "tools" }, html("label", {}, "coloured by ", select)), stage, legend, table("the map as a table", [data.x.name, data.y.name, "path"], rows));
+    whenWide(stage, (wide) => { width = wide; redraw(); });
+  };
+})();

@@ -1,0 +1,77 @@
+"""Figures of a sweep: its map, cuts as staircases, and what was counted."""
+
+from typing import Any
+
+from npu_sim.show.reports.document import Block, Drawing, Figure
+from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+
+STAIRCASES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
+MAP_CAPTION = (
+    "Borders are searched: exact along every drawn column, and to the next value between columns where the order of paths changes. "
+    "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
+)
+
+
+def sweep_figures(area: dict[str, Any], curves: dict[str, Any], counts: dict[str, dict[str, int]]) -> tuple[Block, ...]:
+    """Return the pictures of a sweep.
+
+    Parameters
+    ----------
+    area
+        From :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
+    curves
+        From :func:`npu_sim.show.reports.sweep_curves.sweep_curves`; may be empty.
+    counts
+        What was counted: calls by value, by field.
+    """
+    drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
+    return (*drawn, *cut_figures(curves), *(bar_figure(name, found) for name, found in counts.items() if len(found) > 1))
+
+
+def bar_figure(name: str, counts: dict[str, int]) -> Figure:
+    """Draw how many calls have each value, in the order of the values where these are numbers."""
+    numbers = all(value.lstrip("-").isdecimal() for value in counts)
+    shown = sorted(counts.items(), key=lambda item: int(item[0])) if numbers else list(counts.items())
+    bars = {"type": "bar", "x": [value for value, _ in shown], "y": [count for _, count in shown], "name": "calls"}
+    layout = {"xaxis": {"title": {"text": name}, "type": "category"}, "yaxis": {"title": {"text": "calls"}}}
+    return Figure((bars,), layout)
+
+
+def cut_figures(curves: dict[str, Any]) -> list[Figure]:
+    """Draw a cut: cores and workspace as staircases, on-chip memory as the points that were planned."""
+    if not curves.get("series"):
+        return []
+    with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
+    limits = [Bound(f"{name} limit", curves[name]) for name in ("documented", "hardware") if curves[name] is not None]
+    shared: dict[str, Any] = {"log_x": curves["logarithmic"], "x_range": (curves["first"], curves["last"])}
+    refused = [{**one, "soc": series["soc"]} for series in curves["series"] for one in series["refused"]]
+    figures = []
+    for kind, title in STAIRCASES.items():
+        found = [(one, one["staircases"][kind]) for one in curves["series"] if kind in one["staircases"]]
+        if found:
+            lines = [Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True) for one, steps in found]
+            how = _how_asked(curves, any(steps["binned"] for _, steps in found))
+            caption = f"a cut through the sweep with {with_others}; {how}"
+            figures.append(curve_figure(curves["axis"], title, lines, limits, caption=caption, refused=refused, **shared))
+    if any(one["points"]["x"] for one in curves["series"]):
+        figures.append(_memory_figure(curves, limits, with_others, shared))
+    return figures
+
+
+def _how_asked(curves: dict[str, Any], binned: bool) -> str:
+    asked = (
+        "every value is planned" if curves["asked"] == curves["values"] else f"{curves['asked']} of {curves['values']} values are planned"
+    )
+    return f"{asked}, every bin drawn with its lowest and highest" if binned else f"{asked}, every step is drawn"
+
+
+def _memory_figure(curves: dict[str, Any], limits: list[Bound], with_others: str, shared: dict[str, Any]) -> Figure:
+    lines = [
+        Curve(f"{one['product']}, {one['soc']}", one["points"]["x"], one["points"]["used_bytes"], joined=False)
+        for one in curves["series"]
+        if one["points"]["x"]
+    ]
+    capacities = sorted({one["points"]["capacity_bytes"] for one in curves["series"] if one["points"]["x"]})
+    bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
+    caption = f"a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them"
+    return curve_figure(curves["axis"], "fullest on-chip memory, bytes", lines, bounds, caption=caption, **shared)
