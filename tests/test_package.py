@@ -29,7 +29,7 @@ def built(tmp_path_factory):
 def test_a_wheel_has_the_package_its_types_its_profiles_and_its_licence(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-    assert {"npu_sim/py.typed", "npu_sim/__main__.py", "npu_sim/configs/atlas_a2.yaml", "npu_sim/explorer/page/explore.js"} <= names
+    assert {"npu_sim/py.typed", "npu_sim/__main__.py", "npu_sim/configs/atlas_a2.yaml", "npu_sim/explorer/page/main.js"} <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert any(name.endswith("/plotly-basic.LICENSE") for name in names if ".dist-info/licenses/" in name)
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]

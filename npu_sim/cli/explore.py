@@ -26,7 +26,7 @@ def explore_command(
         raise UsageError("host", message, "leave it out, or add --i-know: the page then opens by a link with a token only")
 
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
-    explorer = Explorer(products, port, host)
+    explorer = Explorer(products, port=port, host=host)
     try:
         address = explorer.address
     except OSError as error:

@@ -5,20 +5,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.explorer.state import Call, State, call_of, flip_key
-from npu_sim.operators import plan
+from npu_sim.explorer.state import Call, State, axis_numbers, call_of
+from npu_sim.operators import plan, require_limits
+from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Plan
+from npu_sim.questions.nearby_plans import nearby_plans
+from npu_sim.registry import load_operator
 from npu_sim.show.reports.commands import command_line, python_call
-from npu_sim.show.reports.document import Lines
+from npu_sim.show.reports.document import Document, Lines, Section
 from npu_sim.show.reports.html import block_html, lines_html
 from npu_sim.show.reports.order import order_strips
 from npu_sim.show.reports.plans import plan_sections
 from npu_sim.show.reports.svg import order_strip
-from npu_sim.show.text import change_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
 from npu_sim.timelines import timeline
+from npu_sim.timelines.steps import steps
+from npu_sim.timelines.tracks import tracks
 
 SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
 
@@ -31,21 +36,23 @@ def refusal(error: NpuSimError) -> dict[str, Any]:
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Plan the call of a state.
+    """Plan the call of a state: what is shown with every key. What takes longer is in :func:`work_answer`.
 
     Parameters
     ----------
     state
-        State of the page.
+        State of one pane.
     products
         Products that can be chosen.
     """
     start = time.perf_counter()
+    numbers = axis_numbers(state)
     try:
         call = call_of(state, products)
     except NpuSimError as error:
-        return refusal(error)
-    commands = {
+        return {**refusal(error), "numbers": numbers}
+    said = {
+        "numbers": numbers,
         "cli": _written(command_line, call),
         "python": _written(python_call, call),
         "arguments": {name: value for name, value in call.arguments.items() if isinstance(value, str)},
@@ -53,24 +60,47 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     try:
         made = plan(call.operator, **call.options)
     except NpuSimError as error:
-        return {**refusal(error), **commands}
+        return {**refusal(error), **said}
+    return {
+        "outcome": made.outcome,
+        "headline": plan_headline(made),
+        "lines": lines_html(Lines(tuple(plan_lines(made)))),
+        "sections": [section_answer(section) for section in plan_sections(made) if section.title in SECTIONS_SHOWN],
+        "milliseconds": 1000 * (time.perf_counter() - start),
+        **said,
+    }
+
+
+def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
+    """Return what follows from a plan: its lower bound, what would change it, and what the page draws of its work.
+
+    Its ``time`` and ``steps`` are what :func:`npu_sim.timelines.tracks.tracks` and :func:`npu_sim.timelines.steps.steps` return; steps
+    are None when no core starts.
+    """
+    try:
+        call = call_of(state, products)
+        made = plan(call.operator, **call.options)
+    except NpuSimError as error:
+        return refusal(error)
     bound = timeline(made, call.profile)
     return {
         "outcome": made.outcome,
-        "plan": made.as_dict(),
-        "timeline": bound.as_dict(),
-        "headline": plan_headline(made),
-        "lines": lines_html(Lines(tuple(plan_lines(made)))),
         "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
-        "sections": [
-            {"title": section.title, "html": "".join(block_html(block) for block in section.blocks)}
-            for section in plan_sections(made)
-            if section.title in SECTIONS_SHOWN
-        ],
-        "flips": _flips(made),
-        "milliseconds": 1000 * (time.perf_counter() - start),
-        **commands,
+        "changes": _changes(call, made),
+        "time": tracks(made, call.profile, bound),
+        "steps": steps(made) if made.block_dim else None,
     }
+
+
+def section_answer(section: Section) -> dict[str, str]:
+    """Return a section of a report: its title, and its blocks as markup."""
+    return {"title": section.title, "html": "".join(block_html(block) for block in section.blocks)}
+
+
+def document_answer(document: Document) -> dict[str, Any]:
+    """Return a report as the page shows it."""
+    sections = [section_answer(section) for section in document.sections]
+    return {"outcome": "read", "good": document.outcome == "good", "headline": document.sentence, "sections": sections}
 
 
 def _written(write: Any, call: Call) -> str:
@@ -78,22 +108,10 @@ def _written(write: Any, call: Call) -> str:
     return text
 
 
-def _flips(made: Plan) -> list[dict[str, Any]]:
-    """Return every change that turns a decision around once, with what comes of it."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
-    for decision in made.decisions:
-        for flip in decision.flips:
-            one = {
-                "decision": decision.name,
-                "argument": flip.argument,
-                "value": str(flip.value),
-                "key": flip_key(made.operator, flip.argument),
-                "outcome": flip.outcome,
-                "result": change_text(made, flip),
-                "refusal": flip.refusal,
-            }
-            found.setdefault((flip.argument, str(flip.value)), one)
-    return list(found.values())
+def _changes(call: Call, made: Plan) -> list[dict[str, Any]]:
+    """Return the nearest changes that turn a decision around, each with what it leads to."""
+    fixed = fixed_call(load_operator(call.operator), call.arguments, call.deterministic)
+    return [one.as_dict() for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))]
 
 
 def result_answer(result: Result) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The web server of the explorer: static files and four answers in JSON.
+"""The web server of the explorer: who may ask what, and how much of it; what is answered is in :mod:`npu_sim.explorer.routes`.
 
 It listens on the loopback address and answers only pages of its own; elsewhere only those who know its token. Every limit is one here.
 """
@@ -7,26 +7,22 @@ import io
 import json
 import secrets
 import threading
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib import resources
 from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
-from npu_sim.cores import Profile
-from npu_sim.explorer.answers import plan_answer
-from npu_sim.explorer.jobs import MOST_WAITING, Jobs
 from npu_sim.explorer.patience import Patience
-from npu_sim.explorer.state import catalog
-from npu_sim.files.schemas import schema
+from npu_sim.explorer.routes import Reply, cancel_reply, file_reply, get_reply, refused, run_reply
+from npu_sim.explorer.workbench import Workbench
+from npu_sim.files.reading import DROPPED_BYTES
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = (LOOPBACK, "localhost")
 LONGEST_BODY = 65536
-"""Bytes of a request to run."""
+"""Bytes of a request to run or to cancel."""
 MOST_CONNECTIONS = 32
 """Connections answered at once; further ones wait, and those beyond the backlog are turned away."""
 BACKLOG = 64
@@ -34,34 +30,23 @@ PATIENCE_SECONDS = 20
 """How long a client may take to send a request, or to read an answer."""
 TOKEN_HEADER = "X-Npu-Sim-Token"
 TOKEN_COOKIE = "npu_sim_token"
-TOKEN_PLACE = b"{{token}}"
-"""Where the page has the token: a page of another origin cannot read it."""
 HTTP_PORT = 80
 """Browsers leave this port out."""
 MOST_FIELDS = 100
 """Fields of one query."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 """What the page may load: only what this server gives."""
-FILES = {
-    "/": ("npu_sim.explorer", "page/index.html", "text/html"),
-    "/explore.js": ("npu_sim.explorer", "page/explore.js", "text/javascript"),
-    "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
-    "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
-}
+BYTES = "application/octet-stream"
+POSTED = (("/api/run", "application/json"), ("/api/cancel", "application/json"), ("/api/file", BYTES))
+"""What may be sent where."""
 
 
 @dataclass
-class Explorer:
-    """What the server answers from."""
+class Explorer(Workbench):
+    """A workbench and where it is served."""
 
-    products: Mapping[str, Profile]
     port: int = 0
     host: str = LOOPBACK
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(24))
-    jobs: Jobs = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.jobs = Jobs(self.products)
 
     @cached_property
     def server(self) -> ThreadingHTTPServer:
@@ -83,6 +68,11 @@ class Explorer:
     def address(self) -> str:
         """Address of the page, with the token where one is needed to open it."""
         return f"http://{self.host}:{self.server.server_address[1]}/" + (f"?token={self.token}" if self.is_open else "")
+
+    def close(self) -> None:
+        """Give up the address, and all that is on the workbench."""
+        self.server.server_close()
+        self.clear()
 
 
 class _Server(ThreadingHTTPServer):
@@ -134,60 +124,61 @@ class _Handler(BaseHTTPRequestHandler):
         super().handle_one_request()
 
     def do_GET(self) -> None:
-        """Answer a request for a file, a plan or the progress of a run."""
+        """Answer a request for a file of the page, a plan, a download, or how far a computation is."""
         if not self._is_welcome():
             return
-        address = urlsplit(self.path)
-        try:
-            state = dict(parse_qsl(address.query, keep_blank_values=True, max_num_fields=MOST_FIELDS))
-        except ValueError:
-            self._refuse(HTTPStatus.BAD_REQUEST, f"more than {MOST_FIELDS} fields")
-            return
-        if address.path in FILES:
-            package, name, kind = FILES[address.path]
-            content = resources.files(package).joinpath(name).read_bytes()
-            self._send(content.replace(TOKEN_PLACE, self.explorer.token.encode()), f"{kind}; charset=utf-8")
-        elif address.path == "/api/catalog":
-            self._json(catalog(self.explorer.products))
-        elif address.path == "/api/plan":
-            self._json(plan_answer(state, self.explorer.products))
-        elif address.path == "/api/run":
-            job = self.explorer.jobs.report(state.get("number", ""))
-            self._json(job if job is not None else {"stage": "done", "answer": {"outcome": "failed", "text": "no such run"}})
-        elif address.path == "/favicon.ico":
-            self._send(b"", "image/x-icon", HTTPStatus.NO_CONTENT)
-        else:
-            self._send(b"not found", "text/plain", HTTPStatus.NOT_FOUND)
+        state = self._query()
+        if state is not None:
+            self._send(get_reply(self.explorer, urlsplit(self.path).path, state))
 
     def do_POST(self) -> None:
-        """Start a run."""
+        """Start or cancel a computation, or take a file."""
         if not self._is_welcome():
             return
         if not secrets.compare_digest((self.headers.get(TOKEN_HEADER) or "").encode(), self.explorer.token.encode()):
             self._refuse(HTTPStatus.FORBIDDEN, "only for the page of this server: reload it")
             return
-        if self.headers.get("Content-Type") != "application/json" or urlsplit(self.path).path != "/api/run":
+        path, kind = urlsplit(self.path).path, self.headers.get("Content-Type")
+        if (path, kind) not in POSTED:
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
             return
         text = self.headers.get("Content-Length") or "0"
         if not (text.isascii() and text.isdigit() and len(text) < 10) or self.headers.get("Transfer-Encoding"):
             self._refuse(HTTPStatus.BAD_REQUEST, "Content-Length is no length")
             return
-        if int(text) > LONGEST_BODY:
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {LONGEST_BODY} bytes")
+        most = DROPPED_BYTES if kind == BYTES else LONGEST_BODY
+        if int(text) > most:
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {most} bytes")
             return
+        if kind == BYTES:
+            self._take_file(int(text))
+        else:
+            self._take_object(path, int(text))
+
+    def _take_object(self, path: str, length: int) -> None:
         try:
-            body = json.loads(self.rfile.read(int(text)))
+            body = json.loads(self.rfile.read(length))
         except (ValueError, RecursionError):
             body = None
         if not isinstance(body, dict):
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a JSON object")
             return
-        number = self.explorer.jobs.start({str(key): str(value) for key, value in body.items()})
-        if number is None:
-            self._refuse(HTTPStatus.TOO_MANY_REQUESTS, f"{MOST_WAITING} runs wait already")
-            return
-        self._json({"number": number})
+        answer = run_reply if path == "/api/run" else cancel_reply
+        self._send(answer(self.explorer, {str(key): str(value) for key, value in body.items()}))
+
+    def _take_file(self, length: int) -> None:
+        state = self._query()
+        if state is not None:
+            self.close_connection = True  # of a file that is refused the rest is not read
+            self._send(file_reply(self.explorer, state, self.rfile, length))
+
+    def _query(self) -> dict[str, str] | None:
+        """Return the fields of the address; refuse too many of them."""
+        try:
+            return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+        except ValueError:
+            self._refuse(HTTPStatus.BAD_REQUEST, f"more than {MOST_FIELDS} fields")
+            return None
 
     def _is_welcome(self) -> bool:
         """Refuse what a page of another origin could send through the user's browser, and elsewhere whoever lacks the token."""
@@ -211,16 +202,14 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """Answer with a sentence and end the connection: what else was sent on it is not read."""
         self.close_connection = True
-        self._send(why.encode(), "text/plain; charset=utf-8", status)
+        self._send(refused(status, why))
 
-    def _json(self, content: Mapping[str, Any]) -> None:
-        text = json.dumps({"schema": schema("explorer"), **content}, ensure_ascii=False)
-        self._send(text.encode("utf-8"), "application/json; charset=utf-8")
-
-    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(content)))
+    def _send(self, reply: Reply) -> None:
+        self.send_response(reply.status)
+        self.send_header("Content-Type", reply.kind)
+        self.send_header("Content-Length", str(len(reply.content)))
+        if reply.file_name:
+            self.send_header("Content-Disposition", f'attachment; filename="{reply.file_name}"')
         self.send_header("Content-Security-Policy", POLICY)
         self.send_header("X-Content-Type-Options", "nosniff")
         self.send_header("Cache-Control", "no-store")
@@ -230,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.explorer.is_open:
             self.send_header("Set-Cookie", f"{TOKEN_COOKIE}={self.explorer.token}; HttpOnly; SameSite=Strict; Path=/")
         self.end_headers()
-        self.wfile.write(content)
+        self.wfile.write(reply.content)
 
     def log_message(self, format: str, *args: Any) -> None:
         """Keep the terminal quiet."""
@@ -241,4 +230,4 @@ def serve(explorer: Explorer) -> None:
     try:
         explorer.server.serve_forever()
     finally:
-        explorer.server.server_close()
+        explorer.close()

@@ -12,6 +12,8 @@ YAML_BYTES = 1 << 20
 """Largest profile file; the shipped ones have some ten thousand bytes."""
 JSON_BYTES = 1 << 26
 """Largest file that says how far a sweep is or what its columns mean."""
+DROPPED_BYTES = 1 << 26
+"""Largest file dropped on the page of the explorer; a larger one is for the command line."""
 LINE_BYTES = 1 << 20
 """Longest line of a file of calls."""
 

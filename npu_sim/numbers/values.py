@@ -1,5 +1,8 @@
 """Distributions that several operators draw their data from."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
@@ -9,12 +12,24 @@ CHUNK = 1 << 20
 
 
 def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) -> np.ndarray:
-    """Draw a tensor from the standard normal distribution times ``scale``, in fp32 and rounded to its dtype."""
+    """Draw a tensor from the standard normal distribution times ``scale``, in fp32 and rounded to its dtype.
+
+    Every chunk of a tensor of several has a generator of its own, so that threads can draw them; what is drawn does not depend on how
+    many there are.
+    """
     array = np.empty(spec.shape, numpy_dtype(spec.dtype))
     flat = array.reshape(-1)
-    for start in range(0, flat.size, CHUNK):
+    starts = range(0, flat.size, CHUNK)
+
+    def draw(start: int, own: "np.random.Generator") -> None:
         part = flat[start : start + CHUNK]
-        part[...] = random.standard_normal(part.size, np.float32) * np.float32(scale)
+        part[...] = own.standard_normal(part.size, np.float32) * np.float32(scale)
+
+    if len(starts) <= 1:
+        draw(0, random)
+        return array
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        list(threads.map(draw, starts, random.spawn(len(starts))))
     return array
 
 

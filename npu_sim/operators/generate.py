@@ -14,7 +14,7 @@ from npu_sim.status import UsageError
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 
 
-def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict[str, np.ndarray]:
+def generate(operator: str, arguments: Mapping[str, Any], seed: int | np.random.Generator = 0) -> dict[str, np.ndarray]:
     """Return data for the input tensors of a call.
 
     Parameters
@@ -24,7 +24,7 @@ def generate(operator: str, arguments: Mapping[str, Any], seed: int = 0) -> dict
     arguments
         The call; it should pass the operator's checks.
     seed
-        The same seed gives the same data.
+        The same seed gives the same data; a generator is drawn from.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def _require_memory(name: str, spec: TensorSpec | None) -> None:
         raise UsageError(name, message, "make it smaller; npu_sim.plan needs no memory for it") from None
 
 
-def _normal_numbers(operator: Operator, arguments: Mapping[str, Any], seed: int) -> dict[str, np.ndarray]:
+def _normal_numbers(operator: Operator, arguments: Mapping[str, Any], seed: int | np.random.Generator) -> dict[str, np.ndarray]:
     """Draw normal numbers for floating tensors, zeros for others."""
     random = np.random.default_rng(seed)
     data = {}

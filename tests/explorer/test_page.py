@@ -4,69 +4,17 @@ import json
 import shlex
 import subprocess
 import sys
-import threading
 
 import pytest
 
-from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer
 from tests.cli import runner
-
-SMALL_DIM = "#operator=embedding_dense_backward&product=atlas_a2&rows=65536&dim=512&num_weights=32000"
-
-
-@pytest.fixture(scope="module")
-def explorer():
-    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    yield explorer
-    explorer.server.shutdown()
-    explorer.server.server_close()
-
-
-class PageObject:
-    """What a user does and sees."""
-
-    def __init__(self, browser, explorer):
-        self.browser, self.driver, self.address = browser, browser.driver, explorer.address
-
-    def open(self, link="", dark=False):
-        self.browser.open(self.address + link, dark)
-        self.wait(lambda: self.text("headline") not in ("", "loading"))
-
-    def wait(self, condition, seconds=20):
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.driver, seconds, 0.05).until(lambda _: condition())
-
-    def text(self, identity):
-        return self.driver.find_element("id", identity).text
-
-    def path(self):
-        return self.script("const shown = document.querySelector('#lines dd.path'); return shown ? shown.textContent : ''")
-
-    def plan(self):
-        """The plan behind the screen, as the server sends it (a browser would round integers above 2^53)."""
-        return json.loads(self.script("return fetch('api/plan?' + location.hash.slice(1)).then((reply) => reply.text())"))["plan"]
-
-    def type(self, name, value):
-        field = self.driver.find_element("id", f"field-{name}")
-        field.clear()
-        field.send_keys(value)
-
-    def script(self, source, *arguments):
-        return self.driver.execute_script(source, *arguments)
-
-
-@pytest.fixture
-def page(browser, explorer):
-    return PageObject(browser, explorer)
+from tests.explorer.page import SMALL_DIM
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_the_page_opens_without_complaint_and_asks_only_its_server(page, dark):
     page.open(dark=dark)
-    assert page.text("headline") == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    assert page.text("#first .headline") == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     page.browser.assert_quiet_and_local()
 
 
@@ -108,7 +56,8 @@ def test_the_link_restores_the_same_plan(page):
 
 def test_a_flip_is_applied_by_a_click(page):
     page.open(SMALL_DIM)
-    button = next(one for one in page.driver.find_elements("css selector", "#flips button") if one.text.startswith("dim 513"))
+    page.look()
+    button = next(one for one in page.driver.find_elements("css selector", "#first .changes button") if one.text.startswith("dim = 513"))
     button.click()
     page.wait(lambda: page.path().startswith("sorted"))
     assert "dim=513" in page.driver.current_url
@@ -116,14 +65,14 @@ def test_a_flip_is_applied_by_a_click(page):
 
 def test_the_pointer_on_the_buffer_map_shows_bytes(page):
     page.open(SMALL_DIM)
-    assert page.browser.title_under_the_pointer("#sections section:nth-of-type(2) rect.c5") == "gradient rows: 167936 bytes"
-    assert page.browser.title_under_the_pointer("#sections section:nth-of-type(1) rect.cell") == "core 0: rows 0..1365 (1365)"
+    assert page.browser.title_under_the_pointer("#first section[data-title^='On-chip'] rect.c5") == "gradient rows: 167936 bytes"
+    assert page.browser.title_under_the_pointer("#first section[data-title=Cores] rect.cell") == "core 0: rows 0..1365 (1365)"
 
 
 @pytest.mark.parametrize("more", ["", "&deterministic=true&limits=hardware&soc=Ascend910B4", "&scale_grad_by_freq=true&padding_idx=-5"])
 def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more):
     page.open(SMALL_DIM + more)
-    words = shlex.split(copied(page, "copy-cli"))
+    words = shlex.split(page.copied("#first .copy-cli"))
     done = runner.npu_sim(capsys, monkeypatch, *words[1:], "--json")
     assert done.code == 0, done.err
     assert done.data["plan"] == page.plan()
@@ -131,17 +80,9 @@ def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more)
 
 def test_the_copied_python_prints_the_same_plan(page):
     page.open(SMALL_DIM + "&grad_dtype=bfloat16&deterministic=true")
-    source = copied(page, "copy-python").replace("print(plan)", "import json; print(json.dumps(plan.as_dict()))")
+    source = page.copied("#first .copy-python").replace("print(plan)", "import json; print(json.dumps(plan.as_dict()))")
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == page.plan()
-
-
-def copied(page, button):
-    """Press a copy button and return what it put on the clipboard."""
-    page.script("window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
-    page.driver.find_element("id", button).click()
-    page.wait(lambda: page.script("return window.copied") is not None)
-    return page.script("return window.copied")
 
 
 def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):
@@ -149,29 +90,29 @@ def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypat
     refused = runner.npu_sim(
         capsys, monkeypatch, "plan", "embedding_dense_backward", "--grad", "65536x512:fp32", "--indices", "7:int32", "--num-weights", 32000
     )
-    shown = page.text("headline") + "\n\n" + page.text("refusal")
+    shown = page.text("#first .headline") + "\n\n" + page.text("#first .refusal")
     assert shown.strip() == refused.err.strip()
-    assert not page.driver.find_element("id", "result").is_displayed()
+    assert not page.one("#first .result").is_displayed()
 
 
 def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(page):
     page.open(SMALL_DIM + "&product=atlas_inference")
-    assert "161002" in page.text("headline")
+    assert "161002" in page.text("#first .headline")
     page.script("const s = document.getElementById('field-product'); s.value = 'atlas_train'; s.dispatchEvent(new Event('change'))")
-    page.wait(lambda: page.text("headline").endswith("runs"))
+    page.wait(lambda: page.text("#first .headline").endswith("runs"))
     assert page.script("return document.getElementById('field-soc').value") == "Ascend910A"
 
 
 def test_texts_from_the_link_are_no_markup(page):
     page.open("#operator=embedding_dense_backward&grad=<img src=x onerror=document.title='bad'>&product=atlas_a2")
-    assert "<img" in page.text("refusal")
+    assert "<img" in page.text("#first .refusal")
     assert page.driver.title == "npu-sim explorer"
 
 
 def test_a_run_shows_its_progress_and_its_order_strip(page):
     page.open("#operator=embedding_dense_backward&product=atlas_a2&rows=2000&dim=16&num_weights=300")
-    page.driver.find_element("id", "run").click()
-    page.wait(lambda: page.text("stage").startswith("done"), 60)
-    assert "grad_weight 300x16 float32" in page.text("run-result")
-    assert "depend on timing" in page.browser.title_under_the_pointer("#run-result rect.timing")
+    page.one("#first .run").click()
+    page.wait(lambda: page.text("#stage").startswith("done"), 60)
+    assert "grad_weight 300x16 float32" in page.text("#job-result")
+    assert "depend on timing" in page.browser.title_under_the_pointer("#job-result rect.timing")
     page.browser.assert_quiet_and_local()

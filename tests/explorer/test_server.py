@@ -11,23 +11,15 @@ from urllib.parse import urlencode
 import pytest
 
 import npu_sim
-from npu_sim.cores import load_profile, shipped_products
+from npu_sim.cores import load_profile
 from npu_sim.explorer import Explorer, server
-from npu_sim.explorer.jobs import MOST_WAITING, require_runnable
+from npu_sim.explorer.computations import require_runnable
+from npu_sim.explorer.jobs import MOST_WAITING
+from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
 
 STATE = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "65536", "dim": "512", "num_weights": "32000"}
-
-
-@pytest.fixture(scope="module")
-def explorer():
-    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    thread = threading.Thread(target=explorer.server.serve_forever, daemon=True)
-    thread.start()
-    yield explorer
-    explorer.server.shutdown()
-    explorer.server.server_close()
 
 
 @pytest.fixture
@@ -52,7 +44,7 @@ def own(ask):
 
 @pytest.fixture
 def planned(ask):
-    return lambda **state: json.loads(ask("/api/plan?" + urlencode(STATE | state))[1])
+    return lambda form="plan", **state: json.loads(ask(f"/api/{form}?" + urlencode(STATE | state))[1])
 
 
 def test_it_listens_on_the_loopback_address_only(explorer):
@@ -62,24 +54,24 @@ def test_it_listens_on_the_loopback_address_only(explorer):
 def test_a_state_gives_the_plan_of_the_python_call(planned):
     call = npu_sim.plan("embedding_dense_backward", grad="65536x512:fp32", indices="65536:int32", num_weights=32000)
     answer = planned()
-    assert answer["plan"] == json.loads(json.dumps(call.as_dict()))
+    assert planned("json")["plan"] == json.loads(json.dumps(call.as_dict()))
     assert answer["headline"] == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
     assert {section["title"] for section in answer["sections"]} >= {"Cores", "On-chip memory of one core", "Workspace in global memory"}
 
 
 def test_switches_socs_and_tensors_as_text_reach_the_plan(planned):
-    plan = planned(soc="Ascend910B4", deterministic="true", scale_grad_by_freq="true", grad="64x1024x600:bf16:strided")["plan"]
+    plan = planned("json", soc="Ascend910B4", deterministic="true", scale_grad_by_freq="true", grad="64x1024x600:bf16:strided")["plan"]
     assert (plan["soc"], plan["deterministic"], plan["tiling_key"]) == ("Ascend910B4", True, 11)
     assert plan["arguments"]["grad"] == "64x1024x600:bf16:strided"
 
 
-def test_flips_name_the_field_that_applies_them(planned):
-    flips = {(flip["argument"], flip["value"]): flip["key"] for flip in planned()["flips"]}
-    assert flips["dim", "513"] == "dim"
-    assert flips["numWeights", "16777217"] == "num_weights"
-    assert flips["deterministic", "true"] == "deterministic"
-    for (_, value), key in flips.items():
-        assert planned(**{key: value})["plan"]["path"] != planned()["plan"]["path"]
+def test_changes_say_what_they_lead_to(planned):
+    changes = [(one["argument"], one["value"]) for one in planned("work")["changes"]]
+    assert {("dim", 513), ("num_weights", 16777217), ("deterministic", True)} == set(changes)
+    assert len(changes) == len(set(changes))
+    for one in planned("work")["changes"]:
+        changed = planned("json", **{one["argument"]: str(one["value"])})
+        assert changed["plan"]["path"] == one["path"] != planned("json")["plan"]["path"]
 
 
 @pytest.mark.parametrize(
@@ -117,11 +109,13 @@ def test_what_is_no_value_is_a_mistake_with_what_would_be_right(planned, state):
 def test_every_operator_opens_with_a_plan_that_its_command_repeats(ask, capsys, monkeypatch, operator):
     entry = next(one for one in json.loads(ask("/api/catalog")[1])["operators"] if one["name"] == operator)
     state = {one["name"]: one["default"] for one in (*entry["axes"], *entry["attributes"])}
-    answer = json.loads(ask("/api/plan?" + urlencode({**state, "operator": operator, "product": "atlas_a2"}))[1])
+    query = urlencode({**state, "operator": operator, "product": "atlas_a2"})
+    answer, work, kept = (json.loads(ask(f"/api/{form}?{query}")[1]) for form in ("plan", "work", "json"))
     assert answer["outcome"] == "runs", answer
-    assert answer["timeline"]["bound_us"] > 0
+    assert work["time"]["bound_us"] == kept["timeline"]["bound_us"] > 0
+    assert work["steps"]["phases"]
     done = runner.npu_sim(capsys, monkeypatch, *shlex.split(answer["cli"])[1:], "--json")
-    assert done.data["plan"] == answer["plan"]
+    assert done.data["plan"] == kept["plan"]
 
 
 @pytest.mark.parametrize("headers", [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}])
@@ -134,9 +128,11 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
     ("path", "method", "headers", "status"),
     [
         ("/../status.py", "GET", {}, 404),
-        ("/page/explore.js", "GET", {}, 404),
+        ("/page/main.js", "GET", {}, 404),
         ("/api/run", "POST", {"Content-Type": "text/plain"}, 404),
         ("/api/plan", "POST", {}, 404),
+        ("/api/file?file.name=a.yaml", "POST", {"Content-Type": "application/json"}, 404),
+        ("/api/run", "POST", {"Content-Type": "application/octet-stream"}, 404),
     ],
 )
 def test_nothing_else_is_served(ask, own, path, method, headers, status):
@@ -165,10 +161,32 @@ def test_a_body_nested_too_deeply_is_refused(ask, own):
     assert ask("/api/run", "POST", "[" * 60000, **own)[0].status == 400
 
 
+@pytest.mark.parametrize("path", ["/api/run", "/api/cancel", "/api/file?file.name=a.yaml"])
 @pytest.mark.parametrize("token", [None, "", "x", "\xe9"])
-def test_a_run_without_the_token_of_the_page_is_refused(ask, own, token):
+def test_what_is_sent_without_the_token_of_the_page_is_refused(ask, own, token, path):
     headers = {name: value for name, value in {**own, "X-Npu-Sim-Token": token}.items() if value is not None}
-    assert ask("/api/run", "POST", "{}", **headers)[0].status == 403
+    assert ask(path, "POST", "{}", **headers)[0].status == 403
+
+
+BYTES = {"Content-Type": "application/octet-stream"}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "..", ".yaml", "../a.yaml", "a/b.yaml", "a\\b.yaml", "a.sh", "a\0.yaml", "a\n.yaml", "x" * 200 + ".yaml"]
+)
+def test_a_file_with_a_name_that_is_none_is_not_kept(ask, own, explorer, name):
+    reply, content = ask("/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**own, **BYTES})
+    assert reply.status == 200
+    assert "not a file that is read here" in json.loads(content)["text"]
+    assert explorer.dropped._folder is None
+
+
+def test_a_file_is_no_longer_than_is_read(ask, own, explorer):
+    with socket.create_connection(("127.0.0.1", explorer.server.server_address[1]), timeout=20) as client:
+        headers = {"Host": f"127.0.0.1:{explorer.server.server_address[1]}", **own, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        client.sendall("\r\n".join(["POST /api/file?file.name=a.csv HTTP/1.1", *lines, "", ""]).encode())
+        assert client.makefile("rb").read().split()[1] == b"413"
 
 
 def test_another_server_on_this_machine_is_another_origin(ask, own):
@@ -288,6 +306,14 @@ def test_a_run_on_generated_data_ends_with_its_order_strip(ask, own):
 
 def test_a_refused_run_says_why(ask, own):
     assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
+
+
+def test_a_computation_that_is_cancelled_ends_and_the_next_one_begins(ask, own, explorer):
+    numbers = [json.loads(ask("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **own)[1])["number"] for _ in range(2)]
+    for number in reversed(numbers):
+        ask("/api/cancel", "POST", json.dumps({"number": number}), **own)
+        assert explorer.jobs.report(number)["answer"]["outcome"] == "cancelled"
+    assert finished(ask, own, {"rows": "20", "dim": "4", "num_weights": "3"})["outcome"] == "ran"
 
 
 def test_an_unknown_run_is_no_error(ask):

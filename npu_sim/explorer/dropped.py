@@ -1,0 +1,97 @@
+"""Files dropped on the page: a product of one's own, a device's profile, a file of calls. The newest are kept while the explorer runs."""
+
+import itertools
+import os
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedIOBase
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
+from npu_sim.status import AclnnError, NpuSimError, UsageError
+
+PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
+KINDS = {".yaml": PRODUCT, ".yml": PRODUCT, ".csv": PROFILE, ".db": PROFILE, ".jsonl": CALLS, ".json": CALLS}
+"""What a file is, by the end of its name."""
+MOST_BYTES = {PRODUCT: YAML_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
+MOST_FILES = 16
+PIECE = 1 << 16
+"""Bytes read at a time."""
+NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
+
+
+def kind_of(name: str) -> str:
+    """Return what a file is; see ``KINDS``.
+
+    Raises
+    ------
+    UsageError
+        For a name that tells none, or is no plain name.
+    """
+    kind = KINDS.get(Path(name).suffix.lower())
+    if kind is None or not NAME.fullmatch(name):
+        hint = ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for calls; letters, digits, blanks and . _ + - before it"
+        raise UsageError("file", f"{name[:100]}: not a file that is read here", hint)
+    return kind
+
+
+@dataclass
+class DroppedFiles:
+    """The files, in a folder that goes with the process."""
+
+    _folder: TemporaryDirectory[str] | None = None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def keep(self, name: str, body: BufferedIOBase, length: int) -> Path:
+        """Write a file to the folder in the place of one of the same name, and forget the oldest.
+
+        Parameters
+        ----------
+        name
+            Name that :func:`kind_of` takes.
+        body, length
+            Where its content is read from, and how many bytes it has.
+
+        Raises
+        ------
+        UsageError
+            For a file that is larger than its kind may be, or ends early.
+        """
+        most = MOST_BYTES[kind_of(name)]
+        if length > most:
+            raise UsageError("file", f"{name} has {length} bytes, more than the {most} that are read of such a file", "")
+        with self._lock:
+            self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
+        folder = Path(self._folder.name)
+        part = folder / f".part{next(self._numbers)}"
+        try:
+            with part.open("wb") as file:
+                while length:
+                    piece = body.read(min(PIECE, length))
+                    if not piece:
+                        raise UsageError("file", f"{name} ended early", "drop it again")
+                    length -= file.write(piece)
+            part.replace(folder / name)
+        finally:
+            part.unlink(missing_ok=True)
+        kept = sorted((one for one in folder.iterdir() if NAME.fullmatch(one.name)), key=lambda one: one.stat().st_mtime_ns)
+        for old in kept[:-MOST_FILES]:
+            old.unlink(missing_ok=True)
+        return folder / name
+
+    def forget(self) -> None:
+        """Remove the folder."""
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
+    """Return an error that names files as the user knows them."""
+    message, hint = (text.replace(f"{folder}{os.sep}", "") for text in (error.message, error.hint))
+    if isinstance(error, AclnnError):
+        return AclnnError(error.status, error.argument, message, hint)
+    return UsageError(error.argument, message, hint)

@@ -1,0 +1,155 @@
+// A pane: one call on one product, its plan or its refusal, and what can be done with it.
+import { queryOf } from "./address.js";
+import { DRAWN, byId, make, sectionOf } from "./elements.js";
+import { silence } from "./jobs.js";
+import { copy } from "./sharing.js";
+import { t, translate } from "./texts.js";
+
+const QUIET = 250; // milliseconds after which an answer is looked into: nobody types any more
+
+export class Pane {
+  // `prefix` begins the names of what this pane changes; `actions` are change(name, value, prefix), run(query) and looked().
+  constructor(prefix, actions) {
+    Object.assign(this, { prefix, actions, answer: null, asked: 0 });
+    this.element = byId("pane").content.firstElementChild.cloneNode(true);
+    this.element.id = prefix === "" ? "first" : "second";
+    translate(this.element);
+    for (const form of ["cli", "python"]) this.find(`.copy-${form}`).addEventListener("click", (event) => copy(event.currentTarget, this.answer[form]));
+    this.find(".run").addEventListener("click", () => actions.run(queryOf(prefix)));
+  }
+
+  find(selector) {
+    return this.element.querySelector(selector);
+  }
+
+  async ask() {
+    const number = ++this.asked;
+    const query = queryOf(this.prefix);
+    this.find(".result").classList.add("stale");
+    const reply = await fetched(`api/plan?${query}`);
+    if (number !== this.asked) return;
+    this.show(reply, query);
+    const look = reply.lines ? this.lookAtWork : this.lookForOthers;
+    setTimeout(() => number === this.asked && look.call(this, number, query), QUIET);
+  }
+
+  show(reply, query) {
+    this.answer = reply;
+    const runs = "lines" in reply; // also a plan whose buffers overflow
+    const headline = this.find(".headline");
+    headline.className = reply.outcome === "runs" ? "headline good" : "headline bad";
+    headline.textContent = runs ? reply.headline : reply.text.split("\n")[0];
+    this.find(".refusal").hidden = runs;
+    this.find(".refusal").textContent = runs ? "" : reply.text.split("\n").slice(1).join("\n").trim();
+    this.find(".nearest").hidden = true;
+    this.find(".result").hidden = !runs;
+    this.find(".result").classList.remove("stale");
+    this.find(".command").textContent = reply.cli || "";
+    this.find(".command").hidden = !reply.cli;
+    for (const form of ["cli", "python"]) this.find(`.copy-${form}`).disabled = !reply.cli;
+    this.find(".run").disabled = !runs;
+    for (const file of ["report", "trace", "json"]) {
+      this.find(`a.${file}`).hidden = !runs;
+      this.find(`a.${file}`).href = `api/${file}?${query}`;
+    }
+    this.find(".took").textContent = runs ? t("planned in {milliseconds} ms", { milliseconds: reply.milliseconds.toFixed(1) }) : "";
+    if (runs) this.showPlan(reply);
+  }
+
+  showPlan(reply) {
+    this.find(".lines-of-plan").innerHTML = reply.lines; // markup of this server, which escapes every text in it
+    for (const part of this.element.querySelectorAll(".follows")) part.classList.add("stale");
+    const place = this.find(".result > .sections");
+    const open = new Set([...place.querySelectorAll("details[open]")].map((one) => one.dataset.key));
+    const shown = new Map([...place.children].map((one) => [one.markup, one]));
+    place.replaceChildren(...reply.sections.map((section) => {
+      if (shown.has(section.html)) return shown.get(section.html);
+      const element = sectionOf(section);
+      element.markup = section.html;
+      element.querySelectorAll("details").forEach((details, number) => {
+        details.dataset.key = `${section.title} ${number}`;
+        details.open = open.has(details.dataset.key);
+      });
+      return element;
+    }));
+  }
+
+  // Show what would run instead of a refused call.
+  async lookForOthers(number, query) {
+    const reply = await fetched(`api/nearest?${query}`);
+    if (number !== this.asked || !reply.changes) return;
+    this.find(".nearest").hidden = reply.changes.length === 0;
+    this.find(".nearest .chips").replaceChildren(...reply.changes.map((one) => this.chip(one.key, one.value, one.path ? t("runs: {path}", { path: one.path }) : "", false)));
+    this.find(".nearest .sections").replaceChildren(...reply.sections.map((one) => sectionOf(one, "h4")));
+  }
+
+  // Show what follows from a plan, and draw what its cores do; the scripts of reports do it.
+  async lookAtWork(number, query) {
+    const work = await fetched(`api/work?${query}`);
+    if (number !== this.asked || !work.bound) return;
+    for (const part of this.element.querySelectorAll(".follows")) part.classList.remove("stale");
+    this.find(".bound").innerHTML = work.bound;
+    this.find(".changes").hidden = work.changes.length === 0;
+    this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.refusal !== "")));
+    for (const [place, draw, data] of [[".time", DRAWN.drawGantt, work.time], [".steps-of-a-core", DRAWN.drawSteps, work.steps]]) {
+      this.find(place).hidden = !data;
+      if (data) draw(this.find(`${place} .drawn`), data);
+    }
+    this.actions.looked();
+  }
+
+  chip(name, value, leads, isBad) {
+    const button = make("button", { type: "button" }, `${name} = ${value} `, make("small", { className: isBad ? "bad" : "", textContent: leads }));
+    button.addEventListener("click", () => this.actions.change(name, String(value), this.prefix));
+    return button;
+  }
+}
+
+function outcomeOf(change) {
+  if (change.refusal) return t("refused: {why}", { why: change.refusal });
+  return change.changes_path ? t("leads to {path}", { path: change.path }) : t("same path; turns around: {decision}", { decision: change.decision });
+}
+
+async function fetched(address) {
+  try {
+    return await (await fetch(address)).json();
+  } catch (error) {
+    return silence();
+  }
+}
+
+// Mark what two panes say differently, line by line, and return the names of the lines; without a second one nothing is marked.
+export function markDifferences(first, second) {
+  for (const sign of document.querySelectorAll(".sign")) sign.remove();
+  for (const marked of document.querySelectorAll(".differs")) marked.classList.remove("differs");
+  if (!first.answer?.lines || !second?.answer?.lines) return null;
+  const names = new Set();
+  for (const block of [".lines-of-plan", ".bound"]) {
+    const [one, other] = [linesOf(first.find(block)), linesOf(second.find(block))];
+    for (const key of new Set([...one.keys(), ...other.keys()])) {
+      if (one.get(key)?.text === other.get(key)?.text) continue;
+      names.add((one.get(key) || other.get(key)).name);
+      for (const line of [one.get(key), other.get(key)]) if (line) mark(line.element);
+    }
+  }
+  return [...names];
+}
+
+// Lines by label and how often the label was there before.
+function linesOf(block) {
+  const lines = new Map();
+  let name = "";
+  for (const term of block.querySelectorAll("dt")) {
+    name = term.textContent || name;
+    let key = name;
+    while (lines.has(key)) key += "'";
+    const element = term.nextElementSibling;
+    lines.set(key, { name, element, text: element.textContent });
+  }
+  return lines;
+}
+
+function mark(element) {
+  element.classList.add("differs");
+  element.prepend(make("span", { className: "sign", textContent: "≠ " }));
+}

@@ -1,0 +1,74 @@
+"""Every word of the page itself, in one table; what it is told of calls comes with the answers."""
+
+from types import MappingProxyType
+
+ENGLISH = "en"
+LANGUAGES = MappingProxyType({ENGLISH: "English", "zh": "中文"})
+"""Languages of the page, as they call themselves."""
+TEXTS = (
+    "as implied",
+    "attributes",
+    "back to the defaults",
+    "cancel",
+    "close the second pane",
+    "compare with another product, SoC, release or switch",
+    "copied",
+    "copy as command",
+    "copy as Python",
+    "copy link",
+    "could not copy",
+    "deterministic",
+    "documented: what the documents state; hardware: what really fits",
+    "drop it: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
+    "JSON",
+    "language",
+    "leads to {path}",
+    "left out",
+    "left out: {value}",
+    "limits",
+    "Lower bound of its time",
+    "marked with ≠, different: {names}",
+    "nothing is different",
+    "open a file",
+    "One core, step by step",
+    "operator",
+    "or drop it here: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
+    "Plan",
+    "planned in {milliseconds} ms",
+    "product",
+    "progress",
+    "refused: {why}",
+    "release",
+    "release of the product's software",
+    "Replaces what the sizes imply, such as 4096x512:bf16 or 4096x512:bf16:strided; empty: as implied.",
+    "report",
+    "Run on generated data",
+    "run on generated data",
+    "runs: {path}",
+    "same path; turns around: {decision}",
+    "sending",
+    "Sizes may be written as 4K (4096), 7168*2 or 1e4.",
+    "sizes, dtypes and switches",
+    "SoC",
+    "tensors as text",
+    "the call",
+    "the explorer does not answer: is npu-sim explore still running?",
+    "the switch of deterministic computation",
+    "The trace opens in the viewer Perfetto: on ui.perfetto.dev choose Open trace file; it stays on your machine.",
+    "trace",
+    "What would change it",
+    "What would run",
+    "where",
+    "Work over time",
+    "{name}, slider",
+    "{seconds} s",
+)
+"""What stands in the page and in its scripts; {names} are holes."""
+STAGES = ("waiting", "starting", "planning", "generating data", "computing", "reading", "checking calls", "done", "cancelled")
+"""What a computation says of itself."""
+
+
+def page_texts(language: str) -> dict[str, str]:
+    """Return the table that is sent to the page: its words, which are the keys, in a language."""
+    del language  # English is the only one so far
+    return {text: text for text in (*TEXTS, *STAGES)}

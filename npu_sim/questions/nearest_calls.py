@@ -1,0 +1,83 @@
+"""What to change about a refused call: for every size the nearest values that are accepted, every other dtype, mode and switch that is."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_sim.cores import Profile
+from npu_sim.operators.contract.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word
+from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.fixed_calls import FixedCall
+from npu_sim.operators.contract.planning import plan_of
+from npu_sim.plans.model import Plan
+from npu_sim.questions.legal_ranges import Interval
+from npu_sim.questions.limits import find_bound
+from npu_sim.status import AclnnError
+
+
+@dataclass(frozen=True)
+class NearestCall:
+    """One change that makes a refused call run.
+
+    Attributes
+    ----------
+    axis
+        What is changed; also ``limits`` and ``deterministic``.
+    now, value
+        Its value in the refused call, and after the change.
+    plan
+        Plan of the changed call.
+    ranges
+        All legal values, of a number: intervals with both ends included.
+    """
+
+    axis: Axis
+    now: Value
+    value: Value
+    plan: Plan
+    ranges: tuple[Interval, ...] = ()
+
+    @property
+    def distance(self) -> float:
+        """How far the change is, relative to the value; words and switches come last."""
+        if isinstance(self.axis, Number):
+            return abs(int(self.value) - int(self.now)) / max(abs(int(self.now)), 1)
+        return float("inf")
+
+
+def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
+    """Return the changes of one value each that make a refused call run, the nearest first."""
+    found = [one for axis in call.operator.axes for one in _changes(call, axis, profile, limits)]
+    for axis in COMMON_AXES:
+        now = limits if axis is LIMITS else call.deterministic
+        others = axis.words if isinstance(axis, Word) else (False, True)
+        for value in others:
+            if value != now and (plan := _planned(call, axis, value, profile, limits)):
+                found.append(NearestCall(axis, now, value, plan))
+    return sorted(found, key=lambda one: one.distance)
+
+
+def _changes(call: FixedCall, axis: Axis, profile: Profile, limits: Limits) -> Iterator[NearestCall]:
+    now = call.values[axis.name]
+    ranges: tuple[Interval, ...] = ()
+    values: list[Value]
+    if isinstance(axis, Number):
+        ranges, size = find_bound(call, axis, profile, limits).ranges, int(now)
+        below = max((min(last, size) for first, last in ranges if first <= size), default=None)
+        above = min((max(first, size) for first, last in ranges if last >= size), default=None)
+        values = [value for value in (below, above) if value is not None]
+    else:
+        values = list(axis.words if isinstance(axis, Word) else (False, True))
+    for value in values:
+        if value != now and (plan := _planned(call, axis, value, profile, limits)):
+            yield NearestCall(axis, now, value, plan, ranges)
+
+
+def _planned(call: FixedCall, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Plan | None:
+    common = {one.name for one in COMMON_AXES}
+    deterministic = bool(value) if axis.name == "deterministic" else call.deterministic
+    held: Limits = "hardware" if axis is LIMITS and value == "hardware" else "documented" if axis is LIMITS else limits
+    arguments = call.arguments({} if axis.name in common else {axis.name: value})
+    try:
+        return plan_of(call.operator.check(call.operator.build(arguments), profile, deterministic, held))
+    except AclnnError:
+        return None

@@ -1,0 +1,29 @@
+"""The words of the page and the table that is sent to it are the same."""
+
+import re
+from importlib import resources
+
+import pytest
+
+from npu_sim.explorer.texts import LANGUAGES, STAGES, TEXTS, page_texts
+
+PAGE = resources.files("npu_sim.explorer").joinpath("page")
+IN_SCRIPTS = re.compile(r'\bt\("((?:[^"\\]|\\.)*)"')
+IN_MARKUP = re.compile(r'data-(?:text|label)="([^"]*)"')
+
+
+def test_every_word_of_the_page_is_in_the_table_and_none_besides():
+    used = set()
+    for file in PAGE.iterdir():
+        pattern = {".js": IN_SCRIPTS, ".html": IN_MARKUP}.get(f".{file.name.rpartition('.')[2]}")
+        used |= set(pattern.findall(file.read_text(encoding="utf-8"))) if pattern else set()
+    assert used == set(TEXTS)
+    assert len(TEXTS) == len(set(TEXTS))
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_language_has_every_word_with_its_holes(language):
+    table = page_texts(language)
+    assert table.keys() == {*TEXTS, *STAGES}
+    for english, text in table.items():
+        assert sorted(re.findall(r"\{\w+\}", text)) == sorted(re.findall(r"\{\w+\}", english))

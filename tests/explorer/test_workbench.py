@@ -1,0 +1,267 @@
+"""Working in the explorer: refused calls, numbers as people write them, two panes, files, and everyone's hands and eyes."""
+
+import json
+
+import pytest
+
+from npu_sim.cores import config_directory
+from npu_sim.explorer.dropped import MOST_BYTES
+from npu_sim.questions.limits import limits
+from tests.explorer.page import SMALL_DIM
+from tests.measured import EMBEDDING, GRAD, write_csv, write_database
+
+REFUSED = "#operator=moe_token_permute_grad&num_topk=1024&hidden=7168&tokens=4K"
+OTHER = {"product": "atlas_a3", "soc": "Ascend910_9391", "release": "9.1", "deterministic": "true", "limits": "documented"}
+TWO_PANES = "#operator=rms_norm_grad" + "".join(f"&other.{name}={value}" for name, value in OTHER.items())
+PAGES = (SMALL_DIM, REFUSED, TWO_PANES)
+
+
+def wait_for_others(page):
+    page.wait(lambda: page.find("#first .nearest .chips button"))
+
+
+def test_a_refused_call_offers_what_would_run(page):
+    page.open(REFUSED)
+    wait_for_others(page)
+    assert page.texts("#first .nearest .chips button") == ["num_topk = 512 runs: whole rows", "limits = hardware runs: whole rows"]
+    page.chip("num_topk = 512").click()
+    page.settle()
+    assert page.text("#first .headline").endswith("runs")
+    assert page.plan()["arguments"]["num_topk"] == 512
+    assert not page.one("#first .nearest").is_displayed()
+
+
+def test_a_refused_call_runs_with_the_limits_of_the_hardware(page):
+    page.open(REFUSED)
+    wait_for_others(page)
+    page.chip("limits = hardware").click()
+    page.settle()
+    assert page.text("#first .headline").endswith("runs")
+    assert "limits=hardware" in page.driver.current_url
+
+
+def test_what_is_asked_is_drawn_beside_what_is_accepted(page):
+    page.open(REFUSED)
+    wait_for_others(page)
+    legal, mark = page.script("""
+        const shape = (name) => document.querySelector(`#first .nearest ${name}`);
+        const of = (element, ...names) => names.map((name) => Number(element.getAttribute(name)));
+        return [of(shape("rect.legal"), "x", "width"), of(shape("line.over"), "x1")];
+    """)
+    row = limits("moe_token_permute_grad", "num_topk", product="atlas_a2", hidden=7168, tokens=4096).rows[0]
+    unit = mark[0] / 1024
+    assert [(legal[0], legal[0] + legal[1])] == [
+        (pytest.approx(first * unit, abs=0.02), pytest.approx((last + 1) * unit, abs=0.02)) for first, last in row.documented.ranges
+    ]
+
+
+def test_an_empty_size_is_missing_and_not_its_default(page):
+    page.open("#operator=moe_token_permute_grad&hidden=7168")
+    page.one("#field-hidden").send_keys("\b" * 4)
+    page.settle()
+    assert page.text("#problem-hidden") == "hidden is empty"
+    assert page.one("#field-hidden").get_attribute("aria-invalid") == "true"
+    assert "hidden=&" in page.driver.current_url + "&"
+    assert "161002" in page.text("#first .headline")
+    wait_for_others(page)
+    page.chip("hidden = ").click()
+    page.settle()
+    assert page.text("#first .headline").endswith("runs")
+    assert page.one("#field-hidden").get_attribute("aria-invalid") is None
+
+
+@pytest.mark.parametrize(("text", "number"), [("4K", 4096), ("7168*2", 14336), ("1e4", 10000), ("1.5k", 1536)])
+def test_sizes_are_written_as_people_write_them(page, text, number):
+    page.open("#operator=moe_token_permute_grad&hidden=7168")
+    page.type("hidden", text)
+    page.settle()
+    assert page.plan()["arguments"]["permuted_output_grad"].endswith(f"x{number}:bf16")
+    page.one("#field-hidden").send_keys("\ue013")  # the arrow up
+    page.settle()
+    assert page.one("#field-hidden").get_attribute("value") == str(number + 1)
+
+
+def test_changes_are_offered_once_and_say_where_they_lead(page):
+    page.open("#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8")
+    page.look()
+    told = page.texts("#first .changes button")
+    assert len({tuple(text.split()[:3]) for text in told}) == len(told)
+    for text, one in zip(told, page.asked("work")["changes"], strict=True):
+        assert (one["refusal"] or one["path"] if one["changes_path"] else "same path") in text
+
+
+def lines_once(page, pane):
+    """The lines of a pane whose name stands there once: name, and (text, whether it is marked)."""
+    lines = page.script(
+        """
+        const of = (line) => [line.textContent, line.nextElementSibling];
+        const told = ([name, line]) => [name, line.textContent.replace("≠ ", ""), line.classList.contains("differs")];
+        return [...document.querySelectorAll(`${arguments[0]} dl.lines dt`)].map(of).map(told);
+        """,
+        pane,
+    )
+    names = [name for name, _, _ in lines]
+    return {name: (text, marked) for name, text, marked in lines if names.count(name) == 1}
+
+
+def test_two_panes_mark_the_lines_that_differ_and_no_others(page):
+    page.open(TWO_PANES)
+    page.look()
+    first, second = lines_once(page, "#first"), lines_once(page, "#second")
+    for name in first.keys() & second.keys():
+        (one, marked), (other, also_marked) = first[name], second[name]
+        assert marked == also_marked == (one != other), name
+        assert (name in page.text("#differences").split(": ")[1].split(", ")) == marked
+    assert "workspace" in page.text("#differences")
+    page.one("#compare").click()
+    page.settle()
+    assert not page.find("#second")
+    assert not page.find(".differs")
+
+
+def test_a_second_pane_is_in_the_link_that_is_copied(page):
+    page.open(SMALL_DIM)
+    page.one("#compare").click()
+    page.settle()
+    page.choose("other.product", "atlas_train")
+    headlines = page.texts(".headline")
+    assert [text.split(" on ")[1] for text in headlines] == ["Atlas A2, Ascend910B1: runs", "Atlas training series, Ascend910A: runs"]
+    link = page.copied("#copy-link")
+    page.browser.open(link)
+    page.wait(lambda: len(page.find(".headline")) == 2)
+    page.settle()
+    assert page.texts(".headline") == headlines
+
+
+def small_chip():
+    return (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("ub_bytes: 196608", "ub_bytes: 98304").encode()
+
+
+def test_a_product_dropped_on_the_page_is_put_beside_the_one_that_is_shown(page):
+    page.open("#operator=rms_norm_grad&row=4096&col=7168")
+    page.drop("small_ub.yaml", small_chip())
+    page.wait(lambda: page.find("#second") and page.find(".differs"))
+    assert page.one("#field-other\\.product").get_attribute("value") == "small_ub.yaml"
+    assert "buffer" in page.text("#differences")
+    assert "of 98048 bytes" in page.text("#second dd.buffer")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("bad.yaml", b"name: [", "bad.yaml, line 1: not valid YAML"),
+        ("large.yaml", b"#" * (MOST_BYTES["product"] + 1), "more than the 1048576 that are read"),
+        ("picture.png", b"", "not a file that is read here"),
+        ("calls.jsonl", b"{}", "no line is a call"),
+        ("kernel_details.csv", b"a,b\n1,2\n", "kernel_details.csv"),
+    ],
+)
+def test_a_file_that_is_none_says_so_by_its_own_name(page, name, content, says):
+    page.open(SMALL_DIM)
+    page.drop(name, content)
+    assert says in page.text("#job-result")
+    assert "/" not in page.text("#job-result").partition("profile")[0].replace("and/or", "")
+    assert not page.find("#second")
+
+
+@pytest.mark.parametrize(("name", "write", "rows"), [("kernel_details.csv", write_csv, EMBEDDING), ("profile.db", write_database, [GRAD])])
+def test_a_profile_dropped_on_the_page_is_read_and_shown(page, tmp_path, name, write, rows):
+    page.open(SMALL_DIM)
+    page.drop(name, write(tmp_path / name, rows).read_bytes())
+    shown = page.text("#job-result")
+    assert f"{len(rows)} of {len(rows)} kernels modelled: {name}" in shown
+    assert "Measured beside bound" in shown
+    assert bool(page.find("#job-result figure[data-draw] rect")) == (len(rows) > 1)
+
+
+def test_calls_dropped_on_the_page_are_checked_for_the_products_of_its_panes(page):
+    page.open(TWO_PANES)
+    call = {"op": "rms_norm_grad", "inputs": {"dy": "64x7168:bf16", "gamma": "7168:bf16"}}
+    refused = {
+        "op": "moe_token_permute_grad",
+        "inputs": {"permuted_output_grad": "4194304x64:bf16", "sorted_indices": "4194304:int32", "num_topk": 1024},
+    }
+    page.drop("calls.jsonl", "\n".join(map(json.dumps, (call, refused))).encode())
+    shown = page.text("#job-result")
+    assert "calls.jsonl: 2 calls, 2 different, on atlas_a2 Ascend910B1, atlas_a3 Ascend910_9391: 2 not accepted" in shown
+    assert "num_topk = 1024 exceeds the documented limit" in shown
+
+
+def test_report_trace_and_json_are_those_of_the_call(page):
+    page.open(SMALL_DIM)
+    got = {
+        name: page.script(f"return fetch(document.querySelector('#first a.{name}').href).then((reply) => reply.text())")
+        for name in ("report", "trace", "json")
+    }
+    assert page.text("#first .headline") in got["report"]
+    assert json.loads(got["trace"])["otherData"]["timelines"][0]["arguments"] == page.plan()["arguments"]
+    assert json.loads(got["json"])["plan"] == page.plan()
+    page.open(REFUSED)
+    assert not any(one.is_displayed() for one in page.find("#first a.button"))
+
+
+def test_a_run_says_its_share_and_ends_when_it_is_cancelled(page):
+    page.open("#operator=rms_norm&row=16K&col=16K")
+    page.one("#first .run").click()
+    shares = []
+    page.wait(lambda: "generating data" in page.text("#stage"), 60)
+    while len(shares) < 3 or shares[-1] == 0:
+        shares.append(float(page.one("#progress").get_attribute("value") or 0))
+        page.script("return new Promise((resolve) => setTimeout(resolve, 150))")
+    assert shares == sorted(shares)
+    assert shares[-1] <= 1
+    page.one("#cancel").click()
+    page.wait(lambda: page.text("#job-result") == "cancelled", 10)
+    assert page.one("#first .run").is_enabled()
+
+
+@pytest.mark.parametrize("link", PAGES)
+def test_no_width_scrolls_sideways(page, link):
+    page.open(link)
+    page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
+    page.script("for (const one of document.querySelectorAll('details')) one.open = true")
+    wide = {}
+    for width in (360, 375, 520, 521, 860, 861, 1280, 1281, 1920):
+        page.set_width(width)
+        wide[width] = page.script("return document.documentElement.scrollWidth")
+    assert all(wide[width] <= width for width in wide), wide
+
+
+def test_what_every_core_has_is_in_a_table_that_the_keyboard_reaches(page):
+    page.open(SMALL_DIM)
+    page.look()
+    page.script("for (const one of document.querySelectorAll('details')) one.open = true")
+    rows = page.texts("#first .steps-of-a-core .drawn > details tbody tr")
+    assert len(rows) == page.plan()["block_dim"]
+    assert rows[0] == "0 rows 0..1365"
+    assert page.script("return [...document.querySelectorAll('.scroll')].filter((one) => one.tabIndex !== 0).length") == 0
+
+
+def test_the_call_over_time_and_the_steps_of_a_core_are_drawn(page):
+    page.open(SMALL_DIM)
+    page.wait(lambda: page.find("#first .time rect") and page.find("#first .steps-of-a-core rect"))
+    work = page.asked("work")
+    drawn = page.script(
+        "return [...document.querySelectorAll('#first .time rect[data-row=launches]')].map((one) => Number(one.dataset.us))"
+    )
+    assert drawn == [one["us"] for one in work["time"]["launches"]]
+    page.browser.assert_quiet_and_local()
+
+
+def test_the_language_is_in_the_link(page):
+    page.open(SMALL_DIM)
+    page.choose("lang", "zh")
+    page.wait(lambda: page.script("return document.documentElement.lang") == "zh")
+    assert "lang=zh" in page.driver.current_url
+    assert page.path()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [375, 1280])
+def test_axe_finds_nothing(page, width, dark):
+    page.set_width(width)
+    for link in (REFUSED, TWO_PANES):
+        page.open(link, dark)
+        page.wait(lambda: page.find("#first .nearest .chips button") or not page.find(".stale"))
+        page.script("for (const one of document.querySelectorAll('details')) one.open = true")
+        assert page.browser.violations() == []
