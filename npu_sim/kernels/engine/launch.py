@@ -7,22 +7,32 @@ A child of a process that has run kernels computes on threads of its own; result
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
 from typing import Any
 
 from numba import get_num_threads
 
 
-@cache
-def _first_process() -> int:
-    """Return the process in which a kernel was first run; its children inherit the answer."""
-    return os.getpid()
+class _Threads:
+    """Whether Numba's threads have been asked for, and lost in a fork since."""
+
+    def __init__(self) -> None:
+        self.asked_for = False
+        self.lost = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.lost = self.asked_for
+
+    def are_here(self) -> bool:
+        """Whether they belong to this process; from now on they are asked for."""
+        self.asked_for = True
+        return not self.lost
 
 
-def in_this_process() -> bool:
-    """Whether Numba's threads belong to this process."""
-    return _first_process() == os.getpid()
+in_this_process = _Threads().are_here
+"""Whether Numba's threads belong to this process. The system is not asked who we are for every kernel: that may take longer than one."""
 
 
 def on_own_threads(run: Callable[..., None], shares: int, *arguments: Any) -> None:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from npu_sim.numbers.arrays import address_of
+
 LINE_BYTES = 64
 """A cache line: vectors that are stored across the end of one take twice as long."""
 APART_BYTES = 2 * LINE_BYTES
@@ -16,8 +18,8 @@ def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an array that starts with a cache line; not set to anything."""
     kind = np.dtype(dtype)
     memory = np.empty(prod(shape) * kind.itemsize + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return memory[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
+    start = -address_of(memory) % LINE_BYTES
+    return np.ndarray(shape, kind, memory, start)
 
 
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:

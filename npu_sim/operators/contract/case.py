@@ -151,7 +151,7 @@ class Case:
         """How the product tiles the call."""
         return self.operator.tile(self.row, self.device, self.rules)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """The outputs that are written."""
         return tuple(one for one in self.operator.outputs if one.name in self.specs)

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
-from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
+from npu_sim.operators.contract.results import UNTIMED, Order, OrderMask, Result, Stopwatch, output_array
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.plans.model import Caveat
 from npu_sim.status import INVALID, AclnnError
@@ -120,10 +119,24 @@ def compute_case(
     watch: Stopwatch | None = None,
 ) -> Result:
     """Compute a checked call; arguments as for :func:`execute`."""
-    operator, watch = case.operator, watch or Stopwatch()
+    watch = watch or Stopwatch()
+    run, given = computed(case, tensors, order, outs, areas, watch)
+    return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
+
+
+def computed(
+    case: Case,
+    tensors: Mapping[str, Array],
+    order: Order,
+    outs: tuple[Any, ...] = (),
+    areas: Areas | None = None,
+    watch: Stopwatch = UNTIMED,
+) -> tuple[Run, dict[str, Array]]:
+    """Compute a checked call, arguments as for :func:`execute`; return the run, and by name the arrays that the caller gets."""
+    operator = case.operator
     written, given = _output_arrays(case, tensors, outs)
     with watch.stage("check"):
-        own = own_copies(operator.inputs, tensors)
+        own = own_copies(operator.addressing, tensors)
     run = Run(case, own, written, order, areas, watch)
     if case.empty and operator.fill is None:
         for array in written.values():
@@ -134,7 +147,21 @@ def compute_case(
         compute(run)
     with watch.stage("compute"):
         _finish(run, given)
-    return Result(given, partial(plan_of, case), _order_masks(run, given), watch.seconds, run.caveats)
+    return run, given
+
+
+def outputs_of(case: Case, tensors: Mapping[str, Array], order: Order, out: Any) -> Any:
+    """Compute a checked call; return its result, or a tuple of all results with None for one that is not written.
+
+    Parameters
+    ----------
+    out
+        As for :func:`npu_sim.run`.
+    """
+    outs = tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None)
+    _, given = computed(case, tensors, order, outs)
+    names = case.operator.result_names
+    return given[names[0]] if len(names) == 1 else tuple(given.get(name) for name in names)
 
 
 def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -149,7 +176,7 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
         if spec is None:
             continue
         out = outs[place] if place < len(outs) else None
-        written[one.output], given[one.output] = output_array(one.name, out, TensorSpec(spec.shape, spec.dtype), taken)
+        written[one.output], given[one.output] = output_array(one.name, out, spec.plain(), taken)
         taken[one.name] = given[one.output]
     return written, given
 
