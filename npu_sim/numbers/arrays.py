@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -78,12 +79,20 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return _pointer_at(id(array) + DESCRIPTION_OFFSET).value or 0
 
 
-def may_share_memory(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
-    """Whether the memory of two arrays overlaps, from the first to the last byte of each; what ``np.may_share_memory`` says."""
-    if one.flags.c_contiguous and other.flags.c_contiguous:
-        first, second = address_of(one), address_of(other)
-        return first < second + other.nbytes and second < first + one.nbytes and one.size > 0 and other.size > 0
-    return bool(np.may_share_memory(one, other))
+def sharing_memory(array: np.ndarray[Any, Any], others: Mapping[str, np.ndarray[Any, Any]]) -> str | None:
+    """Return the name of the first of some arrays whose memory overlaps that of another one, as ``np.may_share_memory`` says."""
+    if not array.flags.c_contiguous or array.size == 0:
+        return next((name for name, other in others.items() if np.may_share_memory(array, other)), None)
+    begin = address_of(array)
+    end = begin + array.nbytes
+    for name, other in others.items():
+        if other.flags.c_contiguous and other.size:
+            start = address_of(other)
+            if start < end and begin < start + other.nbytes:
+                return name
+        elif np.may_share_memory(array, other):
+            return name
+    return None
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:

@@ -8,13 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cores import Profile, load_profile
+import numpy as np
+
+from npu_sim.cores import Profile, load_profile, shipped_products
 from npu_sim.operators.contract.arguments import tensor_of
-from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.checks import require_bool
+from npu_sim.operators.contract.memory import PLAIN, signature_of
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
-from npu_sim.operators.contract.results import CoreOrder, Order, Result
+from npu_sim.operators.contract.results import CoreOrder, Order, Result, Stopwatch
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import INVALID, AclnnError, shown
@@ -66,10 +69,7 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
-    declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc, release)
-    return plan_of(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
+    return plan_of(_case(load_operator(operator), arguments, True, profile, soc, release, deterministic, limits))
 
 
 def run(
@@ -101,22 +101,14 @@ def run(
     AclnnError
         With the product's status when the call is refused, 361001 when the data is out of bounds; ``out`` is then untouched.
     """
-    from npu_sim.operators.contract.execution import execute
+    from npu_sim.operators.contract.execution import arrays_of, compute_case
 
     declared: Operator = load_operator(operator)
-    names = declared.input_names
-    # Views: shape and strides of the caller's array may change under the call, those of a view do not.
-    tensors = {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
-    return execute(
-        declared,
-        declared.build({**arguments, **tensors}),
-        tensors,
-        load_profile(profile, soc, release),
-        deterministic=require_bool("deterministic", deterministic),
-        order=Order(core_order, seed),
-        limits=require_limits(limits),
-        outs=tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None),
-    )
+    tensors, watch = _views(declared, arguments), Stopwatch()
+    with watch.stage("plan"):
+        target = profile, soc, release, deterministic, limits, core_order, seed
+        case = _case(declared, {**arguments, **tensors}, False, *target)
+    return compute_case(case, tensors, Order(core_order, seed), arrays_of(out), watch=watch)
 
 
 def prepare(
@@ -150,11 +142,69 @@ def prepare(
     """
     from npu_sim.operators.contract.prepared import Prepared
 
+    target = profile, soc, release, deterministic, limits, core_order, seed
+    return Prepared(_case(load_operator(operator), arguments, True, *target), Order(core_order, seed))
+
+
+def _outputs(
+    operator: str,
+    *,
+    profile: str | Path | Profile = "atlas_a2",
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+    limits: Limits = "documented",
+    out: Any = None,
+    **arguments: Any,
+) -> Any:
+    """Do what :func:`run` does, and return nothing but the results."""
+    from npu_sim.operators.contract.execution import outputs_of
+
     declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
-    loaded = load_profile(profile, soc, release)
-    order = Order(core_order, seed)
-    return Prepared(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)), order)
+    tensors = _views(declared, arguments)
+    target = profile, soc, release, deterministic, limits, core_order, seed
+    return outputs_of(_case(declared, {**arguments, **tensors}, False, *target), tensors, Order(core_order, seed), out)
+
+
+def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of a call. Shape and strides of the caller's array may change under the call, those of a view do not."""
+    names = declared.input_names
+    return {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
+
+
+def _case(
+    declared: Operator,
+    arguments: dict[str, Any],
+    infer: bool,
+    profile: str | Path | Profile,
+    soc: str | None,
+    release: str | None,
+    deterministic: bool,
+    limits: Limits,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+) -> Case:
+    """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out."""
+    options = infer, profile, soc, release, deterministic, limits
+    signature = signature_of(arguments, declared.input_names, *options) if _may_be_remembered(*options) else None
+
+    def check() -> Case:
+        built = declared.build(arguments, infer=infer)
+        loaded = load_profile(profile, soc, release)
+        switch = require_bool("deterministic", deterministic)
+        Order(core_order, seed)  # refused before the call is looked at
+        checked = declared.check if signature is None else declared.checked
+        return checked(built, loaded, switch, require_limits(limits))
+
+    return declared.remembered(signature, check)
+
+
+def _may_be_remembered(infer: bool, profile: Any, soc: Any, release: Any, deterministic: Any, limits: Any) -> bool:
+    """Whether options are plain: the file of a profile that does not ship may change, and what is no switch is refused every time."""
+    is_shipped = type(profile) is str and profile in shipped_products()
+    return is_shipped and type(deterministic) is bool and PLAIN.issuperset(map(type, (soc, release, limits)))
 
 
 @cache
@@ -162,7 +212,7 @@ def public_function(name: str) -> Callable[..., Any]:
     """Return the function of an operator, for instance ``npu_sim.rms_norm_grad``."""
     from npu_sim.operators.contract import functions
 
-    return functions.public_function(load_operator(name), run)
+    return functions.public_function(load_operator(name), _outputs)
 
 
 __all__ = ["LIMITS", "plan", "prepare", "public_function", "require_limits", "run"]

@@ -1,15 +1,82 @@
 """What all answers share: they are frozen, and they say how sure they are."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_serializer
 
 
 class Frozen(BaseModel):
     """Base of answers and of their parts: nothing in them changes, and nothing unknown is in them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Promised(Frozen):
+    """Base of answers that are put together when somebody first asks for something in them; see :meth:`promise`.
+
+    Nobody can tell such an answer from one that was put together at once: all that looks at an answer as a whole does it first.
+    """
+
+    @classmethod
+    def promise(cls, make: Callable[[], dict[str, Any]]) -> Self:
+        """Return the answer with the fields that ``make`` will return."""
+        answer = cls.__new__(cls)
+        object.__setattr__(answer, "__dict__", {})
+        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", make)):
+            object.__setattr__(answer, name, value)
+        return answer
+
+    def kept(self) -> Self:
+        """Return the answer, put together."""
+        make: Any = self.__pydantic_private__
+        if make is not None:
+            whole = type(self)(**make())
+            object.__setattr__(self, "__pydantic_fields_set__", whole.__pydantic_fields_set__)
+            object.__setattr__(self, "__dict__", whole.__dict__)
+            object.__setattr__(self, "__pydantic_private__", None)
+        return self
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Put the answer together when a field of it is asked for."""
+            if name in type(self).__pydantic_fields__:
+                return self.kept().__dict__[name]
+            return super().__getattr__(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is in both."""
+        return super(Promised, self.kept()).__eq__(other.kept() if isinstance(other, Promised) else other)
+
+    def __hash__(self) -> int:
+        """Return the hash of what is in it, as of any answer."""
+        return hash(tuple(self.kept().__dict__.values()))
+
+    def __iter__(self) -> Any:
+        """Go through names and values, as ``dict`` does."""
+        return super(Promised, self.kept()).__iter__()
+
+    def __repr_args__(self) -> Any:
+        """Return what the representation shows."""
+        return super(Promised, self.kept()).__repr_args__()
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Travel put together."""
+        return super(Promised, self.kept()).__getstate__()
+
+    def __copy__(self) -> Self:
+        """Copy what is in it."""
+        return super(Promised, self.kept()).__copy__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy what is in it, and what is in that."""
+        return super(Promised, self.kept()).__deepcopy__(memo)
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: Any) -> Any:
+        return dump(self.kept())
 
 
 class Facts(dict[str, Any]):

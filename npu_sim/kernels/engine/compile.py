@@ -41,7 +41,7 @@ class Kernel:
         self.worker = device_function(function)
         self.entries: dict[tuple[Any, ...], Any] = {}
         """Compiled code by argument types."""
-        self._entries_by_kinds: dict[tuple[Any, ...], Any] = {}
+        self._entries_by_kinds: dict[tuple[Any, ...], int] = {}
 
     def over(self, shares: int, *arguments: Any) -> None:
         """Compute the shares 0..shares-1, on all threads; on the calling one when that is not worth waking others."""
@@ -56,14 +56,14 @@ class Kernel:
         kinds = tuple(layout.kinds)
         entry = self._entries_by_kinds.get(kinds)
         if entry is None:
-            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments))
+            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
         alone = shares == 1 or layout.bytes < self.alone_bytes
         if in_this_process() or alone:
-            _run_shares(entry.address, first, shares, alone)
+            _run_shares(entry, first, shares, alone)
         else:
-            on_own_threads(_run_some, shares, entry.address, first)
+            on_own_threads(_run_some, shares, entry, first)
 
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)

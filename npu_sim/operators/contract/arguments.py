@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npu_sim.numbers.arrays import as_array
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype, is_known
 from npu_sim.status import INVALID, MISSING, AclnnError, shown
 
 REQUIRED = object()
@@ -211,6 +211,8 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
     AclnnError
         161002 for what is no array of a known dtype.
     """
+    if type(value) is np.ndarray and is_known(value.dtype):
+        return value
     try:
         array = as_array(value)
         canonical_dtype(array.dtype)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
+from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.inputs import own_copies
@@ -60,15 +61,14 @@ class Run:
 
         The workspace belongs to the caller as well: what addresses memory is put there, and not read from there.
         """
-        from npu_sim.numbers.storage import kernel_input
-
-        placed = contiguous(name, self.tensors[name], self.areas)
-        return kernel_input(self.tensors[name] if self.case.operator.argument(name).addresses else placed)
+        given = self.tensors[name]
+        if self.areas is None:
+            return kernel_input(given)
+        placed = contiguous(name, given, self.areas)
+        return kernel_input(given if name in self.case.operator.addressing else placed)
 
     def written(self, name: str) -> Array:
         """Return a result as kernels write it; whole numbers as they are."""
-        from npu_sim.numbers.storage import storage_view
-
         array = self.outputs[name]
         return array if array.dtype.kind in "iu" else storage_view(array)
 
@@ -158,10 +158,14 @@ def outputs_of(case: Case, tensors: Mapping[str, Array], order: Order, out: Any)
     out
         As for :func:`npu_sim.run`.
     """
-    outs = tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None)
-    _, given = computed(case, tensors, order, outs)
+    _, given = computed(case, tensors, order, arrays_of(out))
     names = case.operator.result_names
     return given[names[0]] if len(names) == 1 else tuple(given.get(name) for name in names)
+
+
+def arrays_of(out: Any) -> tuple[Any, ...]:
+    """Return what a caller gave as ``out``: nothing, an array, or one for every output."""
+    return () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
 def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:

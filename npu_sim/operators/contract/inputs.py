@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
+from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
 from npu_sim.plans.model import Caveat
 
 SCAN_ELEMENTS = 1 << 18
@@ -18,8 +19,6 @@ def own_copies(addressing: Iterable[str], tensors: Mapping[str, np.ndarray]) -> 
 
 def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
     """Return a warning for every input with inf or nan, which saturating products do not support ("边界值场景说明")."""
-    from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
-
     caveats = []
     for name, array in tensors.items():
         stored = kernel_input(array).reshape(-1)

@@ -1,5 +1,6 @@
 """The plan of a checked call, put together from what the operator says of it."""
 
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -7,6 +8,7 @@ from npu_sim.operators.contract.case import Case
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
@@ -26,11 +28,13 @@ def plan_of(case: Case) -> Plan:
     """Plan a checked call; it is remembered as long as the call is."""
     plan = _plans.get(case)
     if plan is None:
-        plan = _plans[case] = _planned(case)
+        plan = _plans[case] = Plan.promise(partial(_fields, case))
+        if case.operator.name not in OPERATOR_NAMES:
+            plan.kept()  # what is wrong with somebody else's declaration shows at once
     return plan
 
 
-def _planned(case: Case) -> Plan:
+def _fields(case: Case) -> dict[str, Any]:
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
@@ -45,7 +49,7 @@ def _planned(case: Case) -> Plan:
     fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
-    return Plan(
+    return dict(
         operator=operator.name,
         title=operator.title,
         product=profile.name,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.numbers.arrays import may_share_memory, memory_of, overlaps_itself
+from npu_sim.numbers.arrays import memory_of, overlaps_itself, sharing_memory
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
@@ -205,9 +205,9 @@ def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.
         array = _new_array(name, spec)
         return array, array
     array = _array_to_write(name, out, spec)
-    for other, values in inputs.items():
-        if may_share_memory(array, values):
-            raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
+    other = sharing_memory(array, inputs)
+    if other is not None:
+        raise AclnnError(INVALID, name, f"{name} shares memory with {other}", "pass an array of its own")
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
     return (array if in_place else _new_array(name, spec)), array
 
