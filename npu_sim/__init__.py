@@ -6,11 +6,12 @@ used, so that importing the package costs nothing.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from npu_sim.registry import all_operators, find_operator
+TYPE_CHECKING = False  # that of ``typing``, which takes longer to load than this package does
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from npu_sim.cores import Profile, load_profile
     from npu_sim.numbers.formats import TensorSpec
     from npu_sim.operators import plan, prepare, run
@@ -75,19 +76,17 @@ _FACES = ("aclnn", "torch")
 """Subpackages that show the operators under other names; `torch` needs PyTorch."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Load a public name from its module."""
     if name in _FACES:
         return import_module(f"npu_sim.{name}")
     if name not in _HOMES:
-        if not name.startswith("_") and name == name.lower() and find_operator(name) is not None:
-            from npu_sim.operators import public_function
-
-            return public_function(name)
+        if not name.startswith("_") and name == name.lower() and import_module("npu_sim.registry").find_operator(name) is not None:
+            return import_module("npu_sim.operators").public_function(name)
         raise AttributeError(f"module 'npu_sim' has no attribute {name!r}")
     return getattr(import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
     """List the public names, operators included."""
-    return sorted({*globals(), *_HOMES, *(entry.name for entry in all_operators())})
+    return sorted({*globals(), *_HOMES, *(entry.name for entry in import_module("npu_sim.registry").all_operators())})

@@ -1,12 +1,17 @@
 """``python -m npu_sim``, and what ``npu-sim`` starts: the command line."""
 
+import gc
 import os
 import signal
 import sys
 
+LOADED_OBJECTS = 100_000
+"""So many objects are made between two searches for garbage: loading makes many, and none is garbage."""
+
 
 def main() -> None:
     """Load the command line, which takes a moment in which the user may interrupt as well, and run it."""
+    gc.set_threshold(LOADED_OBJECTS)
     try:
         from npu_sim.cli import main as command
         from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
@@ -21,6 +26,8 @@ def main() -> None:
         if end.code == INTERRUPTED:  # at once: Python's own way out waits for threads, and may end by the signal instead
             os._exit(INTERRUPTED)
         raise
+    finally:
+        gc.freeze()  # Python would look through everything once more before the system takes it back at once
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn return codes.
 """
 
-import difflib
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any
@@ -95,5 +94,7 @@ def closest(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near."""
     if len(word) > LONGEST_WORD:
         return ""
+    import difflib  # only for those who mistyped
+
     near = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {near[0]}?" if near else ""

@@ -1,37 +1,54 @@
-"""The command tree. Handlers import what they need when they run, so that help is quick."""
+"""The command tree. A command is loaded when it is asked for, and its handler imports what it needs when it runs: starting is quick."""
 
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from npu_sim import __version__
-from npu_sim.cli.caveats import caveats_command
-from npu_sim.cli.demo import demo_command
-from npu_sim.cli.diff import diff_command
-from npu_sim.cli.explain import explain_command
-from npu_sim.cli.explore import explore_command
-from npu_sim.cli.limits import limits_command
 from npu_sim.cli.operators import add_action
-from npu_sim.cli.plan import plan_command
-from npu_sim.cli.preflight import EPILOG as PREFLIGHT_EPILOG
-from npu_sim.cli.preflight import preflight_command
-from npu_sim.cli.products import products_command
-from npu_sim.cli.profile import profile_command
-from npu_sim.cli.record import EPILOG as RECORD_EPILOG
-from npu_sim.cli.record import SETTINGS as RECORD_SETTINGS
-from npu_sim.cli.record import record_command
-from npu_sim.cli.run import run_command
-from npu_sim.cli.study import study_app
-from npu_sim.cli.sweep import sweep_command, sweep_epilog
-from npu_sim.cli.timeline import timeline_command
-from npu_sim.cli.workspace import workspace_command
+
+ACTIONS = ("plan", "run", "timeline", "workspace", "explain", "diff", "limits", "sweep")
+"""Commands with one of their own for every operator."""
+COMMANDS = ("preflight", "record", "profile", "caveats", "demo", "products", "explore", *ACTIONS, "study")
+"""In the order of the help; the handler of each is ``NAME_command`` of the module of its name."""
+
+
+class _Commands(TyperGroup):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # A name that is none is compared with those of all commands.
+        for name in (cmd_name,) if cmd_name in COMMANDS else COMMANDS:
+            if name not in self.commands:
+                part = typer.Typer()
+                _add(part, name)
+                self.commands.update(typer.main.get_group(part).commands)
+        return super().get_command(ctx, cmd_name)
+
+
+def _add(part: typer.Typer, name: str) -> None:
+    module = import_module(f"npu_sim.cli.{name}")
+    if name == "study":
+        part.add_typer(module.study_app, name=name)
+    elif name == "sweep":
+        add_action(part, name, module.sweep_command, takes_arguments=False, epilog=module.sweep_epilog)
+    elif name in ACTIONS:
+        add_action(part, name, getattr(module, f"{name}_command"))
+    else:
+        texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
+        part.command(name, epilog=texts, context_settings=settings)(getattr(module, f"{name}_command"))
+
 
 app = typer.Typer(
     name="npu-sim",
     help="Simulate Ascend NPU operators: limits, tiling, workspace, and bit-exact accumulation order.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    cls=_Commands,
 )
 
 
@@ -54,21 +71,3 @@ def common(
 
         for path in operators:
             register_file(path)
-
-
-add_action(app, "plan", plan_command)
-add_action(app, "run", run_command)
-add_action(app, "timeline", timeline_command)
-add_action(app, "workspace", workspace_command)
-add_action(app, "explain", explain_command)
-add_action(app, "diff", diff_command)
-add_action(app, "limits", limits_command)
-add_action(app, "sweep", sweep_command, takes_arguments=False, epilog=sweep_epilog)
-app.command("preflight", epilog=PREFLIGHT_EPILOG)(preflight_command)
-app.command("record", epilog=RECORD_EPILOG, context_settings=RECORD_SETTINGS)(record_command)
-app.command("profile")(profile_command)
-app.add_typer(study_app, name="study")
-app.command("caveats")(caveats_command)
-app.command("demo")(demo_command)
-app.command("products")(products_command)
-app.command("explore")(explore_command)

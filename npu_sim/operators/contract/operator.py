@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -19,7 +18,6 @@ from npu_sim.operators.contract.rows import RowPlanner, row_planner
 from npu_sim.status import AclnnError
 
 
-@dataclass(frozen=True, eq=False)
 class Operator(Reader):
     """A declared operator; its fields are those of a declaration."""
 

@@ -1,7 +1,6 @@
 """From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.numbers.formats import TensorSpec
@@ -13,7 +12,6 @@ from npu_sim.operators.contract.declaration import Declaration
 from npu_sim.operators.contract.expressions import evaluate
 
 
-@dataclass(frozen=True, eq=False)
 class Reader(Declaration):
     """A declaration that reads calls."""
 
