@@ -20,6 +20,12 @@ def bfloat16() -> np.dtype[Any]:
     return dtype
 
 
+@cache
+def dtype_of_name(name: str) -> np.dtype[Any]:
+    """Return the NumPy dtype of a canonical name."""
+    return bfloat16() if name == "bfloat16" else np.dtype(name)
+
+
 @lru_cache(maxsize=64)
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return the name of a dtype, which NumPy puts together anew every time it is asked."""

@@ -9,13 +9,13 @@ import operator
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.arrays import as_array, bfloat16, dtype_name
+from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
 from npu_sim.status import shown
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "TensorSpec",
     "as_array",
     "canonical_dtype",
-    "is_known",
     "itemsize",
     "numpy_dtype",
     "shape_text",
@@ -158,12 +157,6 @@ def canonical_dtype(dtype: Any) -> str:
     return name
 
 
-@lru_cache(maxsize=64)
-def is_known(dtype: np.dtype[Any]) -> bool:
-    """Whether kernels and planners take arrays of a NumPy dtype as they are."""
-    return dtype.isnative and dtype.name in _ALIASES
-
-
 def itemsize(dtype: Any) -> int:
     """Return the bytes of one element; accepts what ``canonical_dtype`` accepts, and ``"hf32"``."""
     return FORMATS["hf32"].itemsize if dtype == "hf32" else _ITEMSIZES[canonical_dtype(dtype)]
@@ -171,12 +164,7 @@ def itemsize(dtype: Any) -> int:
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the NumPy dtype that stores ``dtype``; bfloat16 is ``ml_dtypes.bfloat16``, hf32 is float32."""
-    return _dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
-
-
-@cache
-def _dtype_of_name(name: str) -> np.dtype[Any]:
-    return bfloat16() if name == "bfloat16" else np.dtype(name)
+    return dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
 
 
 _SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"

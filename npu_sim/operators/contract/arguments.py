@@ -2,13 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
 from typing import Any, Literal
 
 import numpy as np
 
 from npu_sim.numbers.arrays import as_array
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype, is_known
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.status import INVALID, MISSING, AclnnError, shown
 
 REQUIRED = object()
@@ -211,7 +212,7 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
     AclnnError
         161002 for what is no array of a known dtype.
     """
-    if type(value) is np.ndarray and is_known(value.dtype):
+    if type(value) is np.ndarray and _is_taken(value.dtype):
         return value
     try:
         array = as_array(value)
@@ -219,6 +220,16 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
     except (ValueError, TypeError, OverflowError) as error:
         raise AclnnError(INVALID, name, f"{name}: {error}", "give an array") from None
     return array
+
+
+@lru_cache(maxsize=64)
+def _is_taken(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a dtype are taken as they are."""
+    try:
+        canonical_dtype(dtype)
+    except ValueError:
+        return False
+    return dtype.isnative
 
 
 def spec_of(name: str, value: Any) -> TensorSpec | None:
