@@ -6,6 +6,7 @@ for.
 
 import importlib
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npu_sim.status import NpuSimError, UsageError, closest, plain_name, shown
@@ -57,6 +58,8 @@ OPERATORS: tuple[OperatorEntry, ...] = (
 """The operators of the package."""
 
 OPERATOR_NAMES: tuple[str, ...] = tuple(entry.name for entry in OPERATORS)
+
+_OWN = MappingProxyType({entry.name: entry for entry in OPERATORS})
 
 _registered: dict[str, tuple[OperatorEntry, Any]] = {}
 """Operators that this process registered, by name."""
@@ -134,7 +137,7 @@ def load_operator(name: str) -> Any:
     UsageError
         When there is no such operator.
     """
-    entry = find_operator(name)
+    entry = _OWN[name] if type(name) is str and name in _OWN else find_operator(name)
     if entry is None:
         raise unknown_operator(name)
     if entry.name in _registered:

@@ -3,7 +3,6 @@
 Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn return codes.
 """
 
-import difflib
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 from functools import wraps
@@ -142,6 +141,8 @@ def closest(word: Any, known: Iterable[str]) -> str:
     """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near or it is no word."""
     if not isinstance(word, str) or len(word) > LONGEST_WORD:
         return ""
+    import difflib  # only for those who mistyped
+
     by_plain_name = {plain_name(one): one for one in known}
     near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1)
     return f"; did you mean {by_plain_name[near[0]]}?" if near else ""

@@ -46,6 +46,8 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
 def _add_in_order(parts: Floats, total: Floats) -> None:
     # Few rows are left; NumPy adds them in this order too.
     total[...] = parts[0]
+    if len(parts) == 1:
+        return
     with np.errstate(over="ignore", invalid="ignore"):
         for part in parts[1:]:
             np.add(total, part, out=total)
@@ -64,7 +66,9 @@ def grad_bias(grad: Stored, out: Stored, core_rows: int = 0, core_order: int = S
         Order in which the sums of the cores arrive.
     """
     sums = core_sums(grad, core_rows or grad.shape[0] * grad.shape[1])
-    order = arrivals(np.ones(len(sums), np.int64), core_order, seed, 1)[0]
-    total = np.empty(sums.shape[1], np.float32)
-    _add_in_order(sums[order], total)
+    total = sums[0]
+    if len(sums) > 1:
+        order = arrivals(np.ones(len(sums), np.int64), core_order, seed, 1)[0]
+        total = np.empty(sums.shape[1], np.float32)
+        _add_in_order(sums[order], total)
     narrow_array(total, FORMAT_OF_STORAGE[out.dtype], out=out)

@@ -7,6 +7,7 @@ computes a tile, its accumulator starts anew with every sample, and what it has 
 Source: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition to global memory".
 """
 
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -73,10 +74,11 @@ def visits_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
     return cores
 
 
+@lru_cache(maxsize=64)
 def arrival(shares: Shares, order: int) -> tuple[Integers, Integers]:
     """Return all visits, core after core as their sums arrive, and for each whether it is the last one of its core (1 or 0).
 
-    ``RANDOM`` draws for every output row, so cores come in ascending order.
+    ``RANDOM`` draws for every output row, so cores come in ascending order. Both are kept, and not to be changed.
     """
     cores = visits_by_core(shares)
     fixed = SEQUENTIAL if order == RANDOM else order

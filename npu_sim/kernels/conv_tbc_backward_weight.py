@@ -9,6 +9,9 @@ packed group (8 MiB, or one visit when that is more; all of it in the random ord
 share tiles, three where tiles have slots), and in the random order 16 MiB a thread for the sums of the cores.
 """
 
+from functools import lru_cache
+from math import prod
+
 import numpy as np
 from numba import get_num_threads
 from numpy.typing import NDArray
@@ -156,6 +159,14 @@ def _kinds(blocks: Integers, tail: Flags, anew: bool) -> Integers:
     return kinds
 
 
+@lru_cache(maxsize=64)
+def _cut(shape: tuple[int, int, int], kept: int, threads: int) -> tuple[Integers, Integers, int]:
+    """Return the blocks of the output, where the sums of each begin, and how many the largest has; not to be changed."""
+    blocks = cut_output(shape, blocking(kept), threads)
+    sizes = block_sizes(blocks)
+    return blocks, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), int(sizes.max())
+
+
 def _zeros(size: int) -> Floats:
     sums = aligned(size)
     sums[:] = 0
@@ -199,11 +210,10 @@ def grad_weight(
     cores = int(ends.sum())
     drawn = core_order == RANDOM and cores > 1
     threads = get_num_threads() if drawn else threads_for(operations=grad.size * out.shape[0] * out.shape[1])
-    blocks = cut_output(out.shape, blocking(cores if drawn else 0), threads)
-    starts = np.concatenate([[0], np.cumsum(block_sizes(blocks))]).astype(np.int64)
+    blocks, starts, largest = _cut(out.shape, cores if drawn else 0, threads)
     mask = tail_mask(tail, out.shape[1], out.shape[2])
-    kinds = _kinds(blocks, mask, shares.anew == 1)
-    sums, running, finished = (_zeros(starts[-1] if wanted else 0) for wanted in (True, mask.any() or cores > 1, mask.any()))
+    kinds, has_slots = _kinds(blocks, mask, shares.anew == 1), bool(mask.size and mask.any())
+    sums, running, finished = (_zeros(starts[-1] if wanted else 0) for wanted in (True, has_slots or cores > 1, has_slots))
     if tail.slot_samples:
         ends = np.zeros(len(arrived), np.int64)
         ends[tail.slot_samples - 1 :: tail.slot_samples] = 1
@@ -214,10 +224,10 @@ def grad_weight(
     steps, halo = min(shares.piece_steps, shares.steps), (out.shape[0] - 1) * tap_stride
     x_shape = (-(-out.shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
     grad_shape = (-(-out.shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
-    group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * int(np.prod(x_shape) + np.prod(grad_shape))), 1), len(arrived))
+    group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * (prod(x_shape) + prod(grad_shape))), 1), len(arrived))
     packed_x, packed_grad = aligned(group, *x_shape), aligned(group, *grad_shape)
     operands = packed_x.reshape(group, -1), x_shape[1], packed_grad.reshape(group, -1), grad_shape[1]
-    parts = thread_scratch(threads, int(block_sizes(blocks).max()) * (cores if drawn else shares.anew))
+    parts = thread_scratch(threads, largest * (cores if drawn else shares.anew))
     taps = Taps(pad, tap_stride, x.shape[0])
     for first in range(0, len(arrived), group):
         part, queue = slice(first, first + group), np.zeros(1, np.int64)
@@ -231,6 +241,6 @@ def grad_weight(
                 threads, *operands, visits, end, blocks, starts, counts, taps, out.shape[1], own, sums, queue, left, order, parts
             )
         else:
-            anew, target = shares.anew == 1, finished if mask.any() else sums
+            anew, target = shares.anew == 1, finished if has_slots else sums
             _multiply.over(threads, *operands, visits, blocks, starts, kinds, taps, anew, end, sums, running, target, queue, parts)
     _store(blocks, starts, sums, finished, mask, out)

@@ -3,13 +3,14 @@
 Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
 """
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
@@ -213,9 +214,9 @@ def survey_labels(
     _survey.over(1, target, _or_empty(weight), *options, ranges, weights, found, sums, lanes)
     if core_sums is not None:
         core_sums[:] = sums[:-1]
-    bad = np.flatnonzero(found[:, 0] >= 0)
-    first = int(ranges[bad[0], 0] + found[bad[0], 0]) if bad.size else -1
-    return Survey(first, int(found[:, 1].sum()), int(found[:, 2].sum()), sums[-1] if mean else _ONE)
+    places, ignored, aliased = found.T.tolist()
+    first = next((int(ranges[core, 0]) + place for core, place in enumerate(places) if place >= 0), -1)
+    return Survey(first, sum(ignored), sum(aliased), sums[-1] if mean else _ONE)
 
 
 def write_gradient(
@@ -242,7 +243,7 @@ def write_gradient(
     weight : float32 (C,), or None
     """
     limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
-    shares = get_num_threads()
+    shares = threads_for(log_prob.nbytes + out.nbytes)
     _write_rows.over(
         shares, shares, is_streamed(out), grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out
     )
@@ -252,6 +253,7 @@ def _or_empty(weight: Floats | None) -> Floats:
     return np.empty(0, np.float32) if weight is None else weight
 
 
+@lru_cache(maxsize=64)
 def _as_fp32(ignore_index: int) -> np.float32:
     rounded: np.float32 = np.int64(ignore_index).astype(np.float32)
     return rounded

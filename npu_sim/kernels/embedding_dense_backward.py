@@ -22,6 +22,7 @@ from npu_sim.kernels.embedding_dense_backward_sums import NO_ROWS, SCALE_NOTHING
 from npu_sim.kernels.random_order import SEQUENTIAL
 from npu_sim.kernels.vectors.lanes import Stored
 
+NO_FACTORS = np.empty(0, np.float32)
 EXACT_COUNT = 1 << 24
 """fp32 counts every integer up to here; beyond, a counter depends on how it was added up."""
 
@@ -95,7 +96,7 @@ def embedding_dense_backward(
         rows = np.flatnonzero(order_dependent_rows(grouped))
         arrived = merge_rows(cut, starts, marked, rows, core_order, seed)
     mode = SCALE_NOTHING if not scale else SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
-    factors = _factors(grouped, arrived, mode, scratch.counters) if scale else np.empty(0, np.float32)
+    factors = _factors(grouped, arrived, mode, scratch.counters) if scale else NO_FACTORS
     staged = staged_rows(cut, starts, grouped.padding_idx) if cut.path == STAGED else NO_ROWS
     sum_runs(grad, starts, arrived, grouped.padding_idx, mode, factors, out, staged)
     sum_staged_rows(grad, cut, starts, marked, staged, out)

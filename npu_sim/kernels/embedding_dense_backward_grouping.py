@@ -68,7 +68,7 @@ def first_out_of_range(converted: Integers, num_weights: int) -> int:
     """
     # Seen as unsigned, negative values are the largest of all: one comparison, and no temporary when all is well.
     unsigned = converted.view(np.uint32 if converted.itemsize == 4 else np.uint64)
-    if unsigned.size == 0 or unsigned.max() < num_weights:
+    if unsigned.size == 0 or np.maximum.reduce(unsigned) < num_weights:
         return -1
     for first in range(0, unsigned.size, _PIECE):
         bad = unsigned[first : first + _PIECE] >= num_weights

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.scratch import kept, thread_scratch
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Stored, load, prefetch, splat, store
 from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
@@ -48,13 +48,14 @@ class PassBuffers(NamedTuple):
     """float32 (threads, a cache line of elements or more): what one output row leaves of a line for the next."""
 
 
-def pass_buffers(threads: int, sums: int, like: Stored) -> PassBuffers:
-    """Make the buffers of so many threads with so many accumulators each."""
+@kept
+def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
+    """Return the buffers of so many threads with so many accumulators each, for rows of elements of that size."""
     return PassBuffers(
         thread_scratch(threads, PASS_ROWS, dtype=np.int64),
         thread_scratch(threads, PASS_ROWS, dtype=np.bool_),
-        thread_scratch(threads, sums, BLOCK_LINES * (LINE_BYTES // like.itemsize)),
-        thread_scratch(threads, LINE_BYTES // like.itemsize),
+        thread_scratch(threads, sums, BLOCK_LINES * (LINE_BYTES // element_bytes)),
+        thread_scratch(threads, LINE_BYTES // element_bytes),
     )
 
 

@@ -126,4 +126,4 @@ def sum_staged_rows(grad: Stored, cut: Cut, starts: Integers, marked: Integers, 
             _sum_narrow_staged.over(rows.size * dim, *arguments)
         else:
             threads = get_num_threads()
-            _sum_staged.over(threads, pass_buffers(threads, 4, out), *arguments)
+            _sum_staged.over(threads, pass_buffers(threads, 4, out.itemsize), *arguments)

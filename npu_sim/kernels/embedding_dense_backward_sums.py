@@ -173,4 +173,4 @@ def sum_runs(
     if dim * out.itemsize < LINE_BYTES:
         _sum_narrow.over(threads, *arguments, out.reshape(-1))
     else:
-        _sum_wide.over(threads, *arguments, is_streamed(out, LINE_BYTES), pass_buffers(threads, 2, out), out.reshape(-1))
+        _sum_wide.over(threads, *arguments, is_streamed(out, LINE_BYTES), pass_buffers(threads, 2, out.itemsize), out.reshape(-1))

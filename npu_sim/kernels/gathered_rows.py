@@ -6,12 +6,13 @@ Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_g
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.numbers.arrays import address_of
 
 Stored = NDArray[Any]
 Words = NDArray[np.float32]
@@ -80,8 +81,8 @@ def gather_rows(rows: Stored, indices: NDArray[np.int32], out: Stored) -> None:
         The copies; shares no memory with the rows.
     """
     row_bytes = out.shape[1] * out.itemsize
-    if row_bytes % WORD_BYTES == 0 and not (rows.ctypes.data | out.ctypes.data) % WORD_BYTES:
-        words, copies, shares = rows.reshape(-1).view(np.float32), out.reshape(-1).view(np.float32), get_num_threads()
+    if row_bytes % WORD_BYTES == 0 and not (address_of(rows) | address_of(out)) % WORD_BYTES:
+        words, copies, shares = rows.reshape(-1).view(np.float32), out.reshape(-1).view(np.float32), threads_for(2 * out.nbytes)
         _copy_share.over(shares, shares, words, indices, copies, row_bytes // WORD_BYTES, is_streamed(out))
         return
     if len(rows):  # a word would hold the end of one row and the start of the next

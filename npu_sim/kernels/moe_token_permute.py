@@ -9,10 +9,10 @@ Source: specification page ``moe_token_permute``, "Kernel".
 """
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, to_next_line
 from npu_sim.kernels.vectors.words import LINE_WORDS, WORD_BYTES, Words, copy_words, stream_line
 
@@ -173,5 +173,5 @@ def copy_rows(tokens: NDArray[np.generic], places: Places, permuted: NDArray[np.
         Places of a token.
     """
     source, target = (array.reshape(-1).view(np.uint16) for array in (tokens, permuted))
-    row_words, shares = tokens.shape[1] * tokens.itemsize // WORD_BYTES, get_num_threads()
+    row_words, shares = tokens.shape[1] * tokens.itemsize // WORD_BYTES, threads_for(tokens.nbytes + permuted.nbytes)
     _copy_share.over(shares, shares, source, places, target, top_k, row_words, is_streamed(permuted, LEAST_STREAMED_BYTES))

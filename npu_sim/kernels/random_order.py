@@ -100,12 +100,12 @@ def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> ND
     int64 (draws or 1, contributions)
         ``draws`` rows for RANDOM of two cores or more.
     """
+    if order == SEQUENTIAL:
+        return np.arange(counts.sum())[np.newaxis]
     cores = np.repeat(np.arange(counts.size), counts)
     if order == RANDOM and counts.size > 1:
         drawn = np.empty((draws, cores.size), np.int64)
         _draw_all.over(draws, counts, seed_words(seed), np.empty((draws, counts.size), np.int64), drawn)
         return drawn
     turns = np.arange(cores.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    if order == REVERSE:
-        return np.lexsort((turns, -cores))[np.newaxis]
-    return np.lexsort((cores, turns) if order == ROUND_ROBIN else (turns, cores))[np.newaxis]
+    return np.lexsort((turns, -cores) if order == REVERSE else (cores, turns))[np.newaxis]

@@ -9,17 +9,18 @@ Source: specification page ``rms_norm``, section "Kernels and accumulation order
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import STREAM_ROW_BYTES, end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
 from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 from npu_sim.kernels.vectors.row_sums import clear, front_of, halve, keep_lanes
+from npu_sim.numbers.arrays import address_of
 from npu_sim.numbers.scalars import narrow, widen
 
 LANES = 0
@@ -165,7 +166,7 @@ def _rows_in_pieces(share, x, gamma, average, epsilon, ahead, streams, piece_col
 
 def _streams(y: NDArray[Any]) -> bool:
     """Whether y is stored past the cache: even short rows, where each begins and ends with a cache line."""
-    shares_no_line = y.ctypes.data % LINE_BYTES == 0 and y.shape[1] * y.itemsize % LINE_BYTES == 0
+    shares_no_line = address_of(y) % LINE_BYTES == 0 and y.shape[1] * y.itemsize % LINE_BYTES == 0
     return is_streamed(y, LINE_BYTES if shares_no_line else STREAM_ROW_BYTES)
 
 
@@ -190,7 +191,7 @@ def rms_norm(x: NDArray[Any], gamma: NDArray[Any], split: Split, epsilon: np.flo
         What is added to the mean of the squares.
     rstd : float32 (rows,)
     """
-    threads, columns = get_num_threads(), x.shape[1]
+    threads, columns = threads_for(x.nbytes + y.nbytes), x.shape[1]
     longest = {LANES: LANE_COUNT, HALVING: columns, PIECES: split.piece_columns}[split.path]
     scratch = thread_scratch(threads, max(longest, LANE_COUNT))
     arguments = x, gamma, np.float32(1) / np.float32(columns), epsilon, _lookahead(x), _streams(y)

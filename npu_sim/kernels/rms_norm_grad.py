@@ -7,7 +7,7 @@ Source: specification page ``rms_norm_grad``, section "Kernels and accumulation 
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.random_order import arrivals
+from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.rms_norm_grad_rows import gradient_row, halved_sum, lane_sum
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
-from npu_sim.kernels.vectors.row_sums import clear
+from npu_sim.kernels.vectors.row_sums import add_to, clear
 
 LANES = 0
 """Whole rows, summed in 64 lane accumulators: key 1, narrow rows on A2 and A3."""
@@ -138,7 +139,7 @@ def compute_rows(
     parts : float32 (contributions, columns)
         Receives the contributions.
     """
-    average, threads = np.float32(1) / np.float32(x.shape[1]), get_num_threads()
+    average, threads = np.float32(1) / np.float32(x.shape[1]), threads_for(dy.nbytes + x.nbytes + dx.nbytes)
     columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[split.path]
     scratch = thread_scratch(threads, columns)
     arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
@@ -150,28 +151,40 @@ def compute_rows(
         _rows_in_pieces.over(threads, *arguments, starts, dx, parts, scratch)
 
 
+@kernel
+def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors, dgamma):  # type: ignore[no-untyped-def]
+    """Add the contributions between two stops to blocks of ``width`` columns of dgamma."""
+    for block in range(share, (dgamma.size + width - 1) // width, shares):
+        begin = block * width
+        end = min(begin + width, dgamma.size)
+        total, order, first = dgamma[begin:end], orders[min(block, len(orders) - 1)], 0
+        for number in range(stops.size):
+            stop = stops[number]
+            if stop == first + 1 and not has_vectors:
+                # A single contribution is added as it is: none is -0, so adding it to 0 first would change nothing.
+                add_to(total, parts[order[first], begin:end])
+            else:
+                own = sums[number if has_vectors else share, : end - begin]
+                clear(own)
+                for place in range(first, stop):
+                    add_to(own, parts[order[place], begin:end])
+                add_to(total, own)
+            first = stop
+
+
 def _fold(parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None) -> None:
     """Add contributions to dgamma: those between two stops are added up by themselves first, from 0.
 
-    ``orders`` has one order of arrival, or one for every piece of 4096 columns. NumPy adds in this order too, and quickly
-    enough: a block of dgamma stays in the cache, and contributions are few. ``vectors`` (stops, columns or a chunk of them)
-    receives what lies between two stops before it is added.
+    ``orders`` has one order of arrival, or one for every piece of 4096 columns. ``vectors`` (stops, columns or a chunk of them) receives
+    what lies between two stops before it is added, one chunk after the other.
     """
-    width = PIECE_COLUMNS if orders.shape[0] > 1 else FOLD_COLUMNS if vectors is None else vectors.shape[1]
-    with np.errstate(over="ignore", invalid="ignore"):
-        for block, begin in enumerate(range(0, dgamma.size, width)):
-            total = dgamma[begin : begin + width]
-            order = orders[min(block, orders.shape[0] - 1)]
-            for number, (first, stop) in enumerate(pairwise((0, *stops.tolist()))):
-                # A single contribution is added as it is: none is -0, so adding it to 0 first would change nothing.
-                own = total if stop == first + 1 else np.zeros(total.size, np.float32)
-                if vectors is not None:
-                    own = vectors[number, : total.size]
-                    own[:] = 0
-                for place in order[first:stop].tolist():
-                    np.add(own, parts[place, begin : begin + width], out=own)
-                if own is not total:
-                    np.add(total, own, out=total)
+    if vectors is not None:
+        _fold_columns.over(1, 1, vectors.shape[1], parts, orders, stops, vectors, True, dgamma)
+        return
+    width = PIECE_COLUMNS if orders.shape[0] > 1 else FOLD_COLUMNS
+    shares = min(threads_for(parts.nbytes), (dgamma.size + width - 1) // width)
+    sums = np.empty((shares, min(width, dgamma.size)), np.float32)
+    _fold_columns.over(shares, shares, width, parts, orders, stops, sums, False, dgamma)
 
 
 def _batches(counts: Integers, orders: Integers, rows: int, columns: int, element_bytes: int) -> Iterator[tuple[Integers, Integers]]:
@@ -223,19 +236,42 @@ def rms_norm_grad(
         Where a deterministic call keeps the dgamma of every core: workspace of the product.
     """
     rows, columns = x.shape
-    counts = split.contributions(rows)
-    if deterministic:
-        orders = np.arange(counts.sum(), dtype=np.int64)[np.newaxis]
-    else:
-        draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
-        orders = arrivals(counts, core_order, seed, draws)
-    dgamma[:] = 0
-    batches = list(_batches(counts, orders, rows, columns, x.itemsize))
-    contributions = np.empty((batches[0][1].shape[1], columns), np.float32)
-    for cores, order in batches:
-        starts = np.concatenate(([0], np.cumsum(counts[cores])))
-        parts = contributions[: order.shape[1]]
+    dgamma.fill(0)
+    schedule = _schedule if split.path == PIECES else _kept_schedule
+    batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
+    contributions = np.empty((batches[0].orders.shape[1], columns), np.float32)
+    for cores, orders, starts, stops in batches:
+        parts = contributions[: orders.shape[1]]
         compute_rows(dy, x, rstd, gamma, split, cores, starts, dx, parts)
         # In a deterministic call the cores of a batch follow one another.
         own = None if vectors is None else vectors[cores[0] : cores[-1] + 1]
-        _fold(parts, order, starts[1:] if deterministic else np.arange(1, order.shape[1] + 1), dgamma, own)
+        _fold(parts, orders, stops, dgamma, own)
+
+
+class _Batch(NamedTuple):
+    """Cores that are computed together."""
+
+    cores: Integers
+    orders: Integers
+    """Orders in which their contributions arrive."""
+    starts: Integers
+    """Where the contributions of each core begin."""
+    stops: Integers
+    """Up to where contributions are added up by themselves."""
+
+
+def _schedule(
+    split: Split, rows: int, columns: int, element_bytes: int, deterministic: bool, core_order: int, seed: int
+) -> tuple[_Batch, ...]:
+    counts = split.contributions(rows)
+    draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
+    batches = []
+    arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
+    for cores, orders in _batches(counts, arrived, rows, columns, element_bytes):
+        starts = np.concatenate(([0], np.cumsum(counts[cores])))
+        batches.append(_Batch(cores, orders, starts, starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)))
+    return tuple(batches)
+
+
+_kept_schedule = lru_cache(maxsize=64)(_schedule)
+"""The same of calls whose cores contribute once: it takes longer than computing a small one."""

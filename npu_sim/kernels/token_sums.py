@@ -12,11 +12,11 @@ Sources: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermut
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
@@ -184,6 +184,6 @@ def sum_tokens(rows: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
     if hidden * out.itemsize < LINE_BYTES:
         _sum_short.over(indices.size // top_k, rows, indices, weights, out, top_k, hidden)
         return
-    shares = get_num_threads()
+    shares = threads_for(rows.nbytes + out.nbytes)
     scratch = thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, 2, top_k)
     _sum_share.over(shares, rows, indices, weights, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), *scratch)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.arrays import as_array, bfloat16, dtype_name
+from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
 from npu_sim.status import closest, shown
 
 __all__ = [
@@ -164,8 +164,7 @@ def itemsize(dtype: Any) -> int:
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
     """Return the NumPy dtype that stores ``dtype``; bfloat16 is ``ml_dtypes.bfloat16``, hf32 is float32."""
-    name = FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype)
-    return bfloat16() if name == "bfloat16" else np.dtype(name)
+    return dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
 
 
 _SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"

@@ -5,12 +5,12 @@ float16 is stored as int16 and bfloat16 as uint16 (their bit patterns), float32 
 
 from __future__ import annotations
 
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from npu_sim.numbers.arrays import dtype_name
 from npu_sim.numbers.formats import Format, as_array, canonical_dtype, numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -39,7 +39,7 @@ def storage_view(array: Any) -> Array:
     float16 becomes int16 and bfloat16 becomes uint16, same shape and strides; float32 stays.
     """
     values = as_array(array)
-    floating(values.dtype)
+    _format_of(values.dtype)
     return _as_stored(values)
 
 
@@ -66,14 +66,22 @@ def kernel_input(array: Any) -> Array:
     otherwise compile every kernel once more for it. Nothing may be written through the result.
     """
     stored = _as_stored(as_array(array))
-    if not stored.flags.carray:
-        stored = np.require(stored, requirements=["C", "A"])
+    if stored.flags.carray:
+        return stored
+    stored = np.require(stored, requirements=["C", "A"])
     return stored if stored.flags.writeable or stored.size == 0 else np.asarray(_Memory(stored))
 
 
 def _as_stored(values: Array) -> Array:
-    dtype = STORAGE.get(dtype_name(values.dtype), values.dtype)
-    return values if values.dtype == dtype else values.view(dtype)
+    dtype = _stored_dtype(values.dtype)
+    return values if dtype is None else values.view(dtype)
+
+
+@lru_cache(maxsize=64)
+def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    """Return the dtype in which kernels see another one; None where that is itself."""
+    stored = STORAGE.get(dtype.name, dtype)
+    return None if stored == dtype else stored
 
 
 def floating(dtype: Any) -> str:
@@ -82,6 +90,12 @@ def floating(dtype: Any) -> str:
     if name not in STORAGE:
         raise ValueError(f"dtype {name} is not one of {', '.join(STORAGE)}")
     return name
+
+
+@lru_cache(maxsize=64)
+def _format_of(dtype: np.dtype[Any]) -> str:
+    """Remember what :func:`floating` says of an array's dtype."""
+    return floating(dtype)
 
 
 def stored_as(array: Any, one: Format) -> Array:

@@ -8,13 +8,16 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_sim.cores import Profile, load_profile
+import numpy as np
+
+from npu_sim.cores import Profile, load_profile, shipped_products
 from npu_sim.operators.contract.arguments import tensor_of
-from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.flips import plan_with_results
+from npu_sim.operators.contract.memory import PLAIN, signature_of
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import CoreOrder, Order, Result
+from npu_sim.operators.contract.results import CoreOrder, Order, Result, Stopwatch
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, closest, shown, straight
@@ -68,10 +71,7 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
-    declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
-    loaded = load_profile(product, soc, release)
-    return plan_with_results(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)))
+    return plan_with_results(_case(load_operator(operator), arguments, True, product, soc, release, deterministic, limits))
 
 
 @straight
@@ -104,23 +104,15 @@ def run(
     AclnnError
         With the product's status when the call is refused, 361001 when the data is out of bounds; ``out`` is then untouched.
     """
-    from npu_sim.operators.contract.execution import execute
+    from npu_sim.operators.contract.execution import arrays_of, compute_case
 
     declared: Operator = load_operator(operator)
     declared.require_given(arguments)
-    names = declared.input_names
-    # Views: shape and strides of the caller's array may change under the call, those of a view do not.
-    tensors = {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
-    return execute(
-        declared,
-        declared.build({**arguments, **tensors}),
-        tensors,
-        load_profile(product, soc, release),
-        deterministic=require_bool("deterministic", deterministic),
-        order=Order(core_order, seed),
-        limits=require_limits(limits),
-        outs=tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None),
-    )
+    tensors, watch = _views(declared, arguments), Stopwatch()
+    with watch.stage("plan"):
+        target = product, soc, release, deterministic, limits, core_order, seed
+        case = _case(declared, {**arguments, **tensors}, False, *target)
+    return compute_case(case, tensors, Order(core_order, seed), arrays_of(out), watch=watch)
 
 
 @straight
@@ -155,11 +147,71 @@ def prepare(
     """
     from npu_sim.operators.contract.prepared import Prepared
 
+    target = product, soc, release, deterministic, limits, core_order, seed
+    return Prepared(_case(load_operator(operator), arguments, True, *target), Order(core_order, seed))
+
+
+@straight
+def _outputs(
+    operator: str,
+    *,
+    product: str | Path | Profile | None = None,
+    soc: str | None = None,
+    release: str | None = None,
+    deterministic: bool = False,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+    limits: Limits = "documented",
+    out: Any = None,
+    **arguments: Any,
+) -> Any:
+    """Do what :func:`run` does, and return nothing but the results."""
+    from npu_sim.operators.contract.execution import outputs_of
+
     declared: Operator = load_operator(operator)
-    built = declared.build(arguments, infer=True)
-    loaded = load_profile(product, soc, release)
-    order = Order(core_order, seed)
-    return Prepared(declared.check(built, loaded, require_bool("deterministic", deterministic), require_limits(limits)), order)
+    declared.require_given(arguments)
+    tensors = _views(declared, arguments)
+    target = product, soc, release, deterministic, limits, core_order, seed
+    return outputs_of(_case(declared, {**arguments, **tensors}, False, *target), tensors, Order(core_order, seed), out)
+
+
+def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
+    """Return the tensors of a call. Shape and strides of the caller's array may change under the call, those of a view do not."""
+    names = declared.input_names
+    return {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
+
+
+def _case(
+    declared: Operator,
+    arguments: dict[str, Any],
+    infer: bool,
+    product: str | Path | Profile | None,
+    soc: str | None,
+    release: str | None,
+    deterministic: bool,
+    limits: Limits,
+    core_order: CoreOrder = "sequential",
+    seed: int = 0,
+) -> Case:
+    """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out."""
+    options = infer, product, soc, release, deterministic, limits
+    signature = signature_of(arguments, declared.input_names, *options) if _may_be_remembered(*options) else None
+
+    def check() -> Case:
+        built = declared.build(arguments, infer=infer)
+        loaded = load_profile(product, soc, release)
+        switch = require_bool("deterministic", deterministic)
+        Order(core_order, seed)  # refused before the call is looked at
+        checked = declared.check if signature is None else declared.checked
+        return checked(built, loaded, switch, require_limits(limits))
+
+    return declared.remembered(signature, check)
+
+
+def _may_be_remembered(infer: bool, product: Any, soc: Any, release: Any, deterministic: Any, limits: Any) -> bool:
+    """Whether options are plain: the file of a profile that does not ship may change, and what is no switch is refused every time."""
+    is_shipped = product is None or (type(product) is str and product in shipped_products())
+    return is_shipped and type(deterministic) is bool and PLAIN.issuperset(map(type, (soc, release, limits)))
 
 
 @cache
@@ -167,7 +219,7 @@ def public_function(name: str) -> Callable[..., Any]:
     """Return the function of an operator, for instance ``npu_sim.rms_norm_grad``."""
     from npu_sim.operators.contract import functions
 
-    return functions.public_function(load_operator(name), run)
+    return functions.public_function(load_operator(name), _outputs)
 
 
 __all__ = ["LIMITS", "plan", "prepare", "public_function", "require_limits", "run"]

@@ -81,8 +81,8 @@ def _compute(run: Run) -> None:
 
 def _grad_input(run: Run, grad: np.ndarray) -> None:
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
-    operand, result = roundings(run.case)
-    if "gradInput" in elementwise_gradients(run.case):
+    operand, result = run.case.once(roundings)
+    if "gradInput" in run.case.once(elementwise_gradients):
         # K = T: every time step of the result is that of one tap.
         for tap in range(row.K):
             kernels.multiply_elements(grad.reshape(-1), weight[tap].reshape(-1), operand, out[tap])
@@ -92,11 +92,11 @@ def _grad_input(run: Run, grad: np.ndarray) -> None:
 
 def _grad_weight(run: Run, grad: np.ndarray) -> None:
     row, case, out = run.case.row, run.case, run.written("grad_weight")
-    x, (operand, _) = run.stored("input"), roundings(case)
-    shares, order = shares_of(case), (run.order.code, run.order.seed)
+    x, (operand, _) = run.stored("input"), case.once(roundings)
+    shares, order = case.once(shares_of), (run.order.code, run.order.seed)
     if case.tiling.route != ROUTE_MATMUL:
         kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)
-    elif "gradWeight" in elementwise_gradients(case):
+    elif "gradWeight" in case.once(elementwise_gradients):
         kernels.multiply_elements(x.reshape(-1), grad.reshape(-1), operand, out.reshape(-1, row.Cout))
     else:
         # Taps lie a whole batch apart when the batch takes the place of time.

@@ -77,13 +77,17 @@ def compute(run: "Run") -> None:
     ignored, mean = case.row.ignore_index, case.row.reduction == tiler.MEAN
     with run.watch.stage("check"):
         target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
-        ranges = np.array([tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)], np.int64)
+        ranges = case.once(_row_ranges)
         sums = run.areas.array("sums of the cores", (len(ranges),), "float32") if run.areas is not None and mean else None
         survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean, sums)
         run.caveats = check_labels(survey, target, case)
     with run.watch.stage("compute"):
         grad_loss, log_prob = widen_array(run.stored("grad_loss")).reshape(-1), run.stored("log_prob")
         kernels.write_gradient(grad_loss, survey.divisor, log_prob, target, weight, ignored, run.written("x_grad"))
+
+
+def _row_ranges(case: Case) -> np.ndarray:
+    return np.array([tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)], np.int64)
 
 
 def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Caveat, ...]:

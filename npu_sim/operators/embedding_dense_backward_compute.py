@@ -72,7 +72,7 @@ def compute(run: Run) -> None:
 
 def _grouped(run: Run, grad: Array, indices: Array, result: Array, scratch: kernels.Scratch = kernels.NO_SCRATCH) -> kernels.Grouped:
     row, order = run.case.row, run.order
-    call = (cut_of(run.case), row.padding_idx, row.scale_grad_by_freq == 1, order.code, order.seed, scratch)
+    call = (run.case.once(cut_of), row.padding_idx, row.scale_grad_by_freq == 1, order.code, order.seed, scratch)
     return kernels.embedding_dense_backward(grad.reshape(row.rows, row.dim), indices, result, *call)
 
 

@@ -85,12 +85,14 @@ def compute(run: "Run") -> None:
     with run.watch.stage("compute"):
         shape, rstd = (case.row.row, case.row.col), run.written("rstd").reshape(-1)
         x, gamma = run.stored("x").reshape(shape), run.stored("gamma").reshape(-1)
-        rms_norm(x, gamma, split_of(case), tiler.rounded_epsilon(case.arguments.epsilon), run.written("y").reshape(shape), rstd)
+        rms_norm(x, gamma, case.once(split_of), tiler.rounded_epsilon(case.arguments.epsilon), run.written("y").reshape(shape), rstd)
     run.caveats += _overflowing_rows(run.tensors["x"].reshape(shape), rstd)
 
 
 def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
     """Warn of rows whose sum is inf although a finite input is: only there rstd is 0, so that no other row is looked at."""
+    if rstd.all():
+        return ()
     rows = np.flatnonzero(rstd == 0)
     sizes = np.abs(x[rows].astype(np.float32))
     found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))

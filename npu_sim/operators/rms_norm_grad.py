@@ -4,6 +4,7 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def compute(run: "Run") -> None:
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):
-        shape, split = (case.row.row, case.row.col), split_of(case)
+        shape, split = (case.row.row, case.row.col), case.once(split_of)
         kernels.rms_norm_grad(
             run.stored("dy").reshape(shape),
             run.stored("x").reshape(shape),
@@ -116,7 +117,7 @@ def compute(run: "Run") -> None:
             run.written("dgamma").reshape(-1),
             _vectors(run, split.block_dim),
         )
-    run.masks["dgamma"] = np.full(shape[1], not case.deterministic and split.block_dim > 1)
+    run.masks["dgamma"] = partial(np.full, shape[1], not case.deterministic and split.block_dim > 1)
 
 
 def _vectors(run: "Run", cores: int) -> np.ndarray | None:

@@ -27,7 +27,7 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
     AclnnError
         361001 for a negative index, naming the first one's position and value.
     """
-    if indices.size and indices.min() < 0:
+    if indices.size and np.minimum.reduce(indices) < 0:
         position = int(np.argmax(indices < 0))
         message = f"sorted_indices[{position}] = {indices[position]} is negative"
         hint = f"index >= 0, at or beyond the rows of {rows} for a dropped token; nothing was written"

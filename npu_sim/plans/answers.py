@@ -1,9 +1,10 @@
 """What all answers share: they are frozen, and they say how sure they are."""
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, model_serializer
 
 _BROUGHT = frozenset(dir(BaseModel))
 
@@ -16,6 +17,96 @@ class Frozen(BaseModel):
     def __dir__(self) -> list[str]:
         """List what an answer says, without what its base class brings."""
         return [name for name in super().__dir__() if name.startswith("__") or name not in _BROUGHT]
+
+
+class Promised(Frozen):
+    """Base of answers that are put together when somebody first asks for something in them; see :meth:`promise`.
+
+    Nobody can tell such an answer from one that was put together at once: all that looks at an answer as a whole does it first.
+    """
+
+    @classmethod
+    def promise(cls, make: Callable[[], dict[str, Any] | Self], **later: Callable[[], Any]) -> Self:
+        """Return the answer with the fields that ``make`` will return, or those of another answer.
+
+        ``later`` makes fields that cost more: each is made when it is asked for itself, or the answer as a whole.
+        """
+        answer = cls.__new__(cls)
+        object.__setattr__(answer, "__dict__", {})
+        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", (make, later))):
+            object.__setattr__(answer, name, value)
+        return answer
+
+    def kept(self) -> Self:
+        """Return the answer, put together."""
+        self._put_together()
+        private: Any = self.__pydantic_private__
+        if private is not None:
+            for name in tuple(private[1]):
+                self._made(name)
+            object.__setattr__(self, "__pydantic_private__", None)
+        return self
+
+    def _put_together(self) -> None:
+        """Make all fields but those that come later."""
+        private: Any = self.__pydantic_private__
+        if private is None or private[0] is None:
+            return
+        made, later = private[0](), private[1]
+        whole = made.kept() if isinstance(made, Promised) else type(self)(**made)
+        object.__setattr__(self, "__pydantic_fields_set__", whole.__pydantic_fields_set__)
+        object.__setattr__(self, "__dict__", {name: value for name, value in whole.__dict__.items() if name not in later})
+        object.__setattr__(self, "__pydantic_private__", (None, later))
+
+    def _made(self, name: str) -> Any:
+        """Make a field that comes later."""
+        private: Any = self.__pydantic_private__
+        make = private[1].pop(name, None)
+        if make is not None:
+            self.__dict__[name] = make()
+        return self.__dict__[name]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Put the answer together when a field of it is asked for."""
+            if name in type(self).__pydantic_fields__:
+                self._put_together()
+                private = self.__pydantic_private__
+                return self._made(name) if private is not None and name in private[1] else self.__dict__[name]
+            return super().__getattr__(name)
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is in both."""
+        return super(Promised, self.kept()).__eq__(other.kept() if isinstance(other, Promised) else other)
+
+    def __hash__(self) -> int:
+        """Return the hash of what is in it, as of any answer."""
+        return hash(tuple(self.kept().__dict__.values()))
+
+    def __iter__(self) -> Any:
+        """Go through names and values, as ``dict`` does."""
+        return super(Promised, self.kept()).__iter__()
+
+    def __repr_args__(self) -> Any:
+        """Return what the representation shows."""
+        return super(Promised, self.kept()).__repr_args__()
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Travel put together."""
+        return super(Promised, self.kept()).__getstate__()
+
+    def __copy__(self) -> Self:
+        """Copy what is in it."""
+        return super(Promised, self.kept()).__copy__()
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        """Copy what is in it, and what is in that."""
+        return super(Promised, self.kept()).__deepcopy__(memo)
+
+    @model_serializer(mode="wrap")
+    def _dumped(self, dump: Any) -> Any:
+        return dump(self.kept())
 
 
 class Facts(dict[str, Any]):

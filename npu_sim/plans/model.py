@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict
+from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict, Promised
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
 from npu_sim.plans.profile_keys import ProfileKey
@@ -166,7 +166,7 @@ class OutputOrder(Frozen):
     reason: str
 
 
-class Plan(Printed, Frozen):
+class Plan(Printed, Promised):
     """Everything decided before data is seen.
 
     Attributes

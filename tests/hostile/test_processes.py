@@ -47,6 +47,43 @@ def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
     assert done.stdout == "the same bits\n", done.stderr
 
 
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_two_python_threads_compute_at_once(layer):
+    variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    command = [sys.executable, "-m", "tests.hostile.two_threads"]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    if "No threading layer could be loaded" in done.stderr:
+        pytest.skip(f"{layer} is not there")
+    assert done.stdout == "the same bits\n", done.stderr
+
+
+IDLE = """
+import statistics, time
+import npu_sim
+from tests.hostile.two_threads import CALL
+
+def busy_after_a_call():
+    npu_sim.rms_norm_grad(**CALL)
+    before = time.process_time()
+    time.sleep(0.03)
+    return time.process_time() - before
+
+print(statistics.median(busy_after_a_call() for _ in range(15)))
+"""
+BUSY_SECONDS = 0.001
+"""Processor time that threads may take after a call, waiting for the next: GNU OpenMP's own choice is three to eight times as much."""
+
+
+@pytest.mark.parametrize("layer", ["omp", "workqueue"])
+def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
+    variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
+    command = [sys.executable, "-c", IDLE]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    if "No threading layer could be loaded" in done.stderr:
+        pytest.skip(f"{layer} is not there")
+    assert float(done.stdout) < BUSY_SECONDS, done.stderr
+
+
 # --- interruption ------------------------------------------------------------------------------------------------
 
 COMMANDS = {

@@ -22,7 +22,7 @@ from numba.extending import intrinsic
 from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.entry import WORD, Layout, compile_entry, type_of
-from npu_sim.kernels.engine.launch import in_this_process, on_own_threads
+from npu_sim.kernels.engine.launch import in_this_process, on_own_threads, parallel_loop
 from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
 
@@ -41,7 +41,7 @@ class Kernel:
         self.worker = device_function(function)
         self.entries: dict[tuple[Any, ...], Any] = {}
         """Compiled code by argument types."""
-        self._entries_by_kinds: dict[tuple[Any, ...], Any] = {}
+        self._entries_by_kinds: dict[tuple[Any, ...], int] = {}
 
     def over(self, shares: int, *arguments: Any) -> None:
         """Compute the shares 0..shares-1, on all threads; on the calling one when that is not worth waking others."""
@@ -56,14 +56,18 @@ class Kernel:
         kinds = tuple(layout.kinds)
         entry = self._entries_by_kinds.get(kinds)
         if entry is None:
-            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments))
+            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
         alone = shares == 1 or layout.bytes < self.alone_bytes
-        if in_this_process() or alone:
-            _run_shares(entry.address, first, shares, alone)
+        if alone:
+            in_this_process()  # asks for the threads, which a fork must not lose unnoticed
+            _run_shares(entry, first, shares, True)
+        elif in_this_process():
+            with parallel_loop():
+                _run_shares(entry, first, shares, False)
         else:
-            on_own_threads(_run_some, shares, entry.address, first)
+            on_own_threads(_run_some, shares, entry, first)
 
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)
@@ -127,7 +131,8 @@ def _run_some(begin, stop, entry, first):  # type: ignore[no-untyped-def]
 
 def _run_plainly(worker: Any, shares: int, arguments: tuple[Any, ...]) -> None:
     if in_this_process():
-        plain.loop_of(worker, len(arguments), True)(0, shares, *arguments)
+        with parallel_loop():
+            plain.loop_of(worker, len(arguments), True)(0, shares, *arguments)
     else:
         on_own_threads(plain.loop_of(worker, len(arguments), False), shares, *arguments)
 

@@ -4,14 +4,14 @@ One parallel loop (`npu_sim.kernels.engine.compile`) calls every kernel through 
 arguments are laid out as words, and each kernel is compiled with a few instructions in front that turn the words back into arrays
 and numbers.
 
-An array is the address of its first element, its shape and its strides in bytes; a tuple its elements one after the other; a number one
-word, fp32 and fp64 as their bit patterns. Whoever lays out the words keeps the arrays alive.
+An array is the address of NumPy's own description of it (``PyArrayObject``, part of NumPy's binary interface), from which compiled code
+reads where it lies, its shape and its strides: asking for them in Python takes longer than many a kernel. A tuple is its elements one
+after the other; a number is one word, fp32 and fp64 as their bit patterns. Whoever lays out the words keeps the arrays alive.
 """
 
 import struct
 from array import array
 from collections.abc import Callable, Iterator
-from ctypes import addressof, c_char
 from functools import lru_cache
 from typing import Any
 
@@ -25,6 +25,7 @@ from numba.np.numpy_support import from_dtype
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.device import OPTIONS, KernelCompiler
 from npu_sim.kernels.engine.numba_inside import CFunc, populate_array
+from npu_sim.numbers.arrays import DESCRIPTION_OFFSET
 
 WORD = ir.IntType(64)
 
@@ -61,44 +62,40 @@ class Layout:
     """
 
     def __init__(self, values: tuple[Any, ...]) -> None:
-        self.words = array("q")
+        self.words: array[int] = array("q")
         self.kinds: list[Any] = []
         self.bytes = 0
         self._add(values)
 
     def _add(self, values: tuple[Any, ...]) -> None:
-        words, kinds = self.words, self.kinds
+        add_word, add_kind = self.words.append, self.kinds.append
         for value in values:
             kind = type(value)
-            if isinstance(value, np.ndarray):
-                flags = value.flags
-                kinds.append((value.dtype, value.ndim, flags.c_contiguous, flags.aligned))
-                words.append(_address(value, flags))
-                words.extend(value.shape)
-                words.extend(value.strides)
+            if kind is np.ndarray or isinstance(value, np.ndarray):
+                add_word(id(value))
+                add_kind(value.dtype)
+                add_kind(value.ndim << 16 | value.flags.num & _MEMORY_FLAGS)
                 self.bytes += value.nbytes
+                continue
+            add_kind(kind)
+            if kind is int:
+                add_word(value)
+            elif kind is np.float32:
+                add_word(int(value.view(np.int32)))
             elif isinstance(value, tuple):
-                kinds.append((kind, len(value)))
+                add_kind(len(value))
                 self._add(value)
+            elif isinstance(value, float):
+                add_word(_INTEGER.unpack(_FLOAT.pack(value))[0])
             else:
-                kinds.append(kind)
-                if kind is np.float32:
-                    words.append(int(value.view(np.int32)))
-                elif isinstance(value, float):
-                    words.append(_INTEGER.unpack(_FLOAT.pack(value))[0])
-                else:
-                    words.append(int(value))
+                add_word(int(value))
 
 
 _FLOAT, _INTEGER = struct.Struct("d"), struct.Struct("q")
-
-
-def _address(values: np.ndarray[Any, Any], flags: Any) -> int:
-    """Return where an array begins, on the quickest way that it allows."""
-    if flags.writeable and flags.c_contiguous and values.size:
-        return addressof(c_char.from_buffer(values))
-    address: int = values.__array_interface__["data"][0]
-    return address
+_MEMORY_FLAGS = 0x0001 | 0x0100
+"""NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
+_DATA, _SHAPE, _STRIDES = (DESCRIPTION_OFFSET // 8 + place for place in (0, 2, 3))
+"""Places of three words of a ``PyArrayObject``; the number of axes is between the first two."""
 
 
 def compile_entry(function: Callable[..., None], worker: Any, argument_types: tuple[Any, ...]) -> Any:
@@ -150,7 +147,7 @@ def _read(context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir
         return context.make_tuple(builder, kind, [_read(context, builder, element, addresses) for element in kind])
     word = builder.load(next(addresses))
     if isinstance(kind, types.Array):
-        return _read_array(context, builder, kind, word, [builder.load(next(addresses)) for _ in range(2 * kind.ndim)])
+        return _read_array(context, builder, kind, word)
     if isinstance(kind, types.Float):
         bits = builder.trunc(word, ir.IntType(kind.bitwidth)) if kind.bitwidth < WORD.width else word
         return builder.bitcast(bits, context.get_value_type(kind))
@@ -158,9 +155,14 @@ def _read(context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir
     return builder.trunc(word, value_type) if value_type.width < WORD.width else word
 
 
-def _read_array(context: Any, builder: ir.IRBuilder, kind: Any, data: ir.Value, sizes: list[ir.Value]) -> ir.Value:
+def _read_array(context: Any, builder: ir.IRBuilder, kind: Any, described: ir.Value) -> ir.Value:
+    def words_at(place: int) -> ir.Value:
+        return builder.load(builder.gep(builder.inttoptr(described, WORD.as_pointer().as_pointer()), [WORD(place)]))
+
     array = context.make_array(kind)(context, builder)
     item_bytes = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
-    shape, strides = (cgutils.pack_array(builder, part, ty=WORD) for part in (sizes[: kind.ndim], sizes[kind.ndim :]))
-    populate_array(array, builder.inttoptr(data, array.data.type), shape, strides, item_bytes, meminfo=None)
+    data = builder.bitcast(words_at(_DATA), array.data.type)
+    sizes = [[builder.load(builder.gep(words_at(place), [WORD(axis)])) for axis in range(kind.ndim)] for place in (_SHAPE, _STRIDES)]
+    shape, strides = (cgutils.pack_array(builder, part, ty=WORD) for part in sizes)
+    populate_array(array, data, shape, strides, item_bytes, meminfo=None)
     return array._getvalue()

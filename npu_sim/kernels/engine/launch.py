@@ -1,28 +1,76 @@
-"""Threads of a process that was forked.
+"""Numba's threads: how long they wait for more work, who may use them, and what becomes of them in a fork.
 
 The threads that Numba computes on do not survive a fork: GNU OpenMP ends a child that asks for them, and PyTorch's data loaders fork.
 A child of a process that has run kernels computes on threads of its own; results do not depend on who computes which share.
 """
 
 import os
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
+from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from numba import get_num_threads
+from numba import config, get_num_threads, threading_layer
+
+BUSY_WAITS = "10000"
+"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond. By default it looks for several, in
+which it keeps others from computing, the next call among them."""
+BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
+
+
+def _load_openmp() -> None:
+    """Load GNU OpenMP, which reads once how long its threads wait busily; what the user says of that goes first."""
+    said = {BUSY_WAITS_VARIABLE, "OMP_WAIT_POLICY"} & os.environ.keys()
+    if said or config.THREADING_LAYER not in ("default", "threadsafe", "omp"):
+        return
+    os.environ[BUSY_WAITS_VARIABLE] = BUSY_WAITS
+    try:
+        with suppress(ImportError):  # another layer serves as well
+            import_module("numba.np.ufunc.omppool")
+    finally:
+        del os.environ[BUSY_WAITS_VARIABLE]
+
+
+_load_openmp()
+
+
+class _Threads:
+    """Whether Numba's threads have been asked for, and lost in a fork since."""
+
+    def __init__(self) -> None:
+        self.asked_for = False
+        self.lost = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.lost = self.asked_for
+
+    def are_here(self) -> bool:
+        """Whether they belong to this process; from now on they are asked for."""
+        self.asked_for = True
+        return not self.lost
+
+
+in_this_process = _Threads().are_here
+"""Whether Numba's threads belong to this process. The system is not asked who we are for every kernel: that may take longer than one."""
+
+_one_at_a_time = threading.Lock()
+
+
+def parallel_loop() -> AbstractContextManager[Any]:
+    """Return what a loop on Numba's threads runs in: those of the layer ``workqueue`` end the process when two loops use them at once."""
+    return _one_at_a_time if _is_workqueue() else nullcontext()
 
 
 @cache
-def _first_process() -> int:
-    """Return the process in which a kernel was first run; its children inherit the answer."""
-    return os.getpid()
-
-
-def in_this_process() -> bool:
-    """Whether Numba's threads belong to this process."""
-    return _first_process() == os.getpid()
+def _is_workqueue() -> bool:
+    get_num_threads()  # chooses the layer
+    return threading_layer() == "workqueue"
 
 
 def on_own_threads(run: Callable[..., None], shares: int, *arguments: Any) -> None:

@@ -1,10 +1,14 @@
 """Scratch memory that kernels work in, a row for every thread."""
 
+import threading
+from collections.abc import Callable
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from npu_sim.numbers.arrays import address_of
 
 LINE_BYTES = 64
 """A cache line: vectors that are stored across the end of one take twice as long."""
@@ -12,12 +16,32 @@ APART_BYTES = 2 * LINE_BYTES
 """Least distance of what two threads write to: a cache line, and the one the processor fetches beside it."""
 
 
+Made = TypeVar("Made")
+
+
+def kept(make: Callable[..., Made]) -> Callable[..., Made]:
+    """Make a function that gives a Python thread the same scratch for the same arguments every time: for few and small ones.
+
+    A call that uses it must not ask twice.
+    """
+    by_thread = threading.local()
+
+    def scratch(*arguments: Any) -> Made:
+        made: dict[tuple[Any, ...], Made] = by_thread.__dict__
+        found = made.get(arguments)
+        if found is None:
+            found = made[arguments] = make(*arguments)
+        return found
+
+    return scratch
+
+
 def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an array that starts with a cache line; not set to anything."""
     kind = np.dtype(dtype)
     memory = np.empty(prod(shape) * kind.itemsize + LINE_BYTES, np.uint8)
-    start = -memory.ctypes.data % LINE_BYTES
-    return memory[start : start + prod(shape) * kind.itemsize].view(kind).reshape(shape)
+    start = -address_of(memory) % LINE_BYTES
+    return np.ndarray(shape, kind, memory, start)
 
 
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:

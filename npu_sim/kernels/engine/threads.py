@@ -10,9 +10,11 @@ ALONE_OPERATIONS = 1 << 20
 
 def threads_for(byte_count: int = 0, operations: int = 0) -> int:
     """Return how many threads work is worth, by the size of the arrays it reads and writes once, or by its multiplications."""
+    if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS:
+        return 1
     from numba import get_num_threads
 
-    return 1 if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS else int(get_num_threads())
+    return int(get_num_threads())
 
 
 def limit_threads(threads: int | None) -> None:

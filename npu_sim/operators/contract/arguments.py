@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
 from typing import Any, Literal
 
@@ -211,12 +212,24 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
     UsageError
         For what is no array of a known dtype.
     """
+    if type(value) is np.ndarray and _is_taken(value.dtype):
+        return value
     try:
         array = as_array(value)
         canonical_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(name, f"{name}: {error}", "give an array") from None
     return array
+
+
+@lru_cache(maxsize=64)
+def _is_taken(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a dtype are taken as they are."""
+    try:
+        canonical_dtype(dtype)
+    except ValueError:
+        return False
+    return dtype.isnative
 
 
 def spec_of(name: str, value: Any) -> TensorSpec | None:

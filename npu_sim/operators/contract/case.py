@@ -1,10 +1,10 @@
 """A call while it is checked, and the checked call that plans and kernels are made for."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from npu_sim.cores import Device, Profile
 from npu_sim.numbers.formats import TensorSpec
@@ -14,6 +14,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 
 Limits = Literal["documented", "hardware"]
+Answer = TypeVar("Answer")
 
 
 @dataclass
@@ -151,7 +152,7 @@ class Case:
         """How the product tiles the call."""
         return self.operator.tile(self.row, self.device, self.rules)
 
-    @property
+    @cached_property
     def outputs(self) -> tuple[Output, ...]:
         """The outputs that are written."""
         return tuple(one for one in self.operator.outputs if one.name in self.specs)
@@ -173,6 +174,17 @@ class Case:
         inputs = tuple(copied.get(one.name) or self.tensor(one.name) for one in self.operator.inputs if one.name in self.specs)
         outputs = tuple(self.tensor(one.name) for one in self.outputs)
         return (*self.copies, Launch(kernel=kernel, inputs=inputs, outputs=outputs, block_dim=block_dim, evidence=evidence))
+
+    def once(self, question: Callable[["Case"], Answer]) -> Answer:
+        """Return ``question(case)``, asked once: the answer is kept as long as the call."""
+        if question not in self._answers:
+            self._answers[question] = question(self)
+        answer: Answer = self._answers[question]
+        return answer
+
+    @cached_property
+    def _answers(self) -> dict[Callable[["Case"], Any], Any]:
+        return {}
 
     def changed(self, **sizes: int) -> "Case":
         """Return the call with other whole numbers: what flips of decisions try; its tensors stay as they are."""

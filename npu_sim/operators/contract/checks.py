@@ -74,7 +74,7 @@ class DtypeCheck(Check):
     status = INVALID
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Attributes(Check):
     """Attributes have their kind, and whole numbers their range: 161002."""
 
@@ -154,7 +154,7 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
         raise UsageError(name, message, f"{name}: such as 4,2, or nothing") from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Holds(Check):
     """A condition over sizes, whole numbers among the attributes and facts of the product; refused where it does not hold.
 
@@ -205,7 +205,7 @@ class Holds(Check):
         return RowCheck(self.status, refuses)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fits(Check):
     """A planner's own condition ``fits(row, device, rules)``, in whole numbers; refused where it does not hold."""
 
@@ -224,7 +224,7 @@ class Fits(Check):
         return RowCheck(self.status, f"not {name}(row, device, rules)", {name: self.fits})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NothingToDo(Check):
     """A call without work: later checks are not asked, and no kernel runs. ``condition`` is over sizes, for instance ``"rows == 0"``."""
 

@@ -170,6 +170,16 @@ class Declaration:
         return tuple(one.name for one in self.inputs)
 
     @cached_property
+    def addressing(self) -> tuple[str, ...]:
+        """Names of the inputs that say where kernels read or write."""
+        return tuple(one.name for one in self.inputs if one.addresses)
+
+    @cached_property
+    def result_names(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return tuple(one.output for one in self.outputs)
+
+    @cached_property
     def floating(self) -> tuple[str, ...]:
         """Input tensors that have a floating-point dtype of the call's choice; the others keep theirs."""
         words = {axis.name for axis in self.dtype_axes if "bfloat16" in axis.words}

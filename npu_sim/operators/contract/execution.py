@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import Order, OrderMask, Result, Stopwatch, output_array
+from npu_sim.operators.contract.results import UNTIMED, Order, OrderMask, Result, Stopwatch, output_array
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.plans.model import Caveat
 from npu_sim.status import UsageError
@@ -61,15 +61,14 @@ class Run:
 
         The workspace belongs to the caller as well: what addresses memory is put there, and not read from there.
         """
-        from npu_sim.numbers.storage import kernel_input
-
-        placed = contiguous(name, self.tensors[name], self.areas)
-        return kernel_input(self.tensors[name] if self.case.operator.argument(name).addresses else placed)
+        given = self.tensors[name]
+        if self.areas is None:
+            return kernel_input(given)
+        placed = contiguous(name, given, self.areas)
+        return kernel_input(given if name in self.case.operator.addressing else placed)
 
     def written(self, name: str) -> Array:
         """Return a result as kernels write it; whole numbers as they are."""
-        from npu_sim.numbers.storage import storage_view
-
         array = self.outputs[name]
         return array if array.dtype.kind in "iu" else storage_view(array)
 
@@ -120,10 +119,24 @@ def compute_case(
     watch: Stopwatch | None = None,
 ) -> Result:
     """Compute a checked call; arguments as for :func:`execute`."""
-    operator, watch = case.operator, watch or Stopwatch()
+    watch = watch or Stopwatch()
+    run, given = computed(case, tensors, order, outs, areas, watch)
+    return Result(given, partial(plan_with_results, case), _order_masks(run, given), watch.seconds, run.caveats)
+
+
+def computed(
+    case: Case,
+    tensors: Mapping[str, Array],
+    order: Order,
+    outs: tuple[Any, ...] = (),
+    areas: Areas | None = None,
+    watch: Stopwatch = UNTIMED,
+) -> tuple[Run, dict[str, Array]]:
+    """Compute a checked call, arguments as for :func:`execute`; return the run, and by name the arrays that the caller gets."""
+    operator = case.operator
     written, given = _output_arrays(case, tensors, outs)
     with watch.stage("check"):
-        own = own_copies(operator.inputs, tensors)
+        own = own_copies(operator.addressing, tensors)
     run = Run(case, own, written, order, areas, watch)
     if case.empty and operator.fill is None:
         for array in written.values():
@@ -134,7 +147,25 @@ def compute_case(
         compute(run)
     with watch.stage("compute"):
         _finish(run, given)
-    return Result(given, partial(plan_with_results, case), _order_masks(run, given), watch.seconds, run.caveats)
+    return run, given
+
+
+def outputs_of(case: Case, tensors: Mapping[str, Array], order: Order, out: Any) -> Any:
+    """Compute a checked call; return its result, or a tuple of all results with None for one that is not written.
+
+    Parameters
+    ----------
+    out
+        As for :func:`npu_sim.run`.
+    """
+    _, given = computed(case, tensors, order, arrays_of(out))
+    names = case.operator.result_names
+    return given[names[0]] if len(names) == 1 else tuple(given.get(name) for name in names)
+
+
+def arrays_of(out: Any) -> tuple[Any, ...]:
+    """Return what a caller gave as ``out``: nothing, an array, or one for every output."""
+    return () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
 def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
@@ -149,7 +180,7 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
         if spec is None:
             continue
         out = outs[place] if place < len(outs) else None
-        written[one.output], given[one.output] = output_array(one.name, out, TensorSpec(spec.shape, spec.dtype), taken)
+        written[one.output], given[one.output] = output_array(one.name, out, spec.plain(), taken)
         taken[one.name] = given[one.output]
     return written, given
 

@@ -1,6 +1,7 @@
 """What comes of the flips of a plan: each changed call is checked and planned, so that a flip says its result and not only its decision."""
 
 from contextlib import suppress
+from functools import partial
 from weakref import WeakKeyDictionary
 
 from npu_sim.cores import Profile
@@ -10,7 +11,7 @@ from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
-from npu_sim.status import AclnnError, UsageError
+from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 _plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
 """Plans with the results of their flips, of the checked calls that somebody still has."""
@@ -20,13 +21,17 @@ def plan_with_results(case: Case) -> Plan:
     """Plan a checked call, and every flip of its decisions; remembered as long as the call is."""
     plan = _plans.get(case)
     if plan is None:
-        plan = plan_of(case)
-        if any(decision.flips for decision in plan.decisions):
-            # A call may have values beyond those that are searched; its flips then have no results, and it is planned all the same.
-            with suppress(AclnnError):
-                plan = with_results(plan, fixed_call(case.operator, plan.arguments, case.deterministic), case.profile, case.limits)
-        _plans[case] = plan
+        plan = _plans[case] = Plan.promise(partial(plan_of, case), decisions=partial(_decisions, case))
     return plan
+
+
+def _decisions(case: Case) -> tuple[Decision, ...]:
+    plan = plan_of(case)
+    if any(decision.flips for decision in plan.decisions):
+        # A call may have values beyond those that are searched; its flips then have no results, and it is planned all the same.
+        with suppress(NpuSimError):
+            plan = with_results(plan, fixed_call(case.operator, plan.arguments, case.deterministic), case.profile, case.limits)
+    return plan.decisions
 
 
 def with_results(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> Plan:

@@ -21,18 +21,17 @@ OPTIONS: dict[str, Any] = {
 """Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
 
 
-def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[..., Any]:
+def public_function(operator: Operator, outputs: Callable[..., Any]) -> Callable[..., Any]:
     """Return the function of an operator's name.
 
     Parameters
     ----------
     operator
         The declaration.
-    run
-        :func:`npu_sim.run`.
+    outputs
+        Does what :func:`npu_sim.run` does, and returns the results alone.
     """
     signature = signature_of(operator)
-    names = [one.output for one in operator.outputs]
     positions = [one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
     required = {one.name for one in signature.parameters.values() if one.default is one.empty}
 
@@ -40,8 +39,7 @@ def public_function(operator: Operator, run: Callable[..., Any]) -> Callable[...
         call = dict(zip(positions, args, strict=False)) | kwargs
         if len(call) < len(args) + len(kwargs) or not required <= call.keys() <= signature.parameters.keys():
             signature.bind(*args, **kwargs)  # says what is wrong; it takes too long to ask it every time
-        outputs = run(operator.name, **call).outputs
-        return outputs[names[0]] if len(names) == 1 else tuple(outputs.get(name) for name in names)
+        return outputs(operator.name, **call)
 
     function.__name__ = function.__qualname__ = operator.name
     function.__module__ = "npu_sim"

@@ -5,23 +5,20 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from npu_sim.numbers.formats import FORMATS, canonical_dtype
-from npu_sim.operators.contract.arguments import Tensor
+from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
 from npu_sim.plans.model import Caveat
 
 SCAN_ELEMENTS = 1 << 18
 """Elements looked through at once for inf and nan."""
 
 
-def own_copies(inputs: Iterable[Tensor], tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def own_copies(addressing: Iterable[str], tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the tensors of a call, contiguous copies in place of those that address memory; see ``Tensor.addresses``."""
-    addressing = {one.name for one in inputs if one.addresses}
-    return {name: np.array(array, order="C") if name in addressing else array for name, array in tensors.items()}
+    return {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}}
 
 
 def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
     """Return a warning for every input with inf or nan, which saturating products do not support ("边界值场景说明")."""
-    from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
-
     caveats = []
     for name, array in tensors.items():
         stored = kernel_input(array).reshape(-1)

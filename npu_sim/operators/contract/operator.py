@@ -1,9 +1,8 @@
 """An operator as everything above it sees it: it reads calls, checks them, and says them in whole numbers."""
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import cached_property, lru_cache
-from types import NoneType
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -13,16 +12,12 @@ from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.axes import Axis, Number, Switch
 from npu_sim.operators.contract.case import Case, Inspection, Limits
 from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
-from npu_sim.operators.contract.memory import Memory
+from npu_sim.operators.contract.memory import Memory, Signature, signature_of
 from npu_sim.operators.contract.reading import Reader
 from npu_sim.operators.contract.rows import RowPlanner, row_planner
 from npu_sim.status import AclnnError
 
-REMEMBERED = frozenset({TensorSpec, NoneType, bool, int, float, str})
-"""Types of arguments by which calls are remembered: nothing in them changes."""
 
-
-@dataclass(frozen=True, eq=False)
 class Operator(Reader):
     """A declared operator; its fields are those of a declaration."""
 
@@ -43,24 +38,16 @@ class Operator(Reader):
         AclnnError
             With the status of the first check that fails.
         """
-        signature = self._signature(arguments, profile, deterministic, limits)
-        if signature is None:
-            return self.checked(arguments, profile, deterministic, limits)
-        return self._memory.get(signature, lambda: self.checked(arguments, profile, deterministic, limits))
+        signature = signature_of(arguments, self.input_names, profile, deterministic, limits)
+        return self.remembered(signature, lambda: self.checked(arguments, profile, deterministic, limits))
+
+    def remembered(self, signature: Signature | None, make: Callable[[], Case]) -> Case:
+        """Return the call of a signature, made anew when there is none or it was not made twice; None stands for no signature."""
+        return make() if signature is None else self._memory.get(signature, make)
 
     @cached_property
     def _memory(self) -> Memory[Case]:
         return Memory(256)
-
-    @staticmethod
-    def _signature(arguments: Arguments, *options: Any) -> tuple[Any, ...] | None:
-        """Return what tells a call from others; None when an argument may change. Equal numbers may differ: 1 is True, 0.0 is -0.0."""
-        values = tuple(arguments.values())
-        kinds = tuple(map(type, values))
-        if not REMEMBERED.issuperset(kinds):
-            return None
-        zeros = tuple(str(value) for value, kind in zip(values, kinds, strict=True) if kind is float and value == 0)
-        return (options, tuple(arguments), values, kinds, zeros)
 
     def checked(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
         """Do what :meth:`check` does, remembering nothing."""

@@ -1,5 +1,6 @@
 """The plan of a checked call, put together from what the operator says of it."""
 
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -8,6 +9,7 @@ from npu_sim.operators.contract.profile_keys import keys_without_effect
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
 from npu_sim.status import SUCCESS, AclnnError
 
@@ -28,11 +30,13 @@ def plan_of(case: Case) -> Plan:
     """Plan a checked call; it is remembered as long as the call is."""
     plan = _plans.get(case)
     if plan is None:
-        plan = _plans[case] = _planned(case)
+        plan = _plans[case] = Plan.promise(partial(_fields, case))
+        if case.operator.name not in OPERATOR_NAMES:
+            plan.kept()  # what is wrong with somebody else's declaration shows at once
     return plan
 
 
-def _planned(case: Case) -> Plan:
+def _fields(case: Case) -> dict[str, Any]:
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
@@ -48,7 +52,7 @@ def _planned(case: Case) -> Plan:
     if "launches" not in fields and not case.empty:
         fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
     fields["profile_keys"] = keys_without_effect(case)
-    return Plan(
+    return dict(
         operator=operator.name,
         title=operator.title,
         product=profile.name,

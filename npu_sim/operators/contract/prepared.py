@@ -6,7 +6,7 @@ import numpy as np
 
 from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
 from npu_sim.operators.contract.case import Case
-from npu_sim.operators.contract.execution import compute_case
+from npu_sim.operators.contract.execution import outputs_of
 from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.results import Order
 from npu_sim.plans.model import Plan
@@ -27,7 +27,7 @@ class Prepared(Printed):
         self._case, self._order = case, order
         self._names = case.operator.input_names
         self._wanted = {name: _layout(case.specs.get(name)) for name in self._names}
-        self._results = tuple(one.output for one in case.operator.outputs)
+        self._needed = frozenset(name for name, wanted in self._wanted.items() if wanted is not None)
 
     @property
     def plan(self) -> Plan:
@@ -65,22 +65,21 @@ class Prepared(Printed):
             raise TypeError(f"given twice: {', '.join(named.keys() & given.keys())}")
         given |= named
         arrays = {name: self._array(name, value) for name, value in given.items() if value is not None}
-        for name, wanted in self._wanted.items():
-            if wanted is not None and name not in arrays:
-                raise UsageError(name, f"{name} is missing", f"the call was prepared with {name} {self._case.specs[name]}")
-        outs = tuple(out) if isinstance(out, tuple | list) else (out,) * (out is not None)
-        outputs = compute_case(self._case, arrays, self._order, outs).outputs
-        return outputs[self._results[0]] if len(self._results) == 1 else tuple(outputs[name] for name in self._results)
+        if not self._needed <= arrays.keys():
+            name = next(name for name in self._names if name in self._needed and name not in arrays)
+            raise UsageError(name, f"{name} is missing", f"the call was prepared with {name} {self._case.specs[name]}")
+        return outputs_of(self._case, arrays, self._order, out)
 
     def _array(self, name: str, value: Any) -> np.ndarray:
+        # A view: shape and strides of the caller's array may change under the call.
+        array = value.view() if type(value) is np.ndarray and value.dtype.isnative else as_array(value)
+        if (array.shape, array.dtype, array.flags.c_contiguous) == self._wanted.get(name):
+            return array
         if name not in self._wanted:
             raise UsageError(name, f"{name}: no such tensor", f"tensors: {', '.join(self._names)}{closest(name, self._names)}")
-        array = as_array(value)
-        if (array.shape, array.dtype, array.flags.c_contiguous) != self._wanted[name]:
-            prepared = "without it" if self._wanted[name] is None else f"for {self._case.specs[name]}"
-            message = f"{name} is {TensorSpec.of(array)}, the call was prepared {prepared}"
-            raise UsageError(name, message, "prepare a call for every shape and dtype")
-        return array
+        prepared = "without it" if self._wanted[name] is None else f"for {self._case.specs[name]}"
+        message = f"{name} is {TensorSpec.of(array)}, the call was prepared {prepared}"
+        raise UsageError(name, message, "prepare a call for every shape and dtype")
 
 
 def _layout(spec: TensorSpec | None) -> tuple[Any, ...] | None:

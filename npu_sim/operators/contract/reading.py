@@ -1,7 +1,6 @@
 """From arguments to sizes and back: what the patterns of an operator's tensors say of a call."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,6 @@ from npu_sim.operators.contract.expressions import evaluate
 from npu_sim.status import UsageError
 
 
-@dataclass(frozen=True, eq=False)
 class Reader(Declaration):
     """A declaration that reads calls."""
 

@@ -82,7 +82,7 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
     """Split a call as :func:`npu_sim.run` takes it."""
     declared: Operator = load_operator(operator)
     given = {name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None}
-    tensors = own_copies(declared.inputs, given)
+    tensors = own_copies(declared.addressing, given)
     attributes = {one.name: call[one.name] for one in declared.attributes if one.name in call}
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}

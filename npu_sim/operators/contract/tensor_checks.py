@@ -20,7 +20,7 @@ MAX_RANK = 8
 """Highest rank of any tensor ("支持维度" of the product documents)."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Dtypes(DtypeCheck):
     """Tensors have one of some dtypes: ``allowed`` is a list, or a function of the profile that gives it."""
 
@@ -38,7 +38,7 @@ class Dtypes(DtypeCheck):
                 raise AclnnError(INVALID, name, message, f"supported: {', '.join(allowed)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SameDtype(DtypeCheck):
     """Tensors that are given have the dtype of another one."""
 
@@ -56,7 +56,7 @@ class SameDtype(DtypeCheck):
                 raise AclnnError(INVALID, name, message, f"{name}: {expected}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DtypeTable(DtypeCheck):
     """The dtypes of all tensors together are a row of the product's table; blamed is the first that no row has after those before.
 
@@ -85,7 +85,7 @@ def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
     return ", ".join(f"{name} {SHORT_NAMES[dtype]}" for name, dtype in zip(names, dtypes, strict=True))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Formats(Check):
     """Tensors have one of some storage formats."""
 
@@ -113,7 +113,7 @@ class Contiguous(Check):
                 raise AclnnError(INVALID, one.name, message, f"pass a contiguous copy of {one.name}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class NotEmpty(Check):
     """A tensor has elements, whatever its rank."""
 
@@ -133,7 +133,7 @@ class NotEmpty(Check):
         return RowCheck(self.status, " or ".join(f"row.{name} < 1" for name in sizes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Ranks(Check):
     """Tensors have a rank within a range."""
 
@@ -152,7 +152,7 @@ class Ranks(Check):
                 raise AclnnError(self.status, name, f"{name} {spec} has rank {spec.rank}", wanted + axes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Like(Check):
     """Tensors that are given have the shape of another one."""
 
@@ -169,7 +169,7 @@ class Like(Check):
                 raise AclnnError(self.status, name, message, f"{name}: {shape_text(right)}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Shapes(Check):
     """Tensors have the shapes of their patterns, one after the other: each adds what it says to the sizes of the call."""
 
