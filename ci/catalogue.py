@@ -26,7 +26,9 @@ def base_name(expression: ast.expr) -> str:
     match expression:
         case ast.Name(name) | ast.Attribute(_, name):
             return name.strip("_")
-        case ast.Call(ast.Attribute(_, "join"), [argument, *_]) | ast.Call(ast.Name("shown" | "escape" | "len" | "str" | "sorted" | "tuple"), [argument, *_]):
+        case ast.Call(ast.Attribute(_, "join"), [argument, *_]) | ast.Call(
+            ast.Name("shown" | "escape" | "len" | "str" | "sorted" | "tuple"), [argument, *_]
+        ):
             return base_name(argument)
         case ast.Call(function):
             return base_name(function)
@@ -112,7 +114,11 @@ def faults() -> list[str]:
     """Return what is wrong with the catalogue, a line each: texts without a translation, without a text, or with other holes."""
     entries = {one_line(entry.msgid): entry for entry in polib.pofile(str(CATALOGUE))}
     texts, known = shown_texts(), words()
-    missing = [f"not translated: {text!r} ({', '.join(sorted(files))})" for text, files in texts.items() if text not in entries or not entries[text].msgstr]
+    missing = [
+        f"not translated: {text!r} ({', '.join(sorted(files))})"
+        for text, files in texts.items()
+        if text not in entries or not entries[text].msgstr
+    ]
     stale = [f"no longer in the code: {text!r}" for text in entries if text not in texts and text not in known]
     wrong = [
         f"holes that the text does not have: {entry.msgid!r}: {entry.msgstr!r}"

@@ -6,7 +6,7 @@ its holes in turn; then it tries the parts of what was joined. What is in no cat
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
@@ -16,14 +16,18 @@ from npu_sim.language.template import Template
 
 CHINESE = re.compile("[\u4e00-\u9fff]")
 """What has been translated already has one of these."""
-SURE_LETTERS = 6
-"""Letters that make a sentence with holes more likely than a list of parts."""
-SEPARATORS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，", ": ": "：", " or ": " 或 ", " = ": " = "})
-"""What joins parts of a text, widest first, and what joins them in Chinese."""
+FEWEST_LETTERS = 4
+"""Letters that a sentence with holes needs to be recognised; what has fewer is only said."""
+SURE_LETTERS = 7
+"""Letters with which it is more likely than a list of parts."""
+LISTS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，"})
+"""What joins the parts of a list, widest first, and what joins them in Chinese."""
+PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
+"""What joins two parts."""
 BESIDE = (
     (re.compile(r"(.+) \((.*)\)", re.DOTALL), "{}（{}）"),
     (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
-    (re.compile(r"(.+) ([\d.,x]+)"), "{} {}"),
+    (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
 )
 """Parts that stand beside each other without a separator: a remark in brackets, a number and what it counts."""
 
@@ -38,9 +42,14 @@ class Catalogue:
     """
 
     def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
-        pairs = [(Template(source), Template(target)) for source, target in entries]
-        self._whole = {source.text.replace("{{", "{").replace("}}", "}"): target.filled({}, str) for source, target in pairs if not source.holes}
-        self._open = sorted((pair for pair in pairs if pair[0].holes), key=lambda pair: -pair[0].letters)
+        given = list(entries)
+        given += [(source[2:], target[1:]) for source, target in given if source.startswith((", ", "; "))]
+        pairs = [(Template(source), Template(target)) for source, target in given]
+        self._whole = {
+            source.text.replace("{{", "{").replace("}}", "}"): target.filled({}, str) for source, target in pairs if not source.holes
+        }
+        open_ones = [(source, target) for source, target in pairs if source.holes and source.letters >= FEWEST_LETTERS]
+        self.sentences = sorted(open_ones, key=lambda pair: -pair[0].letters)
         self._templates = {source.text: target for source, target in pairs}
         self._known = lru_cache(maxsize=4096)(self._found)
 
@@ -58,17 +67,27 @@ class Catalogue:
         core = text.strip(" ")
         if not re.search("[A-Za-z]", core) or CHINESE.search(core):
             return text
-        answer = self._whole.get(text) or self._whole.get(core)
+        answer = self._whole.get(core)
+        if answer is None:
+            answer = self._counted(core)
         if answer is None:
             answer = self._sentence(core, SURE_LETTERS)
         if answer is None:
-            answer = self._joined(core)
+            answer = self._joined(core, LISTS)
         if answer is None:
-            answer = self._sentence(core, 1)
+            answer = self._sentence(core, FEWEST_LETTERS)
+        if answer is None:
+            answer = self._joined(core, PAIRS)
+        if answer is None:
+            answer = self._beside(core)
         return text if answer is None else answer
 
+    def _counted(self, text: str) -> str | None:
+        word, _, number = text.rpartition(" ")
+        return f"{self._whole[word]} {number}" if word in self._whole and number.isdigit() else None
+
     def _sentence(self, text: str, letters: int) -> str | None:
-        for source, target in self._open:
+        for source, target in self.sentences:
             if source.letters < letters:
                 return None
             contents = source.contents(text)
@@ -76,20 +95,35 @@ class Catalogue:
                 return target.filled(contents, self.translated)
         return None
 
-    def _joined(self, text: str) -> str | None:
-        for separator, joint in SEPARATORS.items():
-            parts = text.split(separator)
-            if len(parts) > 1:
-                changed = [self.translated(part) for part in parts]
-                if changed != parts:
-                    return joint.join(changed)
+    def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
+        for separator, joint in separators.items():
+            parts = split_outside_brackets(text, separator)
+            changed = self._all(parts)
+            if changed is not None:
+                return joint.join(changed)
+        return None
+
+    def _beside(self, text: str) -> str | None:
         for pattern, together in BESIDE:
             found = pattern.fullmatch(text)
-            if found:
-                changed = [self.translated(part) for part in found.groups()]
-                if changed != list(found.groups()):
-                    return together.format(*changed)
+            changed = self._all(found.groups()) if found else None
+            if changed is not None:
+                return together.format(*changed)
         return None
+
+    def _all(self, parts: Sequence[str]) -> list[str] | None:
+        """Return the parts of a text in this language; None when none of them is known."""
+        changed = [self.translated(part) for part in parts] if len(parts) > 1 else list(parts)
+        return None if changed == list(parts) else changed
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Return the parts of a text between separators that do not stand in brackets."""
+    parts = [""]
+    for piece in text.split(separator):
+        inside = parts[-1].count("(") > parts[-1].count(")")
+        parts = [*parts[:-1], parts[-1] + separator + piece] if inside else [*parts, piece]
+    return parts[1:]
 
 
 @lru_cache

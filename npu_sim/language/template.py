@@ -46,7 +46,9 @@ class Template:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        pieces = [re.escape(literal) + ("(.*?)" if hole is not None else "") for literal, hole in self.parts]
+        pieces = [
+            re.escape(literal) + (_content(literal, place) if hole is not None else "") for place, (literal, hole) in enumerate(self.parts)
+        ]
         return re.compile("".join(pieces), re.DOTALL)
 
     def contents(self, text: str) -> dict[str, str] | None:
@@ -57,3 +59,8 @@ class Template:
     def filled(self, contents: dict[str, str], change: Callable[[str], str]) -> str:
         """Return the sentence with what stood in another's holes of the same names, each changed first."""
         return "".join(literal + ("" if hole is None else change(contents[hole])) for literal, hole in self.parts)
+
+
+def _content(before: str, place: int) -> str:
+    """Return the pattern of a hole: what follows a blank or begins a text is there, an ending of a word or a sentence may be missing."""
+    return "(.+?)" if before.endswith(" ") or (place == 0 and not before) else "(.*?)"
