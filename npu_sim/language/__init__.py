@@ -1,0 +1,9 @@
+"""The language of what people read: English in the code, other languages in one catalogue each.
+
+Whoever shows text may enter: faces, show, and the exceptions. Nothing that computes may: data and JSON stay English.
+"""
+
+from npu_sim.language.catalogue import say, translated
+from npu_sim.language.choice import LANGUAGES, language, speaking
+
+__all__ = ["LANGUAGES", "language", "say", "speaking", "translated"]

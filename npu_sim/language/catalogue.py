@@ -1,0 +1,159 @@
+"""Translation of what is shown.
+
+What shows texts says them with `say`, template and contents apart. Texts of the rooms below were filled in where the facts are, in English:
+`translated` recognises such a sentence by its template (the f-string of the code, which the catalogue holds) and translates what stands in
+its holes in turn; then it tries the parts of what was joined. What is in no catalogue, such as names of tensors, stays as it is.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from importlib import resources
+from types import MappingProxyType
+
+from npu_sim.language.choice import LANGUAGES, language
+from npu_sim.language.template import Template
+
+CHINESE = re.compile("[\u4e00-\u9fff]")
+"""What has been translated already has one of these."""
+FEWEST_LETTERS = 4
+"""Letters that a sentence with holes needs to be recognised; what has fewer is only said."""
+SURE_LETTERS = 7
+"""Letters with which it is more likely than a list of parts."""
+LISTS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，"})
+"""What joins the parts of a list, widest first, and what joins them in Chinese."""
+PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
+"""What joins two parts."""
+BESIDE = (
+    (re.compile(r"(.+) \((.*)\)", re.DOTALL), "{}（{}）"),
+    (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
+    (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
+)
+"""Parts that stand beside each other without a separator: a remark in brackets, a number and what it counts."""
+
+
+class Catalogue:
+    """The translations into one language.
+
+    Parameters
+    ----------
+    entries
+        Texts of the code, with named holes, and their translations, with the same holes.
+    """
+
+    def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
+        given = list(entries)
+        given += [(source[2:], target[1:]) for source, target in given if source.startswith((", ", "; "))]
+        pairs = [(Template(source), Template(target)) for source, target in given]
+        self._whole = {
+            source.text.replace("{{", "{").replace("}}", "}"): target.filled({}, str) for source, target in pairs if not source.holes
+        }
+        open_ones = [(source, target) for source, target in pairs if source.holes and source.letters >= FEWEST_LETTERS]
+        self.sentences = sorted(open_ones, key=lambda pair: -pair[0].letters)
+        self._templates = {source.text: target for source, target in pairs}
+        self._known = lru_cache(maxsize=4096)(self._found)
+
+    def translated(self, text: str) -> str:
+        """Return a text in this language, as far as it is known."""
+        return self._known(text)
+
+    def said(self, template: str, contents: dict[str, str]) -> str:
+        """Return a sentence of the catalogue with its contents, both in this language."""
+        changed = {name: self.translated(content) for name, content in contents.items()}
+        target = self._templates.get(template)
+        return (target or Template(template)).filled(changed, str)
+
+    def _found(self, text: str) -> str:
+        core = text.strip(" ")
+        if not re.search("[A-Za-z]", core) or CHINESE.search(core):
+            return text
+        answer = self._whole.get(core)
+        if answer is None:
+            answer = self._counted(core)
+        if answer is None:
+            answer = self._sentence(core, SURE_LETTERS)
+        if answer is None:
+            answer = self._joined(core, LISTS)
+        if answer is None:
+            answer = self._sentence(core, FEWEST_LETTERS)
+        if answer is None:
+            answer = self._joined(core, PAIRS)
+        if answer is None:
+            answer = self._beside(core)
+        return text if answer is None else answer
+
+    def _counted(self, text: str) -> str | None:
+        word, _, number = text.rpartition(" ")
+        return f"{self._whole[word]} {number}" if word in self._whole and number.isdigit() else None
+
+    def _sentence(self, text: str, letters: int) -> str | None:
+        for source, target in self.sentences:
+            if source.letters < letters:
+                return None
+            contents = source.contents(text)
+            if contents is not None and text not in contents.values():
+                return target.filled(contents, self.translated)
+        return None
+
+    def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
+        for separator, joint in separators.items():
+            parts = split_outside_brackets(text, separator)
+            changed = self._all(parts)
+            if changed is not None:
+                return joint.join(changed)
+        return None
+
+    def _beside(self, text: str) -> str | None:
+        for pattern, together in BESIDE:
+            found = pattern.fullmatch(text)
+            changed = self._all(found.groups()) if found else None
+            if changed is not None:
+                return together.format(*changed)
+        return None
+
+    def _all(self, parts: Sequence[str]) -> list[str] | None:
+        """Return the parts of a text in this language; None when none of them is known."""
+        changed = [self.translated(part) for part in parts] if len(parts) > 1 else list(parts)
+        return None if changed == list(parts) else changed
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """Return the parts of a text between separators that do not stand in brackets."""
+    parts = [""]
+    for piece in text.split(separator):
+        inside = parts[-1].count("(") > parts[-1].count(")")
+        parts = [*parts[:-1], parts[-1] + separator + piece] if inside else [*parts, piece]
+    return parts[1:]
+
+
+@lru_cache
+def catalogue(name: str) -> Catalogue:
+    """Return the catalogue of a language."""
+    import polib
+
+    folder = resources.files("npu_sim.language")
+    entries = polib.pofile(folder.joinpath(f"{name}.po").read_text(encoding="utf-8"))
+    return Catalogue((entry.msgid, entry.msgstr) for entry in entries if entry.msgstr)
+
+
+def translated(text: str) -> str:
+    """Return a text in the language that is spoken; what no catalogue holds stays English."""
+    spoken = language()
+    return text if spoken == LANGUAGES[0] else catalogue(spoken).translated(text)
+
+
+def say(template: str, /, **contents: object) -> str:
+    """Return a sentence in the language that is spoken.
+
+    Parameters
+    ----------
+    template
+        The sentence, with named holes and their formats, as for `str.format`.
+    contents
+        What stands in the holes; texts are translated too.
+    """
+    spoken = language()
+    if spoken == LANGUAGES[0]:
+        return template.format(**contents)
+    parts = Template(template).formats
+    return catalogue(spoken).said(template, {name: format(contents[name], form) for name, form in parts.items()})

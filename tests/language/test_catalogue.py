@@ -1,0 +1,95 @@
+"""What is shown is translated: every text of the code has a translation, and is recognised when it is filled in."""
+
+import importlib.util
+import re
+from itertools import pairwise
+from pathlib import Path
+
+import polib
+import pytest
+
+from npu_sim.language import say, speaking, translated
+from npu_sim.language.catalogue import FEWEST_LETTERS, catalogue
+from npu_sim.language.choice import language_of
+from npu_sim.language.template import Template
+
+ROOT = Path(__file__).parents[2]
+ENTRIES = polib.pofile(str(ROOT / "npu_sim/language/zh.po"))
+
+
+def tool():
+    spec = importlib.util.spec_from_file_location("catalogue_tool", ROOT / "ci/catalogue.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_text_of_the_code_is_translated():
+    assert tool().faults() == []
+
+
+def is_sure(template):
+    """Whether a sentence says enough of itself, and says where its holes end."""
+    return template.letters >= 30 and template.holes and all(literal for literal, _ in template.parts[1:])
+
+
+@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if is_sure(Template(entry.msgid))], ids=lambda entry: entry.msgid[:40])
+def test_a_sentence_is_recognised_whatever_stands_in_its_holes(entry):
+    source, target = Template(entry.msgid), Template(entry.msgstr)
+    contents = {hole: str(17 + 10 * place) for place, hole in enumerate(source.holes)}
+    assert catalogue("zh").translated(source.filled(contents, str)) == target.filled(contents, str)
+
+
+def test_what_is_joined_is_translated_in_parts():
+    with speaking("zh"):
+        assert translated("gradient rows 167936, accumulator 2048, dy 32") == "梯度行 167936，累加器 2048，dy 32"
+        assert translated("batch twice as large; no weight") == "批大小加倍；没有 weight"
+
+
+@pytest.mark.parametrize("text", ["", "4096x512:bf16", "grad_weight", "没有 weight", "some words of a user"])
+def test_what_no_catalogue_holds_stays(text):
+    with speaking("zh"):
+        assert translated(text) == text
+
+
+def test_english_is_the_language_of_the_code():
+    with speaking("en"):
+        assert say("{count} orders of {share:.1f} %", count=3, share=0.25) == "3 orders of 0.2 %"
+        assert translated("no weight") == "no weight"
+
+
+def test_a_sentence_is_said_with_its_contents():
+    template = next(entry for entry in ENTRIES if entry.msgid == "{name} is missing")
+    with speaking("zh"):
+        assert say(template.msgid, name="executor") == "缺少 executor"
+
+
+@pytest.mark.parametrize(
+    ("environment", "spoken"),
+    [
+        ({}, "en"),
+        ({"LANG": "zh_CN.UTF-8"}, "zh"),
+        ({"LANG": "zh_CN.UTF-8", "NPU_SIM_LANG": "en"}, "en"),
+        ({"LC_ALL": "C", "LANG": "zh_CN.UTF-8"}, "en"),
+        ({"NPU_SIM_LANG": "zh-Hans"}, "zh"),
+        ({"NPU_SIM_LANG": "fr"}, "en"),
+    ],
+)
+def test_the_environment_chooses_the_language(environment, spoken):
+    assert language_of(environment) == spoken
+
+
+def test_a_language_without_a_catalogue_is_refused():
+    with pytest.raises(ValueError, match="en, zh"), speaking("fr"):
+        pass
+
+
+def test_translations_are_punctuated_as_chinese_is():
+    wrong = re.compile("[\u4e00-\u9fff][,;:?!][ \u4e00-\u9fff]|[\u4e00-\u9fff]\\([\u4e00-\u9fff]")
+    assert [entry.msgstr for entry in ENTRIES if wrong.search(entry.msgstr)] == []
+
+
+def test_sentences_are_tried_from_the_longest_on():
+    letters = [source.letters for source, _ in catalogue("zh").sentences]
+    assert all(one >= other for one, other in pairwise(letters))
+    assert letters[-1] >= FEWEST_LETTERS
