@@ -15,6 +15,8 @@ from pathlib import Path
 
 import polib
 
+from npu_sim.language.template import Template
+
 ROOT = Path(__file__).resolve().parents[1]
 CATALOGUE = ROOT / "npu_sim/language/zh.po"
 NOT_SHOWN = ROOT / "ci/not_shown.txt"
@@ -70,6 +72,10 @@ def literals(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Name("say"), [ast.Constant(str(text)), *_]):
+                passed.add(id(node.args[0]))
+                yield Template(text).plain
         if isinstance(node, ast.JoinedStr):
             passed |= {id(value) for value in node.values}
             yield template(node)

@@ -57,11 +57,10 @@ class Catalogue:
         """Return a text in this language, as far as it is known."""
         return self._known(text)
 
-    def said(self, template: str, contents: dict[str, str]) -> str:
+    def said(self, template: Template, contents: dict[str, str]) -> str:
         """Return a sentence of the catalogue with its contents, both in this language."""
         changed = {name: self.translated(content) for name, content in contents.items()}
-        target = self._templates.get(template)
-        return (target or Template(template)).filled(changed, str)
+        return self._templates.get(template.plain, template).filled(changed, str)
 
     def _found(self, text: str) -> str:
         core = text.strip(" ")
@@ -155,5 +154,5 @@ def say(template: str, /, **contents: object) -> str:
     spoken = language()
     if spoken == LANGUAGES[0]:
         return template.format(**contents)
-    parts = Template(template).formats
-    return catalogue(spoken).said(template, {name: format(contents[name], form) for name, form in parts.items()})
+    asked = Template(template)
+    return catalogue(spoken).said(asked, {name: format(contents[name], form) for name, form in asked.formats.items()})

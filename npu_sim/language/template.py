@@ -35,6 +35,11 @@ class Template:
         return {hole: form or "" for _, hole, form, _ in string.Formatter().parse(self.text) if hole is not None}
 
     @cached_property
+    def plain(self) -> str:
+        """The text without the formats of its holes: what the catalogue knows it by."""
+        return "".join(_escaped(literal) + ("" if hole is None else f"{{{hole}}}") for literal, hole in self.parts)
+
+    @cached_property
     def letters(self) -> int:
         """Letters outside the holes: how much a text says that it is this one."""
         return sum(letter.isalpha() for literal, _ in self.parts for letter in literal)
@@ -64,3 +69,7 @@ class Template:
 def _content(before: str, place: int) -> str:
     """Return the pattern of a hole: what follows a blank or begins a text is there, an ending of a word or a sentence may be missing."""
     return "(.+?)" if before.endswith(" ") or (place == 0 and not before) else "(.*?)"
+
+
+def _escaped(literal: str) -> str:
+    return literal.replace("{", "{{").replace("}", "}}")
