@@ -65,7 +65,11 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
         own = {}
         if dataclasses.is_dataclass(check):
             given = {field.name: getattr(check, field.name) for field in dataclasses.fields(check)}
-            own = {name: value for name, value in given.items() if isinstance(value, str | int | tuple) and value not in ("", ()) and name != "status"}
+            own = {
+                name: value
+                for name, value in given.items()
+                if isinstance(value, str | int | tuple) and value not in ("", ()) and name != "status"
+            }
         facts = "; ".join(f"{name} `{value}`" for name, value in own.items())
         yield place, text.split("\n\n")[0].replace("``", "`").replace("\n", " "), facts
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Product, Release, Seed, Soc, Threads
+from npu_sim.language import say
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 """A batch of 8 sequences of 2048 tokens, hidden size 1024, vocabulary 32000."""
@@ -45,17 +46,30 @@ def demo_command(
     from npu_sim.show.layout import Paragraph, lines_table
     from npu_sim.show.text import plan_view
 
-    stages = ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in warm.seconds.items())
+    stages = ", ".join(say("{name} {seconds:.1f} ms", name=name, seconds=1000 * seconds) for name, seconds in warm.seconds.items())
     verdict = "passes" if check["passes_mixed_tolerance"] else "fails"
     moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
     found = [
-        ("check", f"largest error {check['max_absolute_error']:.2g}", f"against a sum in float64; the fp32 standard {verdict} it"),
-        ("two runs", f"{moved} of {NUM_WEIGHTS} rows differ", f"{masked} can: cores add to them in any order; no other row differs"),
-        ("time", f"{1000 * sum(warm.seconds.values()):.1f} ms", stages),
+        (
+            "check",
+            say("largest error {check:.2g}", check=check["max_absolute_error"]),
+            say("against a sum in float64; the fp32 standard {verdict} it", verdict=verdict),
+        ),
+        (
+            "two runs",
+            say("{moved} of {NUM_WEIGHTS} rows differ", moved=moved, NUM_WEIGHTS=NUM_WEIGHTS),
+            say("{masked} can: cores add to them in any order; no other row differs", masked=masked),
+        ),
+        ("time", say("{sum:.1f} ms", sum=1000 * sum(warm.seconds.values())), stages),
         ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),
     ]
     show(
-        f"A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call['grad']}",
+        say(
+            "A batch of {ROWS} tokens over {NUM_WEIGHTS} words, as often as words occur (Zipf): grad {call}",
+            ROWS=ROWS,
+            NUM_WEIGHTS=NUM_WEIGHTS,
+            call=call["grad"],
+        ),
         "",
         plan_view(first.plan),
         "",

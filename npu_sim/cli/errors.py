@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from npu_sim.cli.json_output import print_json
+from npu_sim.language import say
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -54,7 +55,7 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
     if as_json:
         print_json("usage", {"outcome": "usage", **words})
     else:
-        print("\n".join(line for line in (f"npu-sim: {words['message']}", words["hint"]) if line), file=sys.stderr)
+        print("\n".join(line for line in (say("npu-sim: {words}", words=words["message"]), words["hint"]) if line), file=sys.stderr)
     return USAGE
 
 
@@ -65,6 +66,6 @@ def usage_error(error: Any) -> UsageError | None:
     known = getattr(error, "possibilities", None)
     message = str(error.message if known else error.format_message()).strip()
     name = getattr(getattr(error, "param", None), "name", None) or str(getattr(error, "option_name", "")).lstrip("-")
-    where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
+    where = say("{command_path} --help", command_path=error.ctx.command_path) if error.ctx is not None else "npu-sim --help"
     near = closest(error.option_name, known) if known else ""
-    return UsageError(name, f"{message}{near}", f"see {where}")
+    return UsageError(name, f"{message}{near}", say("see {where}", where=where))

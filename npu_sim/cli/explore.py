@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from npu_sim.language import say
+
 Profiles = Annotated[list[str] | None, typer.Argument(help="Profile files of your own to choose from, besides the shipped products.")]
 Host = Annotated[str, typer.Option("--host", help="Address to listen on; other machines reach any but the loopback address.")]
 Known = Annotated[bool, typer.Option("--i-know", help="Listen on an address that other machines reach: who has the link can use this one.")]
@@ -22,7 +24,7 @@ def explore_command(
     from npu_sim.status import UsageError
 
     if host not in LOCAL_NAMES and not i_know:
-        message = f"host = {host}: other machines would reach the explorer, which computes what it is asked to"
+        message = say("host = {host}: other machines would reach the explorer, which computes what it is asked to", host=host)
         raise UsageError("host", message, "leave it out, or add --i-know: the page then opens by a link with a token only")
 
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
@@ -31,8 +33,10 @@ def explore_command(
         address = explorer.address
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
-        raise UsageError("port", f"port = {port} of {host} cannot be used: {error.strerror}", hint) from None
-    print(f"npu-sim explorer: {address}\nstop with Ctrl+C", flush=True)
+        raise UsageError(
+            "port", say("port = {port} of {host} cannot be used: {strerror}", port=port, host=host, strerror=error.strerror), hint
+        ) from None
+    print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
     if browser:
         import webbrowser
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from npu_sim.language import say
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
 
 Handler = Callable[..., None]
@@ -86,7 +87,7 @@ def operator_command(
     epilog: str = "",
 ) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
-    panel = f"Options of {action}"
+    panel = say("Options of {action}", action=action)
     typed = [*inspect.signature(handler, eval_str=True).parameters.values()][2 if takes_arguments else 1 :]
     own = [_in_panel(one, panel) for one in typed]
     parameters: list[inspect.Parameter] = []
@@ -100,7 +101,13 @@ def operator_command(
         fields = [one for one in declared.arguments if option_name(one) not in taken]
         names = {option_name(one): one.name for one in fields}
         parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
-        line = f"Example: npu-sim {action} {entry.name} {shown.options}{f' {example}' if example else ''}"
+        line = say(
+            "Example: npu-sim {action} {name} {options}{value}",
+            action=action,
+            name=entry.name,
+            options=shown.options,
+            value=f" {example}" if example else "",
+        )
         epilog = f"{line}\n\n{epilog}" if epilog else line
 
     def command(**options: Any) -> None:

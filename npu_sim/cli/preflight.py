@@ -10,6 +10,7 @@ import typer
 from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report, writable
+from npu_sim.language import say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -63,7 +64,11 @@ def preflight_command(
         with file:
             matrix = check_file(lines_of(file), targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
     except OSError as error:
-        raise UsageError("calls", f"{calls}: cannot be read: {error.strerror}", "a file of calls, one JSON object a line") from None
+        raise UsageError(
+            "calls",
+            say("{calls}: cannot be read: {strerror}", calls=calls, strerror=error.strerror),
+            "a file of calls, one JSON object a line",
+        ) from None
     except UsageError as error:
         raise (UsageError("calls", f"{calls}: {error.message}", error.hint) if error.argument == "calls" else error) from None
     device = {"--products/--product/--soc": products, "--release": release or default_release()}

@@ -10,6 +10,7 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
+from npu_sim.language import say
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -25,7 +26,7 @@ Options stand before the script. The exit code is the script's; when it fails, n
 def record_command(script: Script, arguments: Arguments = None, out: OutFile = Path("calls.jsonl"), json_output: Json = False) -> None:
     """Run a training script and write down the calls it makes of the operators, forward and backward."""
     if not script.is_file():
-        raise UsageError("script", f"{script}: no such file", "the Python script to run, then its own arguments")
+        raise UsageError("script", say("{script}: no such file", script=script), "the Python script to run, then its own arguments")
     try:
         from npu_sim.torch import record
     except ImportError as error:

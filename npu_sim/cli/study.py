@@ -21,6 +21,7 @@ from npu_sim.cli.options import (
     Soc,
     Threads,
 )
+from npu_sim.language import say
 
 if TYPE_CHECKING:
     from npu_sim.studies.open_rows import OpenRows
@@ -66,7 +67,15 @@ def determinism_command(
         from npu_sim.show.open_rows import rows_csv
 
         write_text(rows_out, rows_csv(found))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", determinism_lines(study), report, json_output, again, found)
+    _show(
+        study.as_dict(),
+        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        determinism_lines(study),
+        report,
+        json_output,
+        again,
+        found,
+    )
     if rows and not json_output:
         from npu_sim.cli.console import show
         from npu_sim.show.open_rows import rows_view
@@ -93,7 +102,14 @@ def precision_command(
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", precision_lines(study), report, json_output, again)
+    _show(
+        study.as_dict(),
+        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        precision_lines(study),
+        report,
+        json_output,
+        again,
+    )
 
 
 def invariance_command(
@@ -114,7 +130,14 @@ def invariance_command(
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
-    _show(study.as_dict(), f"{study.operator} on {study.product}, {study.soc}", invariance_lines(study), report, json_output, again)
+    _show(
+        study.as_dict(),
+        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        invariance_lines(study),
+        report,
+        json_output,
+        again,
+    )
 
 
 def certificate_command(
@@ -139,7 +162,14 @@ def certificate_command(
     again = command_on(call["product"], core_order=core_order, seed=seed)
     found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
-    _show(data, f"{operator}: {len(found)} classes of elements", certificate_lines(found), report, json_output, again)
+    _show(
+        data,
+        say("{operator}: {found} classes of elements", operator=operator, found=len(found)),
+        certificate_lines(found),
+        report,
+        json_output,
+        again,
+    )
 
 
 def _precision_notes() -> str:

@@ -12,6 +12,7 @@ from npu_sim.cli.again import command_again
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
+from npu_sim.language import say
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
@@ -53,8 +54,13 @@ def sweep_epilog(operator: str) -> str:
         values = f" ({', '.join(axis.words)})" if isinstance(axis, Word) else "" if isinstance(axis, Number) else " (true, false)"
         names.append(f"{axis.name}{values}: {axis.help}")
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
-    example = f"npu-sim sweep {operator} --grid {numbers[-1]}=1..100000 --grid {numbers[-2]}=128,512,1024 --grid product=all --out plans"
-    return f"Names: product, soc, release (all, or names), {'; '.join(names)}. Example: {example}"
+    example = say(
+        "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 --grid product=all --out plans",
+        operator=operator,
+        numbers=numbers[-1],
+        numbers2=numbers[-2],
+    )
+    return say("Names: product, soc, release (all, or names), {names}. Example: {example}", names="; ".join(names), example=example)
 
 
 def sweep_command(
@@ -100,11 +106,11 @@ def sweep_command(
             )
     except KeyboardInterrupt:
         kept = (
-            f"{progress.done} of {progress.total} rows are in {out}.partial; go on with --resume"
+            say("{done} of {total} rows are in {out}.partial; go on with --resume", done=progress.done, total=progress.total, out=out)
             if out
             else "nothing is kept without --out"
         )
-        INTERRUPTION.say(f"interrupted: {kept}")
+        INTERRUPTION.say(say("interrupted: {kept}", kept=kept))
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
@@ -179,7 +185,9 @@ class _Progress:
         if self._task is None:
             self._task = self._bar.add_task("", total=total, completed=done, rate="")
         rate = (done - self._first) / max(time.perf_counter() - self._started, 1e-9)
-        self._bar.update(self._task, completed=done, rate=f"{rate / 1e6:.1f} million a second" if done > self._first else "")
+        self._bar.update(
+            self._task, completed=done, rate=say("{rate:.1f} million a second", rate=rate / 1000000.0) if done > self._first else ""
+        )
 
 
 def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
@@ -189,26 +197,35 @@ def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, ch
 
     data = summary.as_dict()
     rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
-    lines = [("plans", str(summary.rows), f"{rate:.1f} million a second; {seconds:.1f} s in all")]
+    lines = [("plans", str(summary.rows), say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds))]
     for name, counts in data["counts"].items():
         shown = sorted(counts.items(), key=lambda item: -item[1])
-        rest = f" and {len(shown) - SHOWN_VALUES} more" if len(shown) > SHOWN_VALUES else ""
+        rest = say(" and {shown} more", shown=len(shown) - SHOWN_VALUES) if len(shown) > SHOWN_VALUES else ""
         lines.append((name, ", ".join(f"{value}: {count}" for value, count in shown[:SHOWN_VALUES]) + rest, ""))
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
         lines.append(
             (
                 "workspace",
-                f"at most {peak['bytes']} bytes ({peak['column']})",
+                say("at most {peak} bytes ({peak2})", peak=peak["bytes"], peak2=peak["column"]),
                 ", ".join(f"{name} {value}" for name, value in peak["call"].items()),
             )
         )
     if check:
         lines.append(
-            ("checked", f"{min(check, summary.rows)} rows one by one", "all equal" if not different else f"{len(different)} values differ")
+            (
+                "checked",
+                say("{min} rows one by one", min=min(check, summary.rows)),
+                "all equal" if not different else say("{different} values differ", different=len(different)),
+            )
         )
         lines += [
-            ("different", f"row {one.row}: {one.field}", f"swept {one.swept}, planned {one.planned}") for one in different[:SHOWN_VALUES]
+            (
+                "different",
+                say("row {row}: {field}", row=one.row, field=one.field),
+                say("swept {swept}, planned {planned}", swept=one.swept, planned=one.planned),
+            )
+            for one in different[:SHOWN_VALUES]
         ]
     if out is not None:
         lines.append(("written", str(out), ""))

@@ -9,6 +9,7 @@ import typer
 from npu_sim.cli.again import command_again, command_on
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
+from npu_sim.language import say
 from npu_sim.status import AclnnError, UsageError
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     declared = load_operator(operator)
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
-        hint = f"write AXIS=VALUE,VALUE with one of: {', '.join(one.name for one in declared.axes)}"
-        raise UsageError("vary", f"vary = {vary!r} does not say what takes which values", hint)
+        hint = say("write AXIS=VALUE,VALUE with one of: {name}", name=", ".join(one.name for one in declared.axes))
+        raise UsageError("vary", say("vary = {vary} does not say what takes which values", vary=repr(vary)), hint)
     call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))

@@ -3,6 +3,7 @@
 import yaml
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.questions.calibrate import CalibrationAnswer
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import Line
@@ -25,20 +26,31 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return the answer as something rich can print."""
     found = answer.calibration
     lines: list[Line] = [
-        ("read as", f"{found.soc}, release {found.release}", "--soc and --release choose"),
-        ("clock", f"{found.clock_mhz:.0f} MHz", "vector cores"),
+        ("read as", say("{soc}, release {release}", soc=found.soc, release=found.release), "--soc and --release choose"),
+        ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=found.clock_mhz), "vector cores"),
     ]
-    lines += [(f"ceiling, {kind}", f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one)) for kind, one in found.ceilings.items()]
-    lines.append(("vector pipe", f"factor {found.vector_factor:.3f}" if found.vector_factor else "no factor", answer.factor_reason))
-    lines += [("skipped", f"{count} launches", reason) for reason, count in answer.skipped.items()]
+    lines += [(say("ceiling, {kind}", kind=kind), f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one)) for kind, one in found.ceilings.items()]
+    lines.append(
+        (
+            "vector pipe",
+            say("factor {vector_factor:.3f}", vector_factor=found.vector_factor) if found.vector_factor else "no factor",
+            answer.factor_reason,
+        )
+    )
+    lines += [("skipped", say("{count} launches", count=count), reason) for reason, count in answer.skipped.items()]
     lines += [("warning", warning, "") for warning in answer.warnings]
-    return stack(Paragraph(f"calibration from {found.source}", "bold green"), "", lines_table(lines), *_shapes(answer))
+    return stack(Paragraph(say("calibration from {source}", source=found.source), "bold green"), "", lines_table(lines), *_shapes(answer))
 
 
 def _ceiling_note(ceiling: Ceiling) -> str:
     if ceiling.low_error is None or ceiling.high_error is None:
         return "one shape: its error is not known"
-    return f"{ceiling.shapes} shapes; one told from the others: {ceiling.low_error:+.1%} to {ceiling.high_error:+.1%}"
+    return say(
+        "{shapes} shapes; one told from the others: {low_error:+.1%} to {high_error:+.1%}",
+        shapes=ceiling.shapes,
+        low_error=ceiling.low_error,
+        high_error=ceiling.high_error,
+    )
 
 
 def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
@@ -53,5 +65,13 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
     for shape in answer.shapes:
         ratio = f"{shape.ratio:.3f}{'' if shape.used else ', not used'}"
         name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
-        rows.append((name, str(shape.count), f"{shape.measured_us:.2f} us", f"{shape.estimate_us:.2f} us", ratio))
+        rows.append(
+            (
+                name,
+                str(shape.count),
+                say("{measured_us:.2f} us", measured_us=shape.measured_us),
+                say("{estimate_us:.2f} us", estimate_us=shape.estimate_us),
+                ratio,
+            )
+        )
     return "", Table(columns, rows)

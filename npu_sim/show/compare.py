@@ -2,6 +2,7 @@
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
@@ -57,7 +58,13 @@ def upgrade_text(upgrade: Upgrade) -> str:
 
 
 def _upgrade_title(upgrade: Upgrade) -> str:
-    return f"from {upgrade.before} to {upgrade.after} on {upgrade.product} ({', '.join(upgrade.socs)})"
+    return say(
+        "from {before} to {after} on {product} ({socs})",
+        before=upgrade.before,
+        after=upgrade.after,
+        product=upgrade.product,
+        socs=", ".join(upgrade.socs),
+    )
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
@@ -78,10 +85,10 @@ def _cells(row: Compared) -> dict[str, str]:
     where = {"product": row.profile.name, "SoC": socs_text(row.socs), "release": ", ".join(row.releases)}
     if row.plan is None:
         assert row.refusal is not None
-        return {**where, "outcome": f"refused {int(row.refusal.status)}"}
+        return {**where, "outcome": say("refused {int}", int=int(row.refusal.status))}
     plan, memory = row.plan, row.largest_memory
-    key = f", key {plan.tiling_key}" if plan.tiling_key is not None else ""
-    idle = f", {plan.idle_cores} idle" if plan.idle_cores else ""
+    key = say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
+    idle = say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
         largest = max(memory.allocations, key=lambda one: one.bytes, default=None)
@@ -89,12 +96,12 @@ def _cells(row: Compared) -> dict[str, str]:
         buffer = f"{share}, {largest.name} {largest.bytes}" if largest else share
     workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
     timed = [one.output for one in plan.order if not one.fixed]
-    order = f"timing: {', '.join(timed)}" if timed else "fixed"
+    order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
     return {
         **where,
         "outcome": plan.outcome,
         "path": f"{plan.path}{key}",
-        "cores": f"{plan.block_dim} of {plan.cores_available}{idle}",
+        "cores": say("{block_dim} of {cores_available}{idle}", block_dim=plan.block_dim, cores_available=plan.cores_available, idle=idle),
         "buffer": buffer,
         "workspace": workspace,
         "order": order,
@@ -114,8 +121,15 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
     """Return a nearby change as one sentence: ``one more column and the path changes ...``."""
-    where = f" on {', '.join(products)}" if products else ""
+    where = say(" on {products}", products=", ".join(products)) if products else ""
     value = f"{nearby.axis.name} {nearby.value}" if not isinstance(nearby.value, bool) else nearby.step_text
     if nearby.refusal:
-        return f"{nearby.step_text} and the call is refused{where}: {nearby.refusal}"
-    return f"{nearby.step_text} and the path changes{where}: {value} takes '{nearby.path}' ({nearby.decision})"
+        return say("{step_text} and the call is refused{where}: {refusal}", step_text=nearby.step_text, where=where, refusal=nearby.refusal)
+    return say(
+        "{step_text} and the path changes{where}: {value} takes '{path}' ({decision})",
+        step_text=nearby.step_text,
+        where=where,
+        value=value,
+        path=nearby.path,
+        decision=nearby.decision,
+    )

@@ -5,6 +5,7 @@ from math import isclose
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Decision, Memory, Plan
@@ -37,7 +38,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
-    key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
+    key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
     parts: list[RenderableType] = [Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome])]
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
@@ -48,9 +49,21 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("nearest changes", rows, styles=["red" if one.refusal else "" for one in nearby])
     parts += _section(
         "cores",
-        [(f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}, {plan.idle_cores} idle", plan.cores_note), (plan.per_core,)],
+        [
+            (
+                say(
+                    "{block_dim} of {cores_available} {core_kind}, {idle_cores} idle",
+                    block_dim=plan.block_dim,
+                    cores_available=plan.cores_available,
+                    core_kind=plan.core_kind,
+                    idle_cores=plan.idle_cores,
+                ),
+                plan.cores_note,
+            ),
+            (plan.per_core,),
+        ],
     )
-    parts += _section(f"launches: {len(plan.launches)}, one after the other", _launch_rows(plan.launches))
+    parts += _section(say("launches: {launches}, one after the other", launches=len(plan.launches)), _launch_rows(plan.launches))
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
     parts += _section("estimate beside the bound of npu-sim timeline", estimate_rows(explanation.estimates))
@@ -63,7 +76,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
-        parts += _section("evidence", [(f"{plan.evidence.value}: not published by the vendor, our model of it",)])
+        parts += _section("evidence", [(say("{value}: not published by the vendor, our model of it", value=plan.evidence.value),)])
     return stack(*parts)
 
 
@@ -86,23 +99,41 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
 def _nearby_row(nearby: NearbyPlan) -> Row:
     change = f"{nearby.axis.name} {nearby.now} -> {nearby.value}" if not isinstance(nearby.now, bool) else nearby.step_text
     if nearby.refusal:
-        effect = f"refused: {nearby.refusal}"
+        effect = say("refused: {refusal}", refusal=nearby.refusal)
     elif nearby.changes_path:
-        effect = f"takes another path: {nearby.path}"
+        effect = say("takes another path: {path}", path=nearby.path)
     else:
-        effect = f"same path; turns '{nearby.decision}' around"
+        effect = say("same path; turns '{decision}' around", decision=nearby.decision)
     return change, effect
 
 
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
     rows: list[Row] = []
     for number, launch in enumerate(launches):
-        cores = f" on {launch.block_dim} core{'s' if launch.block_dim > 1 else ''}" if launch.block_dim else ""
+        cores = (
+            say(" on {block_dim} core{value}", block_dim=launch.block_dim, value="s" if launch.block_dim > 1 else "")
+            if launch.block_dim
+            else ""
+        )
         doubt = f", {launch.evidence.value}" if launch.evidence is not Evidence.EXACT else ""
         rows.append((f"{number}", f"{launch.kernel}{cores}{doubt}{launch.note and '; ' + launch.note}"))
         if launch.inputs:
-            rows.append(("", f"reads {launch.read_bytes} bytes: {tensors_text(launch.inputs)}"))
-        rows.append(("", f"writes {launch.written_bytes} bytes: {tensors_text(launch.outputs)}"))
+            rows.append(
+                (
+                    "",
+                    say("reads {read_bytes} bytes: {tensors_text}", read_bytes=launch.read_bytes, tensors_text=tensors_text(launch.inputs)),
+                )
+            )
+        rows.append(
+            (
+                "",
+                say(
+                    "writes {written_bytes} bytes: {tensors_text}",
+                    written_bytes=launch.written_bytes,
+                    tensors_text=tensors_text(launch.outputs),
+                ),
+            )
+        )
     return rows
 
 
@@ -113,22 +144,38 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
         rows.append((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)))
         if isinstance(estimate, VectorEstimate):
             start_up = about_us(estimate.startup_share * estimate.vector_us)
-            rows.append((f"{estimate.instructions} instructions start up in {start_up} us", "half as many, twice as long, save half of it"))
+            rows.append(
+                (
+                    say("{instructions} instructions start up in {start_up} us", instructions=estimate.instructions, start_up=start_up),
+                    "half as many, twice as long, save half of it",
+                )
+            )
             rows += [_conflict_row(one, estimate) for one in estimate.conflicts[:SHOWN_CONFLICTS]]
     return rows
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
     how = "start in the same bank group" if isclose(conflict.factor, EQUAL_ALIGNMENT) else "share bank groups"
-    saved = f"without that {conflict.cycles / estimate.slowest_cycles:.1%} less of the longest core's {estimate.slowest_cycles:.0f} cycles"
-    return f"{conflict.between} {how}: {conflict.factor:.3g} cycles a repeat", saved
+    saved = say(
+        "without that {cycles:.1%} less of the longest core's {slowest_cycles:.0f} cycles",
+        cycles=conflict.cycles / estimate.slowest_cycles,
+        slowest_cycles=estimate.slowest_cycles,
+    )
+    return say("{between} {how}: {factor:.3g} cycles a repeat", between=conflict.between, how=how, factor=conflict.factor), saved
 
 
 def _memory_title(memory: Memory) -> str:
     name = "Unified Buffer" if memory.name == "UB" else memory.name
     phase = f", {memory.phase}" if memory.phase else ""
     model = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
-    return f"{name} of a core{phase}: {memory.used_bytes} of {memory.capacity_bytes} bytes{model}"
+    return say(
+        "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes{model}",
+        name=name,
+        phase=phase,
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        model=model,
+    )
 
 
 def _memory_rows(memory: Memory) -> list[Row]:
@@ -144,7 +191,13 @@ def _percent(part: int, whole: int) -> str:
 def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
     rows: list[Row] = []
     for one in limits:
-        rows.append((f"{one.name} = {one.now}", f"documented {bound_text(one.documented)}", f"hardware {bound_text(one.hardware)}"))
+        rows.append(
+            (
+                f"{one.name} = {one.now}",
+                say("documented {bound_text}", bound_text=bound_text(one.documented)),
+                say("hardware {bound_text}", bound_text=bound_text(one.hardware)),
+            )
+        )
         binding = one.documented.above or one.hardware.above
         if binding is not None:
             rows.append(("", binding.message, ""))
@@ -153,7 +206,7 @@ def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
 
 def _workspace_title(workspace: Workspace) -> str:
     unknown = " + what is not published" if workspace.unknown else ""
-    return f"workspace: {workspace.total_bytes} bytes{unknown}"
+    return say("workspace: {total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown)
 
 
 def _workspace_rows(workspace: Workspace) -> list[Row]:
@@ -174,7 +227,17 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
     if other is not None and other.order != plan.order:
         mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
         states = ", ".join(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}" for one in other.order)
-        rows.append((mode, f"{states}; {other.path}; {other.workspace.total_bytes} bytes of workspace"))
+        rows.append(
+            (
+                mode,
+                say(
+                    "{states}; {path}; {total_bytes} bytes of workspace",
+                    states=states,
+                    path=other.path,
+                    total_bytes=other.workspace.total_bytes,
+                ),
+            )
+        )
     return rows
 
 
@@ -184,7 +247,16 @@ def _refusal_view(explanation: Explanation) -> RenderableType:
     entry = find_operator(explanation.call.operator.name)
     assert entry is not None
     parts: list[RenderableType] = [
-        Paragraph(f"{entry.title} on {explanation.profile.title}: refused, {int(error.status)} {error.status.name}", "bold red"),
+        Paragraph(
+            say(
+                "{title} on {title2}: refused, {int} {name}",
+                title=entry.title,
+                title2=explanation.profile.title,
+                int=int(error.status),
+                name=error.status.name,
+            ),
+            "bold red",
+        ),
         *_section("why", [(error.message,), *([(error.hint,)] if error.hint else [])]),
         *_section("what would be legal, the rest as it is", _limit_rows(explanation.limits)),
     ]

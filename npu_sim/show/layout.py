@@ -16,6 +16,8 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
+from npu_sim.language import say
+
 UNLIMITED = 1 << 20
 """Width of what has none: nothing is ever wrapped."""
 LEAST_TEXT = 24
@@ -256,7 +258,7 @@ def _block(columns: Sequence[Column], row: Sequence[str], style: str, indent: in
     head = GAP.join(cell for column, cell in told if column.key and cell)
     facts = [cell if column.plain or not column.name else f"{column.name} {cell}" for column, cell in told if not column.key and cell]
     if head:
-        yield Paragraph(head, f"bold {style}", indent, len(GAP))
+        yield Paragraph(head, say("bold {style}", style=style), indent, len(GAP))
     yield Facts(tuple(facts), style, indent + len(GAP) if head else indent)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
@@ -23,9 +24,17 @@ def limits_view(table: LimitTable) -> RenderableType:
     """Return the limits as something rich can print."""
     entry = find_operator(table.operator)
     assert entry is not None
-    along = f" along {table.along}" if table.along else ""
+    along = say(" along {along}", along=table.along) if table.along else ""
     fixed = ", ".join(f"{name} {_shown(value)}" for name, value in table.fixed.items())
-    title = Paragraph(f"{entry.title}: legal values of {table.vary or 'every size, the others as they are'}{along}", "bold")
+    title = Paragraph(
+        say(
+            "{title}: legal values of {value}{along}",
+            title=entry.title,
+            value=table.vary or "every size, the others as they are",
+            along=along,
+        ),
+        "bold",
+    )
     parts: list[RenderableType] = [title, lines_table([("with", fixed)]), "", _ranges(table)]
     reasons = _reasons(table)
     return stack(*parts, "", lines_table(reasons)) if reasons else stack(*parts)
@@ -72,11 +81,15 @@ def bound_text(bound: Bound) -> str:
         return "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
-        more = f"{len(bound.ranges) - 1} shorter ranges"
-        return f"{first} .. {last}, {more} up to {largest}" if bound.above else f"{first} .. {last}, {more} and on"
+        more = say("{ranges} shorter ranges", ranges=len(bound.ranges) - 1)
+        return (
+            say("{first} .. {last}, {more} up to {largest}", first=first, last=last, more=more, largest=largest)
+            if bound.above
+            else say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
+        )
     pieces = [str(first) if first == last else f"{first} .. {last}" for first, last in bound.ranges]
     if bound.above is None:
-        pieces[-1] = "any" if bound.below is None and len(pieces) == 1 else f"{bound.ranges[-1][0]} and more"
+        pieces[-1] = "any" if bound.below is None and len(pieces) == 1 else say("{ranges} and more", ranges=bound.ranges[-1][0])
     return ", ".join(pieces)
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
@@ -24,7 +25,12 @@ def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> 
 
 def headline(answer: MeasuredProfile) -> str:
     """Return the outcome in one line."""
-    return f"{answer.modelled} of {len(answer.launches)} kernels modelled: {Path(answer.file).name}"
+    return say(
+        "{modelled} of {launches} kernels modelled: {name}",
+        modelled=answer.modelled,
+        launches=len(answer.launches),
+        name=Path(answer.file).name,
+    )
 
 
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
@@ -41,19 +47,25 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
     """Return what the file says of the device, and what is not modelled."""
     lines: list[Line] = []
     if answer.device is not None:
-        others = f"; {', '.join(answer.device.others)} would fit as well: --soc chooses" if answer.device.others else ""
+        others = say("; {others} would fit as well: --soc chooses", others=", ".join(answer.device.others)) if answer.device.others else ""
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
     shown = [f"{kernel} {short_us(time)}" for kernel, time in answer.not_modelled.items()]
     if shown:
-        rest = f" and {len(shown) - SHOWN_KERNELS} more" if len(shown) > SHOWN_KERNELS else ""
+        rest = say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS) if len(shown) > SHOWN_KERNELS else ""
         lines.append(("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total"))
     return [*lines, ("note", NOTE, "")] if answer.groups else lines
 
 
 def _call_title(calls: CallGroup) -> str:
     call = calls.as_dict()
-    return f"call {call['operator']}: {call['count']} times, {short_us(call['median_us'])}, bound {short_us(call['bound_us'])}"
+    return say(
+        "call {call}: {call2} times, {short_us}, bound {short_us2}",
+        call=call["operator"],
+        call2=call["count"],
+        short_us=short_us(call["median_us"]),
+        short_us2=short_us(call["bound_us"]),
+    )
 
 
 def _call_command(calls: CallGroup) -> str:
@@ -74,32 +86,58 @@ def _call_table(calls: CallGroup) -> Table:
 def _group_title(group: MeasuredGroup) -> str:
     facts = group.as_dict()
     inputs = ", ".join(facts["inputs"] or ["shapes unknown"])
-    return f"{facts['kernel']} {inputs}: {facts['count']} times, {short_us(facts['median_us'])}"
+    return say(
+        "{facts} {inputs}: {facts2} times, {short_us}",
+        facts=facts["kernel"],
+        inputs=inputs,
+        facts2=facts["count"],
+        short_us=short_us(facts["median_us"]),
+    )
 
 
 def group_lines(group: MeasuredGroup) -> list[Line]:
     """Return equal launches as labelled lines."""
     facts = group.as_dict()
-    spread = f"{short_us(facts['min_us'])} to {short_us(facts['max_us'])}, {short_us(facts['total_us'])} in total"
-    lines: list[Line] = [("measured", short_us(facts["median_us"]), f"median; {spread}")]
+    spread = say(
+        "{short_us} to {short_us2}, {short_us3} in total",
+        short_us=short_us(facts["min_us"]),
+        short_us2=short_us(facts["max_us"]),
+        short_us3=short_us(facts["total_us"]),
+    )
+    lines: list[Line] = [("measured", short_us(facts["median_us"]), say("median; {spread}", spread=spread))]
     if group.refusal is not None:
-        return [*lines, ("refused", group.refusal.message, f"{int(group.refusal.status)}: no call of this operator starts such a kernel")]
+        return [
+            *lines,
+            ("refused", group.refusal.message, say("{int}: no call of this operator starts such a kernel", int=int(group.refusal.status))),
+        ]
     if not group.cases:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
-    busy = f"busiest by the counters: {facts['busiest_pipe']}" if facts["busiest_pipe"] else "the file has no counters"
-    lines.append(("bound", short_us(facts["bound_us"]), f"{percent(share or 0.0)} of the measured time"))
+    busy = say("busiest by the counters: {facts}", facts=facts["busiest_pipe"]) if facts["busiest_pipe"] else "the file has no counters"
+    lines.append(("bound", short_us(facts["bound_us"]), say("{percent} of the measured time", percent=percent(share or 0.0))))
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     measured = facts["measured_block_dim"]
     agree = "not in the file" if measured is None else "as planned" if measured == facts["planned_block_dim"] else "not as planned"
-    lines.append(("cores", f"{facts['planned_block_dim']} planned, {'?' if measured is None else measured} measured", agree))
-    key = f", tiling key {facts['tiling_key']}" if facts["tiling_key"] is not None else ""
+    lines.append(
+        (
+            "cores",
+            say("{facts} planned, {value} measured", facts=facts["planned_block_dim"], value="?" if measured is None else measured),
+            agree,
+        )
+    )
+    key = say(", tiling key {facts}", facts=facts["tiling_key"]) if facts["tiling_key"] is not None else ""
     lines.append(("path", f"{facts['path']}{key}", ""))
     for case in group.cases[1:]:
         said = ", ".join(f"{name} {value}" for name, value in case.plan.arguments.items() if value != facts["arguments"].get(name))
         mode = "deterministic" if case.plan.deterministic else said
-        lines.append(("or", f"{case.plan.path}, tiling key {case.plan.tiling_key}", f"{mode}: the file does not say it"))
+        lines.append(
+            (
+                "or",
+                say("{path}, tiling key {tiling_key}", path=case.plan.path, tiling_key=case.plan.tiling_key),
+                say("{mode}: the file does not say it", mode=mode),
+            )
+        )
     return lines + [("changes", nearby_text(one, ()), "") for one in group.nearby[:1]]
 
 

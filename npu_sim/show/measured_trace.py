@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.questions.measured_profile import MeasuredProfile
 
 MEASURED, BOUND = 1, 2
@@ -22,7 +23,7 @@ def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
     begin = min((one.start_us for one in answer.launches), default=0.0)
     events: list[dict[str, Any]] = []
     for stream, process in streams.items():
-        events.append(_name("process_name", process, 0, f"device/stream {stream}"))
+        events.append(_name("process_name", process, 0, say("device/stream {stream}", stream=stream)))
         events += [_name("thread_name", process, thread, name) for thread, name in ((MEASURED, "measured"), (BOUND, "lower bound"))]
     for one in answer.launches:
         place = {"ph": "X", "pid": streams[one.stream], "ts": one.start_us - begin, "name": one.kernel}

@@ -6,6 +6,7 @@ from io import StringIO
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.show.layout import Column, Table, stack
 from npu_sim.studies.open_rows import FIELDS, WORST_ROWS, OpenRows
 
@@ -19,8 +20,12 @@ NOTE = (
 def rows_title(rows: OpenRows) -> str:
     """Return how many rows, columns or elements can differ, and how many of them are shown."""
     count = len(rows.table)
-    shown = f", the {WORST_ROWS} worst by ulp" if count > WORST_ROWS else ""
-    return f"{rows.output}: {count} {rows.axis}s can differ{shown}" if count else f"{rows.output}: its accumulation order is fixed"
+    shown = say(", the {WORST_ROWS} worst by ulp", WORST_ROWS=WORST_ROWS) if count > WORST_ROWS else ""
+    return (
+        say("{output}: {count} {axis}s can differ{shown}", output=rows.output, count=count, axis=rows.axis, shown=shown)
+        if count
+        else say("{output}: its accumulation order is fixed", output=rows.output)
+    )
 
 
 def row_cells(rows: OpenRows) -> list[tuple[str, ...]]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from rich.console import Group, RenderableType
 
+from npu_sim.language import say
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, Checked, Fault, Matrix, Row, Summary
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -44,8 +45,8 @@ def count_text(row: Row) -> str:
 def lines_text(rows: Iterable[Row]) -> str:
     """Return where calls stand: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
-    more = f" and {len(numbers) - SHOWN_LINES} more" if len(numbers) > SHOWN_LINES else ""
-    return f"line{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:SHOWN_LINES]))}{more}"
+    more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES) if len(numbers) > SHOWN_LINES else ""
+    return say("line{value} {map}{more}", value="s" if len(numbers) > 1 else "", map=", ".join(map(str, numbers[:SHOWN_LINES])), more=more)
 
 
 def fault_text(fault: Fault) -> str:
@@ -59,7 +60,7 @@ def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as something rich can print."""
     parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
     if len(matrix.rows) > SHOWN_ROWS:
-        parts.append(f"and {len(matrix.rows) - SHOWN_ROWS} more calls: --report or --json lists all")
+        parts.append(say("and {rows} more calls: --report or --json lists all", rows=len(matrix.rows) - SHOWN_ROWS))
     used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
     if used:
         parts += ["", "; ".join(f"{mark} {words}" for fact, (mark, words) in MARKS.items() if fact in used)]
@@ -67,7 +68,7 @@ def matrix_view(matrix: Matrix) -> Group:
     if faults:
         parts += ["", *(fault_text(fault) for fault in faults[:SHOWN_FAULTS])]
     if len(faults) > SHOWN_FAULTS:
-        parts.append(f"and {len(faults) - SHOWN_FAULTS} more kinds: --report or --json lists all")
+        parts.append(say("and {faults} more kinds: --report or --json lists all", faults=len(faults) - SHOWN_FAULTS))
     timing = list(timing_lines(matrix))
     if timing:
         parts += ["", *timing[:SHOWN_FAULTS]]
@@ -83,7 +84,17 @@ def _counts(matrix: Matrix) -> Table:
         lines.append(("all", _count_text(matrix.summary()), ""))
     for label, summary in summaries.items():
         peak = summary.peak
-        place = f"peak {peak.workspace_bytes} bytes of workspace, line {peak.line}: {peak.op} on {peak.soc}" if peak else ""
+        place = (
+            say(
+                "peak {workspace_bytes} bytes of workspace, line {line}: {op} on {soc}",
+                workspace_bytes=peak.workspace_bytes,
+                line=peak.line,
+                op=peak.op,
+                soc=peak.soc,
+            )
+            if peak
+            else ""
+        )
         lines.append((label, _count_text(summary), place))
     return lines_table(lines)
 
@@ -91,8 +102,12 @@ def _counts(matrix: Matrix) -> Table:
 def _count_text(summary: Summary) -> str:
     shown = [(name, getattr(summary, name)) for name in ("runs", "overflows", "refused", "failed", "malformed")]
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
-    expected = f"; {summary.as_expected} as expected, {summary.differ} different" if summary.as_expected or summary.differ else ""
-    return f"calls {summary.lines}: {counts}{expected}"
+    expected = (
+        say("; {as_expected} as expected, {differ} different", as_expected=summary.as_expected, differ=summary.differ)
+        if summary.as_expected or summary.differ
+        else ""
+    )
+    return say("calls {lines}: {counts}{expected}", lines=summary.lines, counts=counts, expected=expected)
 
 
 def _calls(matrix: Matrix) -> Table:
@@ -122,18 +137,30 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
             calls[row.line], labels[label] = row.count, None
             more += [switch["workspace_bytes_more"]] if switch and "workspace_bytes_more" in switch else []
     for (op, outputs, switched), (calls, labels, more) in found.items():
-        where, workspace = ", ".join(labels), f", {max(more):+d} bytes of workspace at most" if more else ""
-        yield f"{sum(calls.values())}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}"
+        where, workspace = ", ".join(labels), say(", {max:+d} bytes of workspace at most", max=max(more)) if more else ""
+        yield say(
+            "{sum}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
+            sum=sum(calls.values()),
+            outputs=outputs,
+            op=op,
+            where=where,
+            switched=switched,
+            workspace=workspace,
+        )
 
 
 def _switch_text(switch: dict[str, object] | None) -> str:
     if switch is None:
         return ""
     if "status" in switch:
-        return f"; with the determinism switch refused {switch['status']}: {switch['message']}"
-    still = f", {', '.join(map(str, switch['timing']))} still can" if isinstance(switch["timing"], list) and switch["timing"] else ""
+        return say("; with the determinism switch refused {switch}: {switch2}", switch=switch["status"], switch2=switch["message"])
+    still = (
+        say(", {map} still can", map=", ".join(map(str, switch["timing"])))
+        if isinstance(switch["timing"], list) and switch["timing"]
+        else ""
+    )
     unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
-    return f"; the determinism switch: path '{switch['path']}'{still}{unknown}"
+    return say("; the determinism switch: path '{switch}'{still}{unknown}", switch=switch["path"], still=still, unknown=unknown)
 
 
 def recorded_lines(matrix: Matrix) -> Iterator[str]:
@@ -141,7 +168,17 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
     if matrix.recorded is None:
         return
     for lost in matrix.recorded.get("not_recognised", ()):
-        yield f"not recognised: {lost['count']}x {lost['what']} {lost.get('name', '')}: {lost['why']}"
+        yield say(
+            "not recognised: {lost}x {lost2} {get}: {lost3}",
+            lost=lost["count"],
+            lost2=lost["what"],
+            get=lost.get("name", ""),
+            lost3=lost["why"],
+        )
     kernels = matrix.recorded.get("not_modelled", {})
     if kernels:
-        yield f"not modelled: {sum(kernels.values())} kernels of {len(kernels)} kinds, see the first line of the file"
+        yield say(
+            "not modelled: {sum} kernels of {kernels} kinds, see the first line of the file",
+            sum=sum(kernels.values()),
+            kernels=len(kernels),
+        )

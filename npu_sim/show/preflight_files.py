@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_atomically
+from npu_sim.language import say
 from npu_sim.questions.preflight import MALFORMED, Matrix, Row
 from npu_sim.show.preflight import cell_text, count_text, fault_text
 
@@ -44,7 +45,7 @@ def write_junit(path: Path, matrix: Matrix, file: str) -> None:
 
 def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, file: str) -> None:
     case = ElementTree.SubElement(suite, "testcase", classname=_printable(row.op or "malformed"), file=file, line=str(row.line))
-    case.set("name", _printable(f"line {row.line}: {row.title}"))
+    case.set("name", _printable(say("line {line}: {title}", line=row.line, title=row.title)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = list(matrix.policy.faults(row.cells[label]))
     if faults:

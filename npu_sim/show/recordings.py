@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.show.layout import Column, Table, stack
 
 SHOWN_KERNELS = 12
@@ -14,7 +15,9 @@ _COUNTED = (Column("count", right=True, key=True),)
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     """Return a recording, as plain data, as something rich can print; ``file`` is where its calls were written."""
     calls, lost, kernels = recording["calls"], recording["not_recognised"], recording["not_modelled"]
-    parts: list[RenderableType] = [f"{sum(one['count'] for one in calls)} calls, {len(calls)} different, in {file}"]
+    parts: list[RenderableType] = [
+        say("{sum} calls, {calls} different, in {file}", sum=sum(one["count"] for one in calls), calls=len(calls), file=file)
+    ]
     if calls:
         rows = []
         for one in calls:
@@ -33,6 +36,6 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
         parts += ["", Table(columns, rows)]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
-        more = f", and {len(kernels) - SHOWN_KERNELS} more kinds" if len(kernels) > SHOWN_KERNELS else ""
-        parts += ["", f"not modelled: {', '.join(shown)}{more}"]
-    return stack(*parts, "", f"next: npu-sim preflight {file} --products all")
+        more = say(", and {kernels} more kinds", kernels=len(kernels) - SHOWN_KERNELS) if len(kernels) > SHOWN_KERNELS else ""
+        parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
+    return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from npu_sim.language import say
 from npu_sim.show.layout import lines_table, render
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
@@ -26,25 +27,59 @@ def determinism_lines(study: DeterminismStudy) -> list[Line]:
 def _output_lines(output: OutputStudy) -> list[Line]:
     if output.order_dependent == 0:
         return [(output.output, "one result", "its accumulation order is fixed")]
-    orders = f"{len(output.orders)} orders"
+    orders = say("{orders} orders", orders=len(output.orders))
     lines: list[Line] = [
-        (output.output, f"{output.distinct_results} different results from {orders}", ", ".join(output.orders[:6]) + ", ..."),
-        ("", f"{output.moved} of {output.elements} elements moved", f"{output.order_dependent} can, by plan and indices"),
-        ("", f"spread up to {output.max_spread:.3g}", "between two legal orders, of the element that moved most in value"),
-        ("", f"{output.differs_from_deterministic} elements differ", "between the sequential and the deterministic result"),
+        (
+            output.output,
+            say("{distinct_results} different results from {orders}", distinct_results=output.distinct_results, orders=orders),
+            ", ".join(output.orders[:6]) + ", ...",
+        ),
+        (
+            "",
+            say("{moved} of {elements} elements moved", moved=output.moved, elements=output.elements),
+            say("{order_dependent} can, by plan and indices", order_dependent=output.order_dependent),
+        ),
+        (
+            "",
+            say("spread up to {max_spread:.3g}", max_spread=output.max_spread),
+            "between two legal orders, of the element that moved most in value",
+        ),
+        (
+            "",
+            say("{differs_from_deterministic} elements differ", differs_from_deterministic=output.differs_from_deterministic),
+            "between the sequential and the deterministic result",
+        ),
     ]
     worst = output.worst
     if worst is None:
         return lines
     index = ", ".join(map(str, worst.index))
-    moved = f"{output.output}[{index}]: spread {worst.spread:.3g} = {worst.spread_ulp} ulp"
-    lines.append(("worst", moved, f"the element that moved most in ulp; with deterministic computation {worst.deterministic_result:.9g}"))
+    moved = say(
+        "{output}[{index}]: spread {spread:.3g} = {spread_ulp} ulp",
+        output=output.output,
+        index=index,
+        spread=worst.spread,
+        spread_ulp=worst.spread_ulp,
+    )
+    lines.append(
+        (
+            "worst",
+            moved,
+            say(
+                "the element that moved most in ulp; with deterministic computation {deterministic_result:.9g}",
+                deterministic_result=worst.deterministic_result,
+            ),
+        )
+    )
     for value, order, steps in (
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
-        shown = "; ".join(f"core {step.core} {step.value:+.6g} -> {step.sum_after:.9g}" for step in steps[:SHOWN_STEPS])
-        more = f"; {len(steps) - SHOWN_STEPS} more" if len(steps) > SHOWN_STEPS else ""
+        shown = "; ".join(
+            say("core {core} {value:+.6g} -> {sum_after:.9g}", core=step.core, value=step.value, sum_after=step.sum_after)
+            for step in steps[:SHOWN_STEPS]
+        )
+        more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS) if len(steps) > SHOWN_STEPS else ""
         lines.append(("", f"{value:.9g} ({order})", shown + more))
     return lines
 
@@ -54,11 +89,40 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     lines: list[Line] = []
     for one in study.outputs:
         verdicts = ", ".join(f"{verdict.standard} {'passes' if verdict.passed else 'FAILS'}" for verdict in one.verdicts)
-        lines.append((one.variant, f"{one.output} {one.dtype}: max {one.max_ulp:.3g} ulp, mean {one.mean_ulp:.3g} ulp", verdicts))
-        lines.append(("", f"of given inputs: max {one.max_ulp_of_given:.3g} ulp", "the rounding of the inputs included"))
+        lines.append(
+            (
+                one.variant,
+                say(
+                    "{output} {dtype}: max {max_ulp:.3g} ulp, mean {mean_ulp:.3g} ulp",
+                    output=one.output,
+                    dtype=one.dtype,
+                    max_ulp=one.max_ulp,
+                    mean_ulp=one.mean_ulp,
+                ),
+                verdicts,
+            )
+        )
+        lines.append(
+            (
+                "",
+                say("of given inputs: max {max_ulp_of_given:.3g} ulp", max_ulp_of_given=one.max_ulp_of_given),
+                "the rounding of the inputs included",
+            )
+        )
         index = ", ".join(map(str, one.worst_index))
         terms = ", ".join(f"{term.name} {term.value:.4g}" for term in one.worst_terms[:3])
-        lines.append(("", f"worst [{index}] {one.worst_actual:.7g} for {one.worst_golden:.7g}", f"largest terms: {terms}"))
+        lines.append(
+            (
+                "",
+                say(
+                    "worst [{index}] {worst_actual:.7g} for {worst_golden:.7g}",
+                    index=index,
+                    worst_actual=one.worst_actual,
+                    worst_golden=one.worst_golden,
+                ),
+                say("largest terms: {terms}", terms=terms),
+            )
+        )
         lines.append(("", "each cause alone, in ulp", ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes)))
     lines += [(label, "refused", message) for label, message in study.refused.items()]
     return [*lines, *precision_meanings()]
@@ -78,10 +142,14 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
     lines: list[Line] = []
     for row in study.rows:
         if row.changes is None:
-            lines.append((row.output, f"{row.change}: not applicable", row.note))
+            lines.append((row.output, say("{change}: not applicable", change=row.change), row.note))
             continue
         first = (
-            f"first at [{', '.join(map(str, row.first))}]: {row.before:.9g} becomes {row.after:.9g}" if row.first is not None else row.note
+            say(
+                "first at [{map}]: {before:.9g} becomes {after:.9g}", map=", ".join(map(str, row.first)), before=row.before, after=row.after
+            )
+            if row.first is not None
+            else row.note
         )
         lines.append((row.output, f"{row.change}: {'changes' if row.changes else 'same bits'}", first))
     return lines
@@ -93,7 +161,19 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
     for one in certificates:
         index = ", ".join(map(str, one.element))
         agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[one.agrees]
-        lines.append((one.hash, f"{one.output}[{index}], {one.elements} elements alike, {len(one.terms)} terms", f"{agreed} ({one.probe})"))
+        lines.append(
+            (
+                one.hash,
+                say(
+                    "{output}[{index}], {elements} elements alike, {terms} terms",
+                    output=one.output,
+                    index=index,
+                    elements=one.elements,
+                    terms=len(one.terms),
+                ),
+                f"{agreed} ({one.probe})",
+            )
+        )
         formula = one.text
         lines.append(("", formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE] + " ...", f"t0 = {one.terms[0]}, ..."))
     return lines
@@ -120,4 +200,10 @@ def certificate_text(certificate: Certificate) -> str:
 
 
 def _study_text(study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]) -> str:
-    return f"{study.operator} on {study.product}, {study.soc}\n\n{render(lines_table(lines))}"
+    return say(
+        "{operator} on {product}, {soc}\n\n{render}",
+        operator=study.operator,
+        product=study.product,
+        soc=study.soc,
+        render=render(lines_table(lines)),
+    )

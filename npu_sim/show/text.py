@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from rich.console import Group
 
+from npu_sim.language import say
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.plans.answers import Evidence
@@ -25,7 +26,14 @@ LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 
 def plan_headline(plan: Plan) -> str:
     """Return the outcome in one line."""
-    return f"{plan.title} on {plan.product_title}, {plan.soc}{release_words(plan.release)}: {plan.outcome}"
+    return say(
+        "{title} on {product_title}, {soc}{release_words}: {outcome}",
+        title=plan.title,
+        product_title=plan.product_title,
+        soc=plan.soc,
+        release_words=release_words(plan.release),
+        outcome=plan.outcome,
+    )
 
 
 OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
@@ -38,26 +46,45 @@ def overflow_text(plan: Plan) -> str:
     if memory is None:
         return ""
     share = f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
-    return (
-        f"the buffers take {memory.used_bytes} bytes, {share} of the {memory.capacity_bytes} that the Unified Buffer of {plan.soc} has; "
-        "the product does not check it, and what the device computes is not known"
+    return say(
+        "the buffers take {used_bytes} bytes, {share} of the {capacity_bytes} that the Unified Buffer of "
+        "{soc} has; the product does not check it, and what the device computes is not known",
+        used_bytes=memory.used_bytes,
+        share=share,
+        capacity_bytes=memory.capacity_bytes,
+        soc=plan.soc,
     )
 
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
-    key = f", tiling key {plan.tiling_key}" if plan.tiling_key is not None else ""
+    key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
     overflow = overflow_text(plan)
     lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
     lines.append(("path", f"{plan.path}{key}", plan.path_reason))
     if plan.block_dim:
-        idle = f"; {plan.idle_cores} idle" if plan.idle_cores else ""
-        lines.append(("cores", f"{plan.block_dim} of {plan.cores_available} {plan.core_kind}", plan.cores_note + idle))
+        idle = say("; {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
+        lines.append(
+            (
+                "cores",
+                say(
+                    "{block_dim} of {cores_available} {core_kind}",
+                    block_dim=plan.block_dim,
+                    cores_available=plan.cores_available,
+                    core_kind=plan.core_kind,
+                ),
+                plan.cores_note + idle,
+            )
+        )
     if plan.per_core:
         lines.append(("per core", plan.per_core, ""))
     if plan.launches:
         lines.append(
-            ("launches", launched_text(plan.launches), f"{len(plan.launches)}, one after the other" if len(plan.launches) > 1 else "")
+            (
+                "launches",
+                launched_text(plan.launches),
+                say("{launches}, one after the other", launches=len(plan.launches)) if len(plan.launches) > 1 else "",
+            )
         )
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
@@ -72,11 +99,18 @@ def plan_lines(plan: Plan) -> list[Line]:
 
 def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     """Return why a key of a profile changes nothing, and what would be if the operator asked the chip."""
-    before = f"{one.shipped} in {one.product}; path and tiling unchanged"
+    before = say("{shipped} in {product}; path and tiling unchanged", shipped=one.shipped, product=one.product)
     if one.assumed is None:
-        return f"{before}: nothing in the tiling of this call depends on it"
-    asked = f". If it asked the chip: {one.if_asked} (model)" if one.if_asked else ""
-    return f"{before}: {plan.title} counts with {one.assumed} on every SoC ({one.source}){asked}"
+        return say("{before}: nothing in the tiling of this call depends on it", before=before)
+    asked = say(". If it asked the chip: {if_asked} (model)", if_asked=one.if_asked) if one.if_asked else ""
+    return say(
+        "{before}: {title} counts with {assumed} on every SoC ({source}){asked}",
+        before=before,
+        title=plan.title,
+        assumed=one.assumed,
+        source=one.source,
+        asked=asked,
+    )
 
 
 def launched_text(launches: Iterable[Launch]) -> str:
@@ -88,18 +122,24 @@ def launched_text(launches: Iterable[Launch]) -> str:
 def _memory_line(memory: Memory) -> Line:
     label = "buffer" if memory.name == "UB" else memory.name
     phase = f", {memory.phase}" if memory.phase else ""
-    share = f"{memory.used_bytes} of {memory.capacity_bytes} bytes ({100 * memory.used_bytes / memory.capacity_bytes:.0f} %){phase}"
+    share = say(
+        "{used_bytes} of {capacity_bytes} bytes ({used_bytes2:.0f} %){phase}",
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        used_bytes2=100 * memory.used_bytes / memory.capacity_bytes,
+        phase=phase,
+    )
     return label, share, ", ".join(f"{allocation.name} {allocation.bytes}" for allocation in memory.allocations)
 
 
 def _workspace_line(workspace: Workspace) -> Line:
     parts = []
     for part in workspace.parts:
-        size = f"{part.bytes // MIB} MiB" if part.kind == "system" and part.bytes % MIB == 0 else str(part.bytes)
+        size = say("{bytes} MiB", bytes=part.bytes // MIB) if part.kind == "system" and part.bytes % MIB == 0 else str(part.bytes)
         model = " (model)" if part.evidence is Evidence.MODEL else ""
-        parts.append(f"{part.name} unknown" if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}{model}")
+        parts.append(say("{name} unknown", name=part.name) if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}{model}")
     unknown = " + unknown" if workspace.unknown else ""
-    return "workspace", f"{workspace.total_bytes} bytes{unknown}", ", ".join(parts)
+    return "workspace", say("{total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown), ", ".join(parts)
 
 
 def change_text(plan: Plan, flip: Flip) -> str:
@@ -107,8 +147,8 @@ def change_text(plan: Plan, flip: Flip) -> str:
     if flip.outcome != RUNS:
         return flip.outcome or "not tried"
     if not flip.changes_path:
-        return f"same path; {flip.effect}" if flip.effect else "same path"
-    return f"{flip.path}, tiling key {flip.tiling_key}" if flip.path == plan.path else flip.path
+        return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
+    return say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key) if flip.path == plan.path else flip.path
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
@@ -125,7 +165,7 @@ def change_lines(plan: Plan) -> list[Line]:
     lines: list[Line] = []
     for flip, decisions in said.values():
         names = ", ".join(decision.name for decision in decisions)
-        note = flip.refusal or f"{names}; now {values_text(decisions[0])}"
+        note = flip.refusal or say("{names}; now {values_text}", names=names, values_text=values_text(decisions[0]))
         label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, f"{flip.argument} {flip.value} -> {change_text(plan, flip)}", note))
     return lines
@@ -163,11 +203,15 @@ def result_lines(result: Result) -> list[Line]:
     for name, array in result.outputs.items():
         lines.append(("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", ""))
     for name, mask in result.order_dependent.items():
-        share = f"{mask.count} of {mask.mask.size} {mask.axis}s"
-        lines.append(("order", f"{name}: {share} depend on timing", ""))
+        share = say("{count} of {size} {axis}s", count=mask.count, size=mask.mask.size, axis=mask.axis)
+        lines.append(("order", say("{name}: {share} depend on timing", name=name, share=share), ""))
     lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
     lines.append(
-        ("time", f"{1000 * sum(result.seconds.values()):.1f} ms", ", ".join(f"{k} {1000 * v:.1f} ms" for k, v in result.seconds.items()))
+        (
+            "time",
+            say("{sum:.1f} ms", sum=1000 * sum(result.seconds.values())),
+            ", ".join(say("{k} {v:.1f} ms", k=k, v=1000 * v) for k, v in result.seconds.items()),
+        )
     )
     return lines
 
@@ -184,4 +228,4 @@ def prepared_text(prepared: Prepared) -> str:
 
 def order_mask_text(mask: OrderMask) -> str:
     """Return how much of an output depends on the order, in one line."""
-    return f"{mask.count} of {mask.mask.size} {mask.axis}s depend on timing"
+    return say("{count} of {size} {axis}s depend on timing", count=mask.count, size=mask.mask.size, axis=mask.axis)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
+from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.socs import socs_text
@@ -28,7 +29,7 @@ COLUMNS = (
 
 def short_us(value: float) -> str:
     """Return microseconds with three decimals at most."""
-    return f"{value:.3f} us" if value < 1000 else f"{value:.1f} us"
+    return say("{value:.3f} us", value=value) if value < 1000 else say("{value:.1f} us", value=value)
 
 
 def percent(share: float) -> str:
@@ -43,7 +44,7 @@ def busy_text(timeline: Timeline) -> str:
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: the call, its launches, what would be faster, the planned kernels, what is left out."""
-    clock = f"{timeline.clock} {timeline.clock_mhz:g} MHz; no execution of this call can be faster"
+    clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", clock=timeline.clock, clock_mhz=timeline.clock_mhz)
     lines: list[Line] = [("lower bound", short_us(timeline.bound_us), clock)]
     lines += [("estimate" if number == 0 else "", *line) for number, line in enumerate(_estimates(timeline))]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
@@ -59,19 +60,33 @@ def about_us(value: float) -> str:
 
 def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
-    limits = f"{about_us(estimate.low_us)} to {about_us(estimate.high_us)}"
+    limits = say("{about_us} to {about_us2}", about_us=about_us(estimate.low_us), about_us2=about_us(estimate.high_us))
     if isinstance(estimate, VectorEstimate):
-        return f"vector pipe about {about_us(estimate.vector_us)} us ({limits})"
-    return f"{limits} us" if estimate.us is None else f"about {about_us(estimate.us)} us ({limits})"
+        return say("vector pipe about {about_us} us ({limits})", about_us=about_us(estimate.vector_us), limits=limits)
+    return (
+        say("{limits} us", limits=limits)
+        if estimate.us is None
+        else say("about {about_us} us ({limits})", about_us=about_us(estimate.us), limits=limits)
+    )
 
 
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return what an estimate rests on, and what of it a user can change."""
     if isinstance(estimate, LaunchEstimate):
-        return f"{estimate.evidence}, if yours is like one of them" if estimate.us is None else estimate.evidence
-    conflicts = f", {estimate.conflict_share:.0%} bank conflicts" if estimate.conflict_share >= SAID_SHARE else ""
+        return say("{evidence}, if yours is like one of them", evidence=estimate.evidence) if estimate.us is None else estimate.evidence
+    conflicts = (
+        say(", {conflict_share:.0%} bank conflicts", conflict_share=estimate.conflict_share)
+        if estimate.conflict_share >= SAID_SHARE
+        else ""
+    )
     doubt = f"; {estimate.note}" if estimate.note else ""
-    return f"{estimate.startup_share:.0%} of it instruction start-up{conflicts}; {estimate.evidence}{doubt}"
+    return say(
+        "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
+        startup_share=estimate.startup_share,
+        conflicts=conflicts,
+        evidence=estimate.evidence,
+        doubt=doubt,
+    )
 
 
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
@@ -90,7 +105,12 @@ def call_estimate_text(timeline: Timeline) -> str:
     """Return the estimate of a call whose launches all have one, with its range."""
     ranges = [(launch.estimate.low_us, launch.estimate.high_us) for launch in timeline.launches if launch.estimate is not None]
     low, high = (sum(ends) for ends in zip(*ranges, strict=True))
-    return f"about {about_us(timeline.estimate_us or 0.0)} us ({about_us(low)} to {about_us(high)})"
+    return say(
+        "about {about_us} us ({about_us2} to {about_us3})",
+        about_us=about_us(timeline.estimate_us or 0.0),
+        about_us2=about_us(low),
+        about_us3=about_us(high),
+    )
 
 
 def estimate_cell(timeline: Timeline) -> str:
@@ -98,29 +118,47 @@ def estimate_cell(timeline: Timeline) -> str:
     if timeline.estimate_us is not None:
         return call_estimate_text(timeline)
     said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
-    return "" if not said else estimate_text(said[0]).replace("vector pipe", "V") if len(said) == 1 else f"of {len(said)} launches"
+    return (
+        ""
+        if not said
+        else estimate_text(said[0]).replace("vector pipe", "V")
+        if len(said) == 1
+        else say("of {said} launches", said=len(said))
+    )
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return what the estimates of a comparison are and rest on; empty without any."""
     said = [launch.estimate.evidence for one in timelines for launch in one.launches if launch.estimate is not None]
-    return f"estimates (V: busy time of the vector pipe, not of the launch): {'; '.join(dict.fromkeys(said))}" if said else ""
+    return (
+        say("estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}", fromkeys="; ".join(dict.fromkeys(said)))
+        if said
+        else ""
+    )
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
-    how = f"{launch.binds} binds" if launch.planned else f"{launch.binds} {max(launch.read_bytes, launch.written_bytes)} bytes"
+    how = (
+        say("{binds} binds", binds=launch.binds)
+        if launch.planned
+        else say("{binds} {max} bytes", binds=launch.binds, max=max(launch.read_bytes, launch.written_bytes))
+    )
     doubt = "" if launch.evidence is Evidence.EXACT else f"; {launch.evidence.value}"
     label = "launches" if number == 0 else ""
     if not launch.binds:
-        return label, f"{launch.kernel}: counted 0", f"no AI core runs it{doubt}"
+        return label, say("{kernel}: counted 0", kernel=launch.kernel), say("no AI core runs it{doubt}", doubt=doubt)
     return label, f"{launch.kernel}: {short_us(launch.us)}", f"{percent(launch.share)}; {how}{doubt}"
 
 
 def _change_line(change: Change) -> Line:
-    gone = f"; without {', '.join(change.without)}" if change.without else ""
+    gone = say("; without {without}", without=", ".join(change.without)) if change.without else ""
     note = f"; {change.note}" if change.note else ""
     saved = f"{percent(abs(change.saved_share))} {'less' if change.saved_share >= 0 else 'more'}"
-    return "changed", change.change, f"at least {short_us(change.bound_us)}, {saved}{note}{gone}"
+    return (
+        "changed",
+        change.change,
+        say("at least {short_us}, {saved}{note}{gone}", short_us=short_us(change.bound_us), saved=saved, note=note, gone=gone),
+    )
 
 
 BOUNDS_ONLY = "bounds do not say which mode is faster"
@@ -131,15 +169,22 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    note = f"{', '.join(unknown)} not published, so no time stated" if unknown else BOUNDS_ONLY
+    note = say("{unknown} not published, so no time stated", unknown=", ".join(unknown)) if unknown else BOUNDS_ONLY
     return [("determinism", "; ".join(_price_text(price) for price in prices), note)]
 
 
 def _price_text(price: ModePrice) -> str:
     switch = "on" if price.deterministic else "off"
-    launches = f"{price.launches} launch" if price.launches == 1 else f"{price.launches} launches"
-    workspace = " + ".join((f"{price.workspace_bytes} bytes", *(f"unknown {name}" for name in price.workspace_unknown)))
-    bound = "no time" if price.bound_us is None else f"at least {short_us(price.bound_us)}"
+    launches = (
+        say("{launches} launch", launches=price.launches) if price.launches == 1 else say("{launches} launches", launches=price.launches)
+    )
+    workspace = " + ".join(
+        (
+            say("{workspace_bytes} bytes", workspace_bytes=price.workspace_bytes),
+            *(say("unknown {name}", name=name) for name in price.workspace_unknown),
+        )
+    )
+    bound = "no time" if price.bound_us is None else say("at least {short_us}", short_us=short_us(price.bound_us))
     return f"{switch}: {launches}, {workspace}, {bound}"
 
 
@@ -151,16 +196,24 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     lines: list[Line] = [
         (
             "kernel",
-            f"{short_us(timeline.kernel_us)}, {timeline.binding_pipe or 'nothing'} binds",
-            f"what the plan knows in tiles; slowest core {slowest.core}: {busy_text(timeline)} of this",
+            say("{short_us}, {value} binds", short_us=short_us(timeline.kernel_us), value=timeline.binding_pipe or "nothing"),
+            say("what the plan knows in tiles; slowest core {core}: {busy_text} of this", core=slowest.core, busy_text=busy_text(timeline)),
         ),
         ("copies", percent(timeline.copy_share), "of the kernel's bound, the busiest copy pipe of the slowest core"),
-        ("imbalance", f"{timeline.imbalance:.3f}", f"slowest over mean of {len(timeline.cores)} cores"),
-        ("traffic", f"{timeline.read_bytes} bytes read, {timeline.written_bytes} written", "by the kernel, padded to 32-byte blocks"),
+        ("imbalance", f"{timeline.imbalance:.3f}", say("slowest over mean of {cores} cores", cores=len(timeline.cores))),
+        (
+            "traffic",
+            say("{read_bytes} bytes read, {written_bytes} written", read_bytes=timeline.read_bytes, written_bytes=timeline.written_bytes),
+            "by the kernel, padded to 32-byte blocks",
+        ),
     ]
     if len(timeline.phases) > 1:
         lines += [
-            ("phase", f"{phase.name} {short_us(phase.us)}", f"{phase.binding_pipe} binds on core {phase.slowest_core}")
+            (
+                "phase",
+                f"{phase.name} {short_us(phase.us)}",
+                say("{binding_pipe} binds on core {slowest_core}", binding_pipe=phase.binding_pipe, slowest_core=phase.slowest_core),
+            )
             for phase in timeline.phases
         ]
     return lines
@@ -181,7 +234,11 @@ def caution_lines(timeline: Timeline) -> list[Line]:
 def largest_text(timeline: Timeline) -> str:
     """Return the launch with the largest share of the bound: ``MemSet 45 % of 6``."""
     largest = max(timeline.launches, key=lambda launch: launch.us, default=None)
-    return f"{largest.kernel} {100 * largest.share:.0f} % of {len(timeline.launches)}" if largest else ""
+    return (
+        say("{kernel} {share:.0f} % of {launches}", kernel=largest.kernel, share=100 * largest.share, launches=len(timeline.launches))
+        if largest
+        else ""
+    )
 
 
 def _cells(timeline: Timeline) -> tuple[str, ...]:
@@ -204,7 +261,7 @@ def timeline_text(timeline: Timeline, width: int | None = None) -> str:
 
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as something rich can print."""
-    headline = f"{timeline.title} on {timeline.soc}: at least {short_us(timeline.bound_us)}"
+    headline = say("{title} on {soc}: at least {short_us}", title=timeline.title, soc=timeline.soc, short_us=short_us(timeline.bound_us))
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
 
@@ -221,11 +278,14 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
         if isinstance(one, Timeline):
             cells = _cells(one)
         else:
-            cells = ("", f"refused {int(one.status)}")
+            cells = ("", say("refused {int}", int=int(one.status)))
             reasons.setdefault(one.message, {})[f"{name}, {soc}"] = None
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
-    headline = Paragraph(f"{fastest.title}: lowest bound {short_us(fastest.bound_us)} on {fastest.soc}", "bold green")
+    headline = Paragraph(
+        say("{title}: lowest bound {short_us} on {soc}", title=fastest.title, short_us=short_us(fastest.bound_us), soc=fastest.soc),
+        "bold green",
+    )
     parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
     if reasons:
         parts += ["", lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items())]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
+from npu_sim.language import say
 from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
@@ -18,13 +19,17 @@ _NUMBERS = ("node", "bytes", "offset", "bucket")
 def workspace_title(plan: Plan) -> str:
     """Return call, SoC and size in one line."""
     place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
-    return f"{plan.title} on {place}: {workspace_headline(plan.workspace)}"
+    return say(
+        "{title} on {place}: {workspace_headline}", title=plan.title, place=place, workspace_headline=workspace_headline(plan.workspace)
+    )
 
 
 def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
     unknown = ", ".join(part.name for part in workspace.unknown)
-    return f"{workspace.total_bytes} bytes of workspace{f' + unknown ({unknown})' if unknown else ''}"
+    return say(
+        "{total_bytes} bytes of workspace{value}", total_bytes=workspace.total_bytes, value=f" + unknown ({unknown})" if unknown else ""
+    )
 
 
 def workspace_tables(workspace: Workspace) -> RenderableType:
@@ -59,7 +64,7 @@ def _own(node: WorkspaceNode) -> str:
     if all(part.evidence.value == "unknown" for part in node.workspace):
         return "unknown, counted 0"
     model = ", model" if any(part.evidence.value == "model" for part in node.workspace) else ""
-    return f"{sum(part.bytes for part in node.workspace)} bytes{model}"
+    return say("{sum} bytes{model}", sum=sum(part.bytes for part in node.workspace), model=model)
 
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
@@ -68,7 +73,11 @@ def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
-    return f"node {area.first_node}" if area.first_node == area.last_node else f"nodes {area.first_node} to {area.last_node}"
+    return (
+        say("node {first_node}", first_node=area.first_node)
+        if area.first_node == area.last_node
+        else say("nodes {first_node} to {last_node}", first_node=area.first_node, last_node=area.last_node)
+    )
 
 
 def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.limits import Bound as LimitBound
 from npu_sim.questions.limits import LimitTable, ProductLimits
@@ -45,7 +46,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
     running = [row.profile.name for row in comparison.rows if row.plan is not None and row.plan.overflow is None]
     where = ", ".join(dict.fromkeys(running)) or "no product"
-    sentence = f"{_title(comparison.operator)}: the call runs on {where}"
+    sentence = say("{title}: the call runs on {where}", title=_title(comparison.operator), where=where)
     refusals = tuple(
         (row.profile.name, ", ".join(row.socs), int(row.refusal.status), row.refusal.message, row.refusal.hint)
         for row in comparison.rows
@@ -64,13 +65,20 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         tables.append(Table(("SoC, release", "estimate", "of which, and what it rests on"), estimates, "Beyond the lower bounds"))
     if comparison.nearby:
         changes = tuple(
-            (one.axis.name, str(one.now), str(one.value), one.path or f"refused: {one.refusal}", one.decision, ", ".join(products))
+            (
+                one.axis.name,
+                str(one.now),
+                str(one.value),
+                one.path or say("refused: {refusal}", refusal=one.refusal),
+                one.decision,
+                ", ".join(products),
+            )
             for one, products in comparison.nearby
         )
         tables.append(Table(("argument", "now", "from", "takes the path", "decision", "on"), changes, "Nearest changes of path"))
     if comparison.upgrades:
         steps = tuple(
-            (one.product, ", ".join(one.socs), f"{one.before} to {one.after}", *line)
+            (one.product, ", ".join(one.socs), say("{before} to {after}", before=one.before, after=one.after), *line)
             for one in comparison.upgrades
             for line in upgrade_lines(one)
         )
@@ -86,7 +94,7 @@ def diff_html(comparison: Comparison) -> str:
 def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     head = (row["product"], ", ".join(row["socs"]), ", ".join(row["releases"]))
     if row["outcome"] == "refused":
-        return (*head, f"refused {row['error']['status']}", *[""] * 10)
+        return (*head, say("refused {row}", row=row["error"]["status"]), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
     order = ", ".join(f"{output}: {how}" for output, how in row["order"].items())
     unknown = ", ".join(row["workspace_unknown"])
@@ -122,7 +130,9 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         )
         for row in table.rows
     )
-    sentence = f"{_title(table.operator)}: legal values of {table.vary or 'every size'}" + (f" along {table.along}" if along else "")
+    sentence = say("{title}: legal values of {value}", title=_title(table.operator), value=table.vary or "every size") + (
+        say(" along {along}", along=table.along) if along else ""
+    )
     fixed = Table(("name", "value"), tuple((name, value) for name, value in table.fixed.items()), "With", folded=True)
     ranges = Table((*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values")
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
@@ -155,7 +165,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
                 curves.append(
                     Curve(f"{product} ({socs}), {name}", [at for at, _ in drawn], [y for _, y in drawn], dashed=name == "hardware")
                 )
-    return curve_figure(table.along, f"largest {table.vary}", curves, log_x=True, log_y=True) if curves else None
+    return curve_figure(table.along, say("largest {vary}", vary=table.vary), curves, log_x=True, log_y=True) if curves else None
 
 
 def _range_picture(table: LimitTable) -> Picture | None:
@@ -168,7 +178,7 @@ def _range_picture(table: LimitTable) -> Picture | None:
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = table.vary or "every size"
-    return Picture(range_bars(rows, what), f"legal values of {what} from 0, to scale; an arrow: no end was found")
+    return Picture(range_bars(rows, what), say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what))
 
 
 def _refusal(bound: LimitBound) -> str:
@@ -190,7 +200,7 @@ def sweep_report(summary: SweepSummary, area: dict[str, Any], curves: dict[str, 
         The command that makes it again.
     """
     data = summary.as_dict()
-    sentence = f"{_title(data['sweep']['operator'])}: {data['rows']} calls planned"
+    sentence = say("{title}: {data} calls planned", title=_title(data["sweep"]["operator"]), data=data["rows"])
     tables = [Table((name, "calls"), tuple(counts.items()), name) for name, counts in data["counts"].items() if counts]
     if "peak_workspace" in data:
         peak = data["peak_workspace"]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from itertools import pairwise
 
+from npu_sim.language import say
 from npu_sim.plans.model import Plan
 from npu_sim.show.reports.svg import BAR_HEIGHT, COLOURS, WIDTH, element, legend, picture
 
@@ -38,7 +39,16 @@ def core_map(plan: Plan) -> str:
             marks, height = legend([(f"c{number % COLOURS}", name) for number, name in enumerate(loads)], y)
             parts += marks
             y += height
-    return picture(y + 2, parts, f"{plan.block_dim} of {plan.cores_available} {plan.core_kind} work")
+    return picture(
+        y + 2,
+        parts,
+        say(
+            "{block_dim} of {cores_available} {core_kind} work",
+            block_dim=plan.block_dim,
+            cores_available=plan.cores_available,
+            core_kind=plan.core_kind,
+        ),
+    )
 
 
 def _is_partition(plan: Plan, name: str) -> bool:
@@ -58,7 +68,7 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[str]:
     for core, start, stop in shares:
         colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
         x, width = (start - low) * scale, (stop - start) * scale
-        title = f"core {core}: {name} {start}..{stop} ({stop - start})"
+        title = say("core {core}: {name} {start}..{stop} ({stop2})", core=core, name=name, start=start, stop=stop, stop2=stop - start)
         parts.append(element("rect", title, x=x, y=y + 20, width=max(width, 0.5), height=BAR_HEIGHT, class_=colour))
         if kind and stop > start:
             parts.append(_number_of(core, x + width / 2, y + 20 + BAR_HEIGHT / 2, kind))
@@ -66,7 +76,7 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[str]:
 
 
 def _number_of(core: int, x: float, y: float, kind: str) -> str:
-    turned = {"transform": f"rotate(-90 {x:.2f} {y:.2f})"} if kind == "on turned" else {}
+    turned = {"transform": say("rotate(-90 {x:.2f} {y:.2f})", x=x, y=y)} if kind == "on turned" else {}
     return element("text", text=str(core), x=x, y=y, class_=kind, text_anchor="middle", dominant_baseline="central", **turned)
 
 
@@ -76,9 +86,11 @@ def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> str:
     side, height = WIDTH / CELLS_IN_A_ROW - 6, CELL - 6
     work = next((one for one in plan.cores if one.core == core), None)
     if work is None:
-        title, bars, state = f"core {core}: idle", "", "cell idle"
+        title, bars, state = say("core {core}: idle", core=core), "", "cell idle"
     else:
-        title = f"core {core}: " + ", ".join(f"{name} {start}..{stop} ({stop - start})" for name, (start, stop) in work.ranges.items())
+        title = say("core {core}: ", core=core) + ", ".join(
+            f"{name} {start}..{stop} ({stop - start})" for name, (start, stop) in work.ranges.items()
+        )
         bars = "".join(_cell_bar(plan, name, number, len(names), work.ranges, x, y, side, height) for number, name in enumerate(names))
         state = "cell"
     frame = element("rect", title, x=x, y=y, width=side, height=height, rx=4, class_=state)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import log10
 from typing import Any, Literal
 
+from npu_sim.language import say
 from npu_sim.show.reports.document import Figure
 
 MARKED_POINTS = 60
@@ -131,7 +132,7 @@ def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
         "fillpattern": {"shape": "/", "size": 7, "solidity": 0.25},
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": f"refused on {one['soc']}, {one['first']}..{one['last']}: {one['reason']}",
+        "text": say("refused on {one}, {one2}..{one3}: {one4}", one=one["soc"], one2=one["first"], one3=one["last"], one4=one["reason"]),
     }
 
 

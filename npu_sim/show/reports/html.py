@@ -7,6 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure, Lines, Picture, Section, Table, Text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
@@ -49,7 +50,7 @@ def _scripts(document: Document) -> Iterator[str]:
     if kinds:
         others = {name for kind, name in DRAWN_BY.items() if kind not in kinds}
         yield from (asset(name) for name in DRAWING_SCRIPTS if name not in others)
-        yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
+        yield say("pictures.drawAll({{ {kinds} }});", kinds=", ".join(sorted(kinds)))
 
 
 def embedded(document: Document) -> str:

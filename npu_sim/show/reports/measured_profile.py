@@ -1,5 +1,6 @@
 """The report of a measured profile: every kernel's time as a bar with its bound inside, calls with the share of every launch."""
 
+from npu_sim.language import say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import file_lines, group_lines, headline
@@ -18,11 +19,17 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
     bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
     if bars:
-        named = [(f"{facts['kernel']}, {facts['count']} times", facts["median_us"], facts["bound_us"]) for _, facts in bars]
+        named = [
+            (say("{facts}, {facts2} times", facts=facts["kernel"], facts2=facts["count"]), facts["median_us"], facts["bound_us"])
+            for _, facts in bars
+        ]
         caption = "Median measured time; the dark part is the lower bound from published rates."
         sections.append(Section("Measured beside bound", (Picture(time_bars(named), caption),)))
     sections += [
-        Section(f"Call {calls.calls[0].case.plan.operator}", (_call_picture(calls), *_call_over_time(calls), _call_table(calls)))
+        Section(
+            say("Call {operator}", operator=calls.calls[0].case.plan.operator),
+            (_call_picture(calls), *_call_over_time(calls), _call_table(calls)),
+        )
         for calls in answer.calls
     ]
     sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
@@ -78,10 +85,28 @@ def time_bars(rows: list[tuple[str, float, float]]) -> str:
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
-        text = f"{name}: {short_us(measured)}, at least {short_us(bound)}"
+        text = say("{name}: {short_us}, at least {short_us2}", name=name, short_us=short_us(measured), short_us2=short_us(bound))
         parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
         parts.append(
-            element("rect", f"{name}: measured {short_us(measured)}", x=0, y=y + 20, width=measured * scale, height=BAR, class_="c0")
+            element(
+                "rect",
+                say("{name}: measured {short_us}", name=name, short_us=short_us(measured)),
+                x=0,
+                y=y + 20,
+                width=measured * scale,
+                height=BAR,
+                class_="c0",
+            )
         )
-        parts.append(element("rect", f"{name}: bound {short_us(bound)}", x=0, y=y + 20, width=bound * scale, height=BAR, class_="c3"))
+        parts.append(
+            element(
+                "rect",
+                say("{name}: bound {short_us}", name=name, short_us=short_us(bound)),
+                x=0,
+                y=y + 20,
+                width=bound * scale,
+                height=BAR,
+                class_="c3",
+            )
+        )
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import RUNS, Plan
@@ -208,7 +209,9 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
-    sentence = f"{first.title}: no faster than {lowest.bound_us:.6g} us on {lowest.soc} (lower bound)"
+    sentence = say(
+        "{title}: no faster than {bound_us:.6g} us on {soc} (lower bound)", title=first.title, bound_us=lowest.bound_us, soc=lowest.soc
+    )
     bounds = Table(TIMELINE_HEADINGS, tuple(_timeline_row(name, one) for name, one in timelines))
     launches = Table(LAUNCH_HEADINGS, tuple(row for name, one in timelines for row in _launch_times(name, one)))
     changes = tuple(
@@ -228,7 +231,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
 
 
 def _drawn_over_time(name: str, one: Timeline, work: Mapping[str, Any]) -> Section:
-    return time_section(work, f"Work over time: {name}, {one.soc}")
+    return time_section(work, say("Work over time: {name}, {soc}", name=name, soc=one.soc))
 
 
 def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
@@ -240,7 +243,7 @@ def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
 def _estimate_cell(launch: LaunchTime) -> str:
     """Return a launch's estimate with its range and what it rests on, or why there is none."""
     if launch.estimate is None:
-        return f"none: {launch.estimate_missing}"
+        return say("none: {estimate_missing}", estimate_missing=launch.estimate_missing)
     return f"{estimate_text(launch.estimate)}; {estimate_note(launch.estimate)}"
 
 

@@ -1,5 +1,6 @@
 """The report of a preflight: the matrix, the reasons, and what can differ between runs."""
 
+from npu_sim.language import say
 from npu_sim.questions.preflight import Matrix
 from npu_sim.show.preflight import bytes_text, cell_text, lines_text, recorded_lines, timing_lines
 from npu_sim.show.reports.document import Cell, Document, Table, table_report
@@ -11,9 +12,13 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     summaries = matrix.summaries()
     lines = sum(row.lines for row in matrix.rows)
     bad = sum(summary.not_fine for summary in summaries.values())
-    sentence = f"{file}: {lines} calls, {len(matrix.rows)} different, on {', '.join(matrix.labels)}: " + (
-        f"{bad} not accepted" if bad else "all accepted"
-    )
+    sentence = say(
+        "{file}: {lines} calls, {rows} different, on {labels}: ",
+        file=file,
+        lines=lines,
+        rows=len(matrix.rows),
+        labels=", ".join(matrix.labels),
+    ) + (say("{bad} not accepted", bad=bad) if bad else "all accepted")
     counts = tuple(
         (
             label,
@@ -48,5 +53,7 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     if faults:
         reasons = tuple((one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason) for one in faults)
         tables.append(Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted"))
-    document = table_report(f"preflight of {file}", sentence, tables, notes=[*timing_lines(matrix), *recorded_lines(matrix)], call=call)
+    document = table_report(
+        say("preflight of {file}", file=file), sentence, tables, notes=[*timing_lines(matrix), *recorded_lines(matrix)], call=call
+    )
     return Document(document.title, document.sentence, document.sections, document.call, "bad" if bad else "good")

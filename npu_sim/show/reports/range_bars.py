@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.show.reports.svg import WIDTH, element, picture
 
 ROW = 44
@@ -27,14 +28,14 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> str:
     """
     longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
-    parts = [element("title", text=f"legal values of {name}"), HATCHES]
+    parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]
     for place, row in enumerate(rows):
         parts += _row(row, place * ROW, scale)
     y = len(rows) * ROW
     for value in (0, longest):
         anchor = "start" if value == 0 else "end"
         parts.append(element("text", text=str(value), x=value * scale, y=y + 14, class_="caption", text_anchor=anchor))
-    return picture(y + 22, parts, f"legal values of {name}, to scale from 0 to {longest}")
+    return picture(y + 22, parts, say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest))
 
 
 HATCHES = (
@@ -54,14 +55,23 @@ def _row(row: RangeRow, y: float, scale: float) -> list[str]:
     parts = [element("text", text=f"{label}: {words}", x=0, y=y + 14, class_="caption")]
     if not ranges:
         parts.append(
-            element("rect", f"refused: {reason}", x=0, y=y + 20, width=WIDTH - ARROW, height=BAR, fill="url(#range-refused)", class_="no")
+            element(
+                "rect",
+                say("refused: {reason}", reason=reason),
+                x=0,
+                y=y + 20,
+                width=WIDTH - ARROW,
+                height=BAR,
+                fill="url(#range-refused)",
+                class_="no",
+            )
         )
         return parts
     colour = "c0" if label.endswith("hardware") else "c1"
     for place, (first, last) in enumerate(ranges[-MOST_RANGES:]):
         endless = is_open and place == len(ranges[-MOST_RANGES:]) - 1
         start, stop = first * scale, WIDTH - ARROW if endless else last * scale
-        text = f"{label}: {first} and more" if endless else f"{label}: {first}..{last}"
+        text = say("{label}: {first} and more", label=label, first=first) if endless else f"{label}: {first}..{last}"
         ends: dict[str, Any] = {} if endless else {"data_first": first, "data_last": last}
         parts.append(element("rect", text, **ends, x=start, y=y + 20, width=max(stop - start, 0.5), height=BAR, class_=colour))
         if endless:

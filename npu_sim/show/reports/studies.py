@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.writing import write_text
+from npu_sim.language import say
 from npu_sim.operators.contract.results import OrderMask
 from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Lines, Picture, Section, Text
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
@@ -47,7 +48,9 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     drawn = [{name: value for name, value in one.items() if name != "text"} for one in certificates[:shown]]
     caption = "Open a node to see what is added; t0 .. t31 are terms added one after the other. Every addition is one fp32 addition."
     rest = (
-        (Text(f"{len(certificates) - shown} more classes are in the JSON of the same call (--json)."),) if shown < len(certificates) else ()
+        (Text(say("{certificates} more classes are in the JSON of the same call (--json).", certificates=len(certificates) - shown)),)
+        if shown < len(certificates)
+        else ()
     )
     return Drawing("drawTrees", {"certificates": drawn}, caption), *rest
 
@@ -66,9 +69,14 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
             bounds = (Bound("deterministic result", (reference - exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
-            caption = (
-                f"{output['output']}[{index}] in the orders of its lowest and highest result: running fp32 sum less the exact sum of "
-                f"the same contributions. Their ends lie {worst['spread_ulp']} ulp apart. 1 ulp of the deterministic result is {ulp:.3g}."
+            caption = say(
+                "{output}[{index}] in the orders of its lowest and highest result: running fp32 sum less the "
+                "exact sum of the same contributions. Their ends lie {worst} ulp apart. 1 ulp of the "
+                "deterministic result is {ulp:.3g}.",
+                output=output["output"],
+                index=index,
+                worst=worst["spread_ulp"],
+                ulp=ulp,
             )
             yield curve_figure("contributions added", "off the exact sum, ulp of the result", curves, bounds, caption=caption)
 
@@ -99,5 +107,11 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
             axis = {"title": {"text": "elements, logarithmic"}, "type": "log", "range": [-0.3, float(top)], "dtick": 1}
             layout = {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis}
             yield Figure(
-                (bars,), layout, f"{output['variant']}: {output['output']} against float64; the number of elements stands over every bar"
+                (bars,),
+                layout,
+                say(
+                    "{output}: {output2} against float64; the number of elements stands over every bar",
+                    output=output["variant"],
+                    output2=output["output"],
+                ),
             )

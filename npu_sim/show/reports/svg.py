@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory
 from npu_sim.plans.workspace_model import WorkspacePart
@@ -79,7 +80,7 @@ def memory_map(memories: Sequence[Memory]) -> str:
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour of every allocation, and its name with its bytes; then what is free."""
     named = [(f"c{number % COLOURS}", f"{one.name} {one.bytes}") for number, one in enumerate(memory.allocations)]
-    return [*named, ("free", f"free {memory.free_bytes}")] if memory.free_bytes > 0 else named
+    return [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))] if memory.free_bytes > 0 else named
 
 
 def memory_title(memory: Memory) -> str:
@@ -92,20 +93,30 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[str], float]:
     """Draw a memory with its legend; return the shapes and their height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
     evidence = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
-    caption = f"{memory_title(memory)}: {memory.used_bytes} of {memory.capacity_bytes} bytes{evidence}"
+    caption = say(
+        "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
+        memory_title=memory_title(memory),
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        evidence=evidence,
+    )
     parts = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
     x = 0.0
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
         note = f", {allocation.note}" if allocation.note else ""
-        title = f"{allocation.name}: {allocation.bytes} bytes{note}"
+        title = say("{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note)
         parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
         x += width
     if memory.free_bytes > 0:
-        parts.append(_segment(x, memory.free_bytes * scale, y + 20, "free", f"free: {memory.free_bytes} bytes", "free"))
+        parts.append(
+            _segment(x, memory.free_bytes * scale, y + 20, "free", say("free: {free_bytes} bytes", free_bytes=memory.free_bytes), "free")
+        )
     elif memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
-        title = f"does not fit: {memory.used_bytes} of {memory.capacity_bytes} bytes"
+        title = say(
+            "does not fit: {used_bytes} of {capacity_bytes} bytes", used_bytes=memory.used_bytes, capacity_bytes=memory.capacity_bytes
+        )
         parts.append(element("line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"))
     marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
     return parts + marks, BAR_HEIGHT + 36 + height
@@ -117,18 +128,18 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[str], float]:
 def workspace_map(parts: Sequence[WorkspacePart], total: int) -> str:
     """Draw the workspace as a stacked bar; when one part hides the others, a second bar shows those enlarged."""
     known = [part for part in parts if part.evidence is not Evidence.UNKNOWN]
-    drawn = _workspace_bar(known, parts, 0, f"{total} bytes")
+    drawn = _workspace_bar(known, parts, 0, say("{total} bytes", total=total))
     height = BAR_HEIGHT + 28.0
     largest = max(known, key=lambda part: part.bytes, default=None)
     rest = [part for part in known if part is not largest]
     if largest is not None and len(rest) > 1 and sum(part.bytes for part in rest) < largest.bytes / 8:
-        drawn += _workspace_bar(rest, parts, height + 8, f"without {largest.name}, enlarged")
+        drawn += _workspace_bar(rest, parts, height + 8, say("without {name}, enlarged", name=largest.name))
         height += BAR_HEIGHT + 36
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
-        title = f"{part.name}: size unknown" + (f", {part.note}" if part.note else "")
-        drawn.append(_segment(number * 260, 250, height + 8, "unknown", title, f"{part.name}: unknown"))
-    return picture(height + (BAR_HEIGHT + 12 if unknown else 0), drawn, f"workspace of {total} bytes")
+        title = say("{name}: size unknown", name=part.name) + (f", {part.note}" if part.note else "")
+        drawn.append(_segment(number * 260, 250, height + 8, "unknown", title, say("{name}: unknown", name=part.name)))
+    return picture(height + (BAR_HEIGHT + 12 if unknown else 0), drawn, say("workspace of {total} bytes", total=total))
 
 
 def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
@@ -148,7 +159,9 @@ def _workspace_bar(shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart
     x = 0.0
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
-        title = f"{part.name}: {part.bytes} bytes, {part.kind}, {part.evidence.value}" + (f", {part.note}" if part.note else "")
+        title = say(
+            "{name}: {bytes} bytes, {kind}, {value}", name=part.name, bytes=part.bytes, kind=part.kind, value=part.evidence.value
+        ) + (f", {part.note}" if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
     return drawn
@@ -167,12 +180,19 @@ def order_strip(strip: dict[str, Any]) -> str:
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)
-    parts = [element("text", text=f"{strip['output']}, by {strip['axis']}", x=0, y=12, class_="caption")]
+    parts = [element("text", text=say("{strip}, by {strip2}", strip=strip["output"], strip2=strip["axis"]), x=0, y=12, class_="caption")]
     for one in bins:
         size = one["stop"] - one["start"]
         share = max(one["order_dependent"] / max(size, 1), LEAST_OPACITY) if one["order_dependent"] else 0
         x, width = one["start"] * WIDTH / total, size * WIDTH / total
-        title = f"{strip['axis']}s {one['start']}..{one['stop']}: {one['order_dependent']} of {size} depend on timing"
+        title = say(
+            "{strip}s {one}..{one2}: {one3} of {size} depend on timing",
+            strip=strip["axis"],
+            one=one["start"],
+            one2=one["stop"],
+            one3=one["order_dependent"],
+            size=size,
+        )
         strength = max(share, LEAST_OPACITY) if share else 0
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
         parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=strength))
@@ -180,17 +200,23 @@ def order_strip(strip: dict[str, Any]) -> str:
     if runs:
         parts += _magnified(strip["axis"], runs, height)
         height += BAR_HEIGHT + 30
-    return picture(height, parts, f"order dependence of {strip['output']}")
+    return picture(height, parts, say("order dependence of {strip}", strip=strip["output"]))
 
 
 def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[str]:
     count = sum(one["stop"] - one["start"] for one in runs)
-    text = f"enlarged: the {count} {axis}s that depend on timing alone, {runs[0]['start']} first, {runs[-1]['stop'] - 1} last"
+    text = say(
+        "enlarged: the {count} {axis}s that depend on timing alone, {runs} first, {runs2} last",
+        count=count,
+        axis=axis,
+        runs=runs[0]["start"],
+        runs2=runs[-1]["stop"] - 1,
+    )
     parts = [element("text", text=text, x=0, y=y + 14, class_="caption")]
     x = 0.0
     for one in runs:
         width = (one["stop"] - one["start"]) * WIDTH / count
-        title = f"{axis}s {one['start']}..{one['stop']} depend on timing"
+        title = say("{axis}s {one}..{one2} depend on timing", axis=axis, one=one["start"], one2=one["stop"])
         parts.append(element("rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"))
         x += width
     return parts

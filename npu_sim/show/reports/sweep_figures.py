@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from npu_sim.language import say
 from npu_sim.show.reports.document import Block, Drawing, Figure
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 
@@ -42,7 +43,7 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     if not curves.get("series"):
         return []
     with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
-    limits = [Bound(f"{name} limit", curves[name]) for name in ("documented", "hardware") if curves[name] is not None]
+    limits = [Bound(say("{name} limit", name=name), curves[name]) for name in ("documented", "hardware") if curves[name] is not None]
     shared: dict[str, Any] = {"log_x": curves["logarithmic"], "x_range": (curves["first"], curves["last"])}
     refused = [{**one, "soc": series["soc"]} for series in curves["series"] for one in series["refused"]]
     figures = []
@@ -51,7 +52,7 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
         if found:
             lines = [Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True) for one, steps in found]
             how = _how_asked(curves, any(steps["binned"] for _, steps in found))
-            caption = f"a cut through the sweep with {with_others}; {how}"
+            caption = say("a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how)
             figures.append(curve_figure(curves["axis"], title, lines, limits, caption=caption, refused=refused, **shared))
     if any(one["points"]["x"] for one in curves["series"]):
         figures.append(_memory_figure(curves, limits, with_others, shared))
@@ -60,9 +61,15 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
 
 def _how_asked(curves: dict[str, Any], binned: bool) -> str:
     asked = (
-        "every value is planned" if curves["asked"] == curves["values"] else f"{curves['asked']} of {curves['values']} values are planned"
+        "every value is planned"
+        if curves["asked"] == curves["values"]
+        else say("{curves} of {curves2} values are planned", curves=curves["asked"], curves2=curves["values"])
     )
-    return f"{asked}, every bin drawn with its lowest and highest" if binned else f"{asked}, every step is drawn"
+    return (
+        say("{asked}, every bin drawn with its lowest and highest", asked=asked)
+        if binned
+        else say("{asked}, every step is drawn", asked=asked)
+    )
 
 
 def _memory_figure(curves: dict[str, Any], limits: list[Bound], with_others: str, shared: dict[str, Any]) -> Figure:
@@ -73,5 +80,7 @@ def _memory_figure(curves: dict[str, Any], limits: list[Bound], with_others: str
     ]
     capacities = sorted({one["points"]["capacity_bytes"] for one in curves["series"] if one["points"]["x"]})
     bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
-    caption = f"a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them"
+    caption = say(
+        "a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them", with_others=with_others
+    )
     return curve_figure(curves["axis"], "fullest on-chip memory, bytes", lines, bounds, caption=caption, **shared)
