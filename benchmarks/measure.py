@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -180,33 +181,38 @@ def _repeated_tile() -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on: processor, threads, versions, malloc."""
+    """Return what the numbers depend on: processor, threads, versions, malloc; None for what is not installed."""
     import numba
 
-    try:
-        import torch
-
-        torch_version = torch.__version__
-    except ImportError:
-        torch_version = None
     return {
         "processor": _processor(),
         "threads": numba.get_num_threads(),
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,
-        "torch": torch_version,
+        "torch": _version("torch"),
+        "jax": _version("jax"),
         "malloc": {name: os.environ.get(name) for name in WARM_MALLOC},
     }
 
 
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
 def _processor() -> str:
+    """Return the processor's name with family and model: virtual machines often give no more than a maker's brand."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
     found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return f"{found.get('model name', platform.machine())}, model {found.get('model', '?')}"
+    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in found.get("flags", "").split()), "no AVX2")
+    name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
+    return f"{name if name != '?' else platform.machine()} (family {family}, model {model}, {vectors})"
 
 
 def each(items: Iterable[Item], name: Callable[[Item], str]) -> Iterator[Item]:

@@ -1,6 +1,7 @@
 """Every operator against PyTorch and against the limits of the machine, in one process, alternating.
 
-    python benchmarks/operators.py [--only moe fp32] [--dtypes fp32 bf16] [--repeats 7] [--json FILE] [--plot FILE.svg]
+    python benchmarks/operators.py [--as-users | --small] [--only moe fp32] [--dtypes fp32 bf16] [--repeats 7]
+                                   [--peers torch.compile jax.jit] [--json FILE] [--plot FILE.svg]
 
 README.md in this folder says what the columns mean. Rows are printed as they are measured; Ctrl-C keeps those that are there.
 """
@@ -8,11 +9,12 @@ README.md in this folder says what the columns mean. Rows are printed as they ar
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import DETERMINISTIC_TARGET, DTYPES, FASTEST, Case, Problem, build, select
+from cases import CASES, DETERMINISTIC_TARGET, DTYPES, FASTEST, Case, Problem, build, select
 from measure import (
     BLAS_PAUSE_SECONDS,
     INTERRUPTED,
@@ -30,28 +32,36 @@ from measure import (
     spread,
     with_warm_malloc,
 )
+from peers import LIBRARIES, peers
 from plots import bars
+from small_calls import SMALL, columns, measure_small, small_row
 from torch_ways import ways
 
 COLUMNS = (
-    "case",
     "ms (spread)",
     "deterministic ms",
     "allocating ms",
     "fresh pages ms",
     "PyTorch ms",
+    "torch.compile ms",
+    "jax.jit ms",
     "against PyTorch",
     "of limit",
     "deterministic / default",
 )
 
 
-def our_works(problem: Problem) -> dict[str, Work]:
-    """Return our calls: both modes into arrays made before, then into new ones from warm memory and from fresh pages."""
+def our_works(problem: Problem, as_users: bool) -> dict[str, Work]:
+    """Return our calls: both modes into arrays made before, then into new ones from warm memory and from fresh pages.
+
+    As users run it there is only the call that makes its results, in both modes.
+    """
+    if as_users:
+        return {"default": problem.run, "deterministic": lambda: problem.run(deterministic=True)}
     return {
         "default": lambda: problem.run(out=problem.outs),
         "deterministic": lambda: problem.run(out=problem.outs, deterministic=True),
-        "allocating": lambda: problem.run(),
+        "allocating": problem.run,
         "fresh pages": lambda: problem.run(out=tuple(fresh_array(out) for out in problem.outs)),
     }
 
@@ -75,13 +85,14 @@ def matrix_products(problem: Problem) -> dict[str, Work]:
     return {"numpy matmul": products}
 
 
-def measure(case: Case, repeats: int) -> dict[str, Any]:
-    """Time a case, PyTorch's ways and the limits of the machine in turns; return times, ratios and which targets are met."""
+def measure(case: Case, repeats: int, compilers: list[str], as_users: bool = False) -> dict[str, Any]:
+    """Time a case, PyTorch's ways, compilers and the limits of the machine in turns; return times, ratios and targets."""
     problem = build(case)
     on_matrix_unit = problem.operations > 0
     limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
     rivals = ways(case, problem)
-    works = {name: limit.work for name, limit in limits.items()} | our_works(problem) | rivals
+    works = {name: limit.work for name, limit in limits.items()} | our_works(problem, as_users) | rivals
+    works |= peers(case, problem, compilers)
     if on_matrix_unit:
         works |= matrix_products(problem)
     with Others() as others:
@@ -138,6 +149,11 @@ def limit_text(found: dict[str, Any]) -> str:
     return "; ".join(texts)
 
 
+def milliseconds(times: dict[str, float], name: str) -> str:
+    """Return a time, or a dash for what was not measured."""
+    return f"{times[name]:.1f}" if name in times else "-"
+
+
 def row(found: dict[str, Any]) -> str:
     """Return a case as a row of the Markdown table."""
     times = found["milliseconds"]
@@ -147,8 +163,9 @@ def row(found: dict[str, Any]) -> str:
     cells = (
         found["case"],
         f"{times['default']:.1f} ({100 * found['spread']['default']:.0f} %)",
-        *(f"{times[name]:.1f}" for name in ("deterministic", "allocating", "fresh pages")),
+        *(milliseconds(times, name) for name in ("deterministic", "allocating", "fresh pages")),
         "-" if fastest is None else f"{rivals[fastest]:.1f} {fastest}",
+        *(milliseconds(times, name) for name in LIBRARIES),
         against_text(found),
         limit_text(found),
         f"{ratio:.2f}" + (" MISSED" if ratio > DETERMINISTIC_TARGET else ""),
@@ -156,33 +173,54 @@ def row(found: dict[str, Any]) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def head(columns: Sequence[str]) -> str:
+    """Return the head of a table, with the processor in its first column."""
+    here = machine()
+    first = f"case, {here['threads']} threads of {here['processor']}"
+    return "| " + " | ".join([first, *columns]) + " |\n" + "| --- " * (len(columns) + 1) + "|"
+
+
 def write_json(path: Path, results: list[dict[str, Any]], complete: bool) -> None:
     """Write the numbers, with what they depend on."""
     path.write_text(json.dumps({"machine": machine(), "complete": complete, "cases": results}, indent=2) + "\n", encoding="utf-8")
 
 
-def main() -> None:
-    """Measure the chosen cases and print a Markdown table."""
+def parsed() -> argparse.Namespace:
+    """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--as-users", action="store_true", help="no settings of malloc, and every call makes its results")
+    modes.add_argument("--small", action="store_true", help="small calls, in microseconds")
     parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases whose name has all these words")
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--repeats", type=int, default=7, help="rounds of every case")
+    parser.add_argument("--peers", nargs="*", choices=list(LIBRARIES), default=list(LIBRARIES), help="compilers to compare with")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--plot", type=Path, help="draw the numbers into this SVG file")
-    options = parser.parse_args()
-    with_warm_malloc()
-    chosen = select(options.only, options.dtypes)
-    print("| " + " | ".join(COLUMNS) + " |\n" + "| --- " * len(COLUMNS) + "|", flush=True)
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure the chosen cases and print a Markdown table."""
+    options = parsed()
+    if not options.as_users:
+        with_warm_malloc()
+    chosen = select(options.only, options.dtypes, SMALL if options.small else CASES)
+    print(head(columns(options.peers) if options.small else COLUMNS), flush=True)
     results: list[dict[str, Any]] = []
     with Stoppable() as work:
         for case in each(chosen, lambda case: case.name):
-            results.append(measure(case, options.repeats))
-            print(row(results[-1]), flush=True)
+            if options.small:
+                results.append(measure_small(case, options.repeats, options.peers))
+                print(small_row(results[-1], options.peers), flush=True)
+            else:
+                results.append(measure(case, options.repeats, options.peers, options.as_users))
+                print(row(results[-1]), flush=True)
     if work.stopped:
         print(f"\ninterrupted after {len(results)} of {len(chosen)} cases", file=sys.stderr)
     if options.json is not None:
         write_json(options.json, results, not work.stopped)
-    if options.plot is not None:
+    if options.plot is not None and not options.small:
         options.plot.write_text(bars(results), encoding="utf-8")
     if work.stopped:
         sys.exit(INTERRUPTED)

@@ -1,146 +1,69 @@
-"""Small calls: microseconds of public functions, prepared calls and plans, beside PyTorch's embedding gradient in the same process.
+"""Small calls, where checks, planning and the way to the kernel are what is paid: ``python benchmarks/operators.py --small``."""
 
-    python benchmarks/small_calls.py [--rounds 15] [--only rms conv] [--clock cpu] [--json FILE]
-
-Every number is the median of the rounds, in which all works take turns; a round is a batch of calls, or of plans of shapes never planned
-before. The yardstick, ``torch.ops.aten.embedding_dense_backward`` of the first case on one thread, says how fast the machine is at that
-moment: targets are for one where it takes 15 us, and are multiplied by what it takes here. ``--clock cpu`` counts what the calling thread
-computes, for machines on which others work too; none of these calls wakes another thread.
-"""
-
-import argparse
-import itertools
-import json
-import statistics
-import sys
-import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases import Case, build
+from measure import Others, Work, alternate, medians
+from peers import peers
+from torch_ways import ways
 
 import npu_sim
-from npu_sim.operators.generate import generate
-from npu_sim.registry import load_operator
 
-try:
-    import torch
-except ImportError:
-    torch = None  # type: ignore[assignment]
-
-Shapes = Callable[[int], dict[str, Any]]
-WEIGHTS = 500
-CASES: dict[str, tuple[str, Shapes]] = {
-    "embedding 256x64": (
-        "embedding_dense_backward",
-        lambda more: {"grad": f"{256 + more}x64:fp32", "indices": f"{256 + more}:int32", "num_weights": WEIGHTS},
-    ),
-    "rms_norm_grad 32x512": ("rms_norm_grad", lambda more: {"dy": f"{32 + more}x512:fp32", "gamma": "512:fp32"}),
-    "cross_entropy 32x100": (
-        "cross_entropy_loss_grad",
-        lambda more: {"grad_loss": "scalar:fp32", "log_prob": f"{32 + more}x100:fp32", "target": f"{32 + more}:int64"},
-    ),
-    "moe_token_permute_grad 64x64": (
-        "moe_token_permute_grad",
-        lambda more: {"permuted_output_grad": f"{64 + 2 * more}x64:fp32", "sorted_indices": f"{64 + 2 * more}:int32", "num_topk": 2},
-    ),
-    "conv 16x2x8": (
-        "conv_tbc_backward",
-        lambda more: {
-            "grad_output": f"{16 + more}x2x8:fp32",
-            "input": f"{16 + more}x2x8:fp32",
-            "weight": "3x8x8:fp32",
-            "bias": "8:fp32",
-            "pad": 1,
-        },
-    ),
-}
-"""Name of a case to its operator and its shapes, with more and more rows."""
-YARDSTICK = "yardstick"
-YARDSTICK_US = 15.0
-TARGETS = {"public": 80, "prepared": 30, "first plan": 60, "remembered plan": 10}
-"""Microseconds where the yardstick takes 15, from the speed issue."""
-CONV_TARGETS = TARGETS | {"public": 150, "prepared": 60}
-CLOCKS = {"wall": time.perf_counter, "cpu": time.thread_time}
-CALLS = 20
-"""Calls of a round, of which the mean is taken."""
+CALLS = 100
+"""Calls that are timed at once: one alone is too short for the clock and the scheduler."""
+PAUSE_SECONDS = 0.01
+SMALL = (
+    Case("embedding", (256, 64, 500), "fp32", "zipf"),
+    Case("rms_norm", (32, 512), "fp32"),
+    Case("cross_entropy", (32, 100), "fp32"),
+    Case("moe", (64, 4, 64), "fp32"),
+    Case("moe_permute", (64, 4, 64), "fp32"),
+    Case("unpermute", (64, 4, 64), "fp32"),
+    Case("unpermute_grad", (64, 4, 64), "fp32"),
+    Case("conv_tbc", (16, 2, 8, 8, 3), "fp32"),
+)
+OURS = {"public": "function us", "out": "into given arrays us", "prepared": "prepared us", "plan": "plan us"}
 
 
-def works_of(operator: str, shapes: Shapes) -> dict[str, Callable[[], Any]]:
-    """Return what is measured of a case, by column."""
-    declared = load_operator(operator)
-    first = shapes(0)
-    attributes = {name: value for name, value in first.items() if not isinstance(value, str)}
-    tensors = generate(operator, declared.build(first, infer=True), 0)
-    function, call = getattr(npu_sim, operator), npu_sim.prepare(operator, **first)
-    inputs, outs = (
-        [tensors[name] for name in declared.input_names if name in tensors],
-        tuple(npu_sim.run(operator, **attributes, **tensors).outputs.values()),
-    )
-    more = itertools.count(1)
-    return {
-        "public": lambda: function(**attributes, **tensors),
-        "prepared": lambda: call(*inputs, out=outs),
-        "first plan": lambda: npu_sim.plan(operator, **shapes(next(more))),
-        "remembered plan": lambda: npu_sim.plan(operator, **first),
+def columns(names: list[str]) -> tuple[str, ...]:
+    """Return the heads of the table's columns behind the case."""
+    return (*OURS.values(), "PyTorch us", *(f"{name} us" for name in names))
+
+
+def measure_small(case: Case, repeats: int, names: list[str]) -> dict[str, Any]:
+    """Time a small call on every way to make it; microseconds by name, every one a median of rounds."""
+    problem = build(case)
+    prepared = npu_sim.prepare(problem.operator, **problem.inputs)
+    tensors = {name: value for name, value in problem.inputs.items() if isinstance(value, np.ndarray | np.generic)}
+    function = getattr(npu_sim, problem.operator)
+    rivals = ways(case, problem)
+    single = problem.outs[0] if len(problem.outs) == 1 else problem.outs
+    works: dict[str, Work] = {
+        "public": lambda: function(**problem.inputs),
+        "out": lambda: problem.run(out=problem.outs),
+        "prepared": lambda: prepared(**tensors, out=single),
+        "plan": lambda: npu_sim.plan(problem.operator, **problem.inputs),
+        **rivals,
+        **peers(case, problem, names),
     }
+    with Others() as others:
+        times = medians(alternate({name: _many(work) for name, work in works.items()}, repeats, PAUSE_SECONDS))
+    found = {name: round(1e6 * seconds / CALLS, 1) for name, seconds in times.items()}
+    fastest = min((found[name] for name in rivals), default=None)
+    return {"case": case.name, "microseconds": found, "PyTorch": fastest, "others_busy_cores": round(others.cores, 2)}
 
 
-def yardstick() -> Callable[[], Any] | None:
-    """Return PyTorch's embedding gradient of the first case; None where PyTorch is not installed."""
-    if torch is None:
-        return None
-    torch.set_num_threads(1)
-    grad, indices = torch.randn(256, 64), torch.from_numpy(np.random.default_rng(0).integers(0, WEIGHTS, 256))
-    return lambda: torch.ops.aten.embedding_dense_backward(grad, indices, WEIGHTS, -1, False)
-
-
-def measure(works: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Return the median of the rounds of every work, in microseconds."""
-    found: dict[str, list[float]] = {name: [] for name in works}
-    for work in works.values():
-        for _ in range(3):  # a call is remembered from the second time on
+def _many(work: Work) -> Work:
+    def calls() -> None:
+        for _ in range(CALLS):
             work()
-    for _ in range(rounds):
-        for name, work in works.items():
-            start = clock()
-            for _ in range(CALLS):
-                work()
-            found[name].append((clock() - start) / CALLS * 1e6)
-    return {name: statistics.median(values) for name, values in found.items()}
+
+    return calls
 
 
-def main() -> None:
-    """Measure the cases and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--only", nargs="*", default=[], help="words that the name of a case has")
-    parser.add_argument("--clock", choices=CLOCKS, default="wall")
-    parser.add_argument("--json", type=Path, help="write the numbers to this file")
-    options = parser.parse_args()
-    torch_call, results = yardstick(), {}
-    print(f"| us | {' | '.join(TARGETS)} | PyTorch's embedding |\n|{' --- |' * (len(TARGETS) + 2)}")
-    for name, (operator, shapes) in CASES.items():
-        if not all(word in name for word in options.only):
-            continue
-        print(f"[{name}]", file=sys.stderr, flush=True)
-        works = works_of(operator, shapes) | ({YARDSTICK: torch_call} if torch_call is not None else {})
-        results[name] = measure(works, options.rounds, CLOCKS[options.clock])
-        print(_line(name, results[name], CONV_TARGETS if operator == "conv_tbc_backward" else TARGETS), flush=True)
-    if options.json is not None:
-        options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-
-
-def _line(name: str, found: dict[str, float], targets: dict[str, int]) -> str:
-    """Return a row of the table: the time, and the target for a machine as fast as this one."""
-    slower = found[YARDSTICK] / YARDSTICK_US if YARDSTICK in found else 1.0
-    cells = (
-        f"{found[column]:.0f} ({target * slower:.0f}: {'met' if found[column] <= target * slower else 'MISSED'})"
-        for column, target in targets.items()
-    )
-    return f"| {name} | {' | '.join(cells)} | {f'{found[YARDSTICK]:.0f}' if YARDSTICK in found else '-'} |"
-
-
-if __name__ == "__main__":
-    main()
+def small_row(found: dict[str, Any], names: list[str]) -> str:
+    """Return a small call as a row of the Markdown table."""
+    times = found["microseconds"]
+    values = [times[name] for name in OURS] + [found["PyTorch"]] + [times.get(name) for name in names]
+    return "| " + " | ".join([found["case"], *("-" if value is None else f"{value:.0f}" for value in values)]) + " |"

@@ -72,6 +72,9 @@ def literals(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name.endswith("_command") and ast.get_docstring(node):
+            yield escaped(" ".join((ast.get_docstring(node) or "").split()))  # the help of a command
+    for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Name("say"), [ast.Constant(str(text)), *_]):
                 passed.add(id(node.args[0]))

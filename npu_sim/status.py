@@ -8,6 +8,8 @@ from enum import IntEnum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
+from npu_sim.language import say, translated
+
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
 
@@ -72,8 +74,8 @@ class AclnnError(NpuSimError):
         super().__init__(status, argument, message, hint)
 
     def __str__(self) -> str:
-        text = f"{int(self.status)} {self.status.name}: {self.message}"
-        return f"{text}\n{self.hint}" if self.hint else text
+        text = f"{int(self.status)} {self.status.name}: {translated(self.message)}"
+        return f"{text}\n{translated(self.hint)}" if self.hint else text
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
@@ -90,7 +92,8 @@ class UsageError(NpuSimError, ValueError):
         super().__init__(argument, message, hint)
 
     def __str__(self) -> str:
-        return f"{self.message}\n{self.hint}" if self.hint else self.message
+        message = translated(self.message)
+        return f"{message}\n{translated(self.hint)}" if self.hint else message
 
 
 def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
@@ -124,8 +127,9 @@ def shown(value: Any) -> str:
 
 def refusal_text(error: AclnnError) -> str:
     """Return a refusal as people read it: the outcome, what is wrong, and what would be right."""
-    hint = f"\n{error.hint}" if error.hint else ""
-    return f"refused, {int(error.status)} {error.status.name}\n\n{error.message}{hint}"
+    hint = f"\n{translated(error.hint)}" if error.hint else ""
+    code = f"{int(error.status)} {error.status.name}"
+    return say("refused, {code}\n\n{message}{hint}", code=code, message=error.message, hint=hint)
 
 
 LONGEST_WORD = 100

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from npu_sim import __version__
+from npu_sim.cli.help_language import in_language
 from npu_sim.cli.operators import add_action
 
 HEADINGS = {
@@ -37,7 +38,7 @@ class _Commands(TyperGroup):
                 part = typer.Typer()
                 _add(part, name)
                 self.commands.update(typer.main.get_group(part).commands)
-        return super().get_command(ctx, cmd_name)
+        return in_language(super().get_command(ctx, cmd_name))
 
 
 def _add(part: typer.Typer, name: str) -> None:

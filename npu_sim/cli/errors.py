@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.language import say
+from npu_sim.language import translated
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -16,8 +16,11 @@ USAGE = 64
 CommandError: Any = typer.BadParameter.__base__
 """What typer raises for words that it cannot read; it keeps the class of all of them to itself."""
 
-_OPTION = re.compile(r"\b(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)=(?:\"([^\"]*)\"|(\w+))")
-_FUNCTION = re.compile(r"\bnpu_sim\.([a-z]+)\b")
+_OPTION = re.compile(
+    r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
+    r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
+)
+_FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
 if TYPE_CHECKING:
     from npu_sim.plans.model import Plan
@@ -55,7 +58,8 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
     if as_json:
         print_json("usage", {"outcome": "usage", **words})
     else:
-        print("\n".join(line for line in (say("npu-sim: {words}", words=words["message"]), words["hint"]) if line), file=sys.stderr)
+        message, hint = in_shell_words(translated(error.message)), in_shell_words(translated(error.hint))
+        print("\n".join(line for line in (f"npu-sim: {message}", hint) if line), file=sys.stderr)
     return USAGE
 
 
@@ -66,6 +70,6 @@ def usage_error(error: Any) -> UsageError | None:
     known = getattr(error, "possibilities", None)
     message = str(error.message if known else error.format_message()).strip()
     name = getattr(getattr(error, "param", None), "name", None) or str(getattr(error, "option_name", "")).lstrip("-")
-    where = say("{command_path} --help", command_path=error.ctx.command_path) if error.ctx is not None else "npu-sim --help"
+    where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
     near = closest(error.option_name, known) if known else ""
-    return UsageError(name, f"{message}{near}", say("see {where}", where=where))
+    return UsageError(name, f"{message}{near}", f"see {where}")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from npu_sim.cli.help_language import in_language
 from npu_sim.language import say
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
 
@@ -62,10 +63,11 @@ def add_action(
             if entry is None:
                 raise unknown_operator(cmd_name)
             if epilog is not None:
-                return operator_command(entry, action, handler, epilog=epilog(entry.name))
-            return operator_command(
+                return in_language(operator_command(entry, action, handler, epilog=epilog(entry.name)))
+            made = operator_command(
                 entry, action, handler, takes_arguments=True, example=example, small=small, epilog=notes() if notes else ""
             )
+            return in_language(made)
 
     group = typer.Typer(cls=OperatorGroup, no_args_is_help=True, help=summary, subcommand_metavar="OPERATOR [ARGS]...")
     group.callback()(_nothing)

@@ -6,6 +6,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
+from npu_sim.language import translated_data
 from npu_sim.operators import plan, require_limits
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.results import Result
@@ -86,9 +87,9 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     return {
         "outcome": made.outcome,
         "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
-        "changes": _changes(call, made),
-        "time": tracks(made, call.profile, bound),
-        "steps": steps(made) if made.block_dim else None,
+        "changes": translated_data(_changes(call, made)),
+        "time": translated_data(tracks(made, call.profile, bound)),
+        "steps": translated_data(steps(made)) if made.block_dim else None,
     }
 
 

@@ -14,6 +14,7 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.answers import document_answer, result_answer
 from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
+from npu_sim.language import LANGUAGES, language, speaking
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
@@ -49,9 +50,11 @@ def compute(task: Task, tell: Tell) -> dict[str, Any]:
     NpuSimError
         When the call is refused, or the file is none.
     """
-    if task.kind == "run":
-        return run_answer(task, tell)
-    return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
+    asked = task.state.get("lang", "")
+    with speaking(asked if asked in LANGUAGES else language()):
+        if task.kind == "run":
+            return run_answer(task, tell)
+        return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
 
 
 def run_answer(task: Task, tell: Tell) -> dict[str, Any]:

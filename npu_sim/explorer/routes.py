@@ -17,9 +17,10 @@ from npu_sim.explorer.dropped import PRODUCT, kind_of, without_folder
 from npu_sim.explorer.jobs import MOST_WAITING
 from npu_sim.explorer.nearest import nearest_answer
 from npu_sim.explorer.state import State, catalog
-from npu_sim.explorer.texts import ENGLISH, LANGUAGES, page_texts
+from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.schemas import schema
+from npu_sim.language import language
 from npu_sim.show.reports.html import DRAWING_SCRIPTS
 from npu_sim.status import NpuSimError
 
@@ -65,8 +66,7 @@ Answer = Callable[[Workbench, State], Reply]
 
 
 def _catalog(bench: Workbench, state: State) -> Reply:
-    language = state.get("lang", ENGLISH)
-    chosen = language if language in LANGUAGES else ENGLISH
+    chosen = language()
     return json_reply({**catalog(bench.products), "language": chosen, "languages": dict(LANGUAGES), "texts": page_texts(chosen)})
 
 
@@ -98,6 +98,12 @@ GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
         "/favicon.ico": lambda bench, state: Reply(b"", "image/x-icon", HTTPStatus.NO_CONTENT),
     }
 )
+
+
+def language_of(state: State) -> str:
+    """Return the language that a page asks for; that of the server's user when it asks for none."""
+    asked = state.get("lang", "")
+    return asked if asked in LANGUAGES else language()
 
 
 def get_reply(bench: Workbench, path: str, state: State) -> Reply:

@@ -15,9 +15,10 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from npu_sim.explorer.patience import Patience
-from npu_sim.explorer.routes import Reply, cancel_reply, file_reply, get_reply, refused, run_reply
+from npu_sim.explorer.routes import Reply, cancel_reply, file_reply, get_reply, language_of, refused, run_reply
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.reading import DROPPED_BYTES
+from npu_sim.language import speaking
 
 LOOPBACK = "127.0.0.1"
 LOCAL_NAMES = (LOOPBACK, "localhost")
@@ -129,7 +130,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         state = self._query()
         if state is not None:
-            self._send(get_reply(self.explorer, urlsplit(self.path).path, state))
+            with speaking(language_of(state)):
+                self._send(get_reply(self.explorer, urlsplit(self.path).path, state))
 
     def do_POST(self) -> None:
         """Start or cancel a computation, or take a file."""
@@ -170,7 +172,8 @@ class _Handler(BaseHTTPRequestHandler):
         state = self._query()
         if state is not None:
             self.close_connection = True  # of a file that is refused the rest is not read
-            self._send(file_reply(self.explorer, state, self.rfile, length))
+            with speaking(language_of(state)):
+                self._send(file_reply(self.explorer, state, self.rfile, length))
 
     def _query(self) -> dict[str, str] | None:
         """Return the fields of the address; refuse too many of them."""

@@ -2,8 +2,9 @@
 
 from types import MappingProxyType
 
-ENGLISH = "en"
-LANGUAGES = MappingProxyType({ENGLISH: "English", "zh": "中文"})
+from npu_sim.language import speaking, translated
+
+LANGUAGES = MappingProxyType({"en": "English", "zh": "中文"})
 """Languages of the page, as they call themselves."""
 TEXTS = (
     "as implied",
@@ -70,5 +71,5 @@ STAGES = ("waiting", "starting", "planning", "generating data", "computing", "re
 
 def page_texts(language: str) -> dict[str, str]:
     """Return the table that is sent to the page: its words, which are the keys, in a language."""
-    del language  # English is the only one so far
-    return {text: text for text in (*TEXTS, *STAGES)}
+    with speaking(language):
+        return {text: translated(text) for text in (*TEXTS, *STAGES)}

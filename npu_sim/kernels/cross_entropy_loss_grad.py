@@ -14,8 +14,8 @@ from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch_lines, stream, to_next_line
-from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
+from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch_lines, prefetch_to_write, splat, stream, to_next_line
+from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, reduce_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
@@ -120,25 +120,43 @@ def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyp
 
 
 @device_function
-def _stream_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyped-def]
-    """The same past the cache: blocks, then lines, then the parts of lines at both ends."""
+def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.float32, out):  # type: ignore[no-untyped-def]
+    """The same past the cache: whole lines, then the parts of lines at both ends; the element of ``label`` is ``at_label`` at once.
+
+    Stored later it would have to be fetched back, and hold up the lines behind it; so would the end of the row, which is asked for.
+    """
     step, line = block_length(out), LINE_BYTES // out.itemsize
-    last, first = out.size - step, to_next_line(out, 0)
-    patterns = larger(patterns_at(log_prob, 0), patterns_at(log_prob, last))
-    if first > 0:
-        beginning = exp_moderate(load_some(log_prob, first - line, line - first, line, out)) * factor
-        store_some(out, first - line, beginning, line - first, line)
-    blocks_end = first + (out.size - first) // step * step
-    for index in range(first, blocks_end, step):
-        prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
-        patterns = larger(patterns, patterns_at(log_prob, index))
-        stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
-    lines_end = blocks_end + (out.size - blocks_end) // line * line
-    for index in range(blocks_end, lines_end, line):
-        stream(out, index, exp_moderate(load(log_prob, index)) * factor)
+    first = to_next_line(out, 0)
+    lines_end = first + (out.size - first) // line * line
     if lines_end < out.size:
-        ending = exp_moderate(load_some(log_prob, lines_end, 0, out.size - lines_end, out)) * factor
-        store_some(out, lines_end, ending, 0, out.size - lines_end)
+        prefetch_to_write(out, lines_end)
+    patterns = larger(patterns_at(log_prob, 0), patterns_at(log_prob, out.size - step))
+    in_lines = first <= label < lines_end
+    label_line = label - (label - first) % line if in_lines else lines_end
+    begin = first
+    for stop in (label_line, lines_end):
+        blocks_end = begin + (stop - begin) // step * step
+        for index in range(begin, blocks_end, step):
+            prefetch_lines(log_prob, index + LOOKAHEAD_BYTES // out.itemsize, step)
+            patterns = larger(patterns, patterns_at(log_prob, index))
+            stream_numbers(out, index, exp_moderate(load_block(log_prob, index)) * factor)
+        for index in range(blocks_end, stop, line):
+            patterns = larger(patterns, patterns_at(log_prob, min(index, out.size - step)))
+            stream(out, index, exp_moderate(load(log_prob, index)) * factor)
+        begin = stop
+        if in_lines and stop == label_line:
+            patterns = larger(patterns, patterns_at(log_prob, min(label_line, out.size - step)))
+            lanes, place = exp_moderate(load(log_prob, label_line)) * factor, label - label_line
+            below = merge(lanes, splat(at_label, out), place, out)
+            stream(out, label_line, merge(below, lanes, place + 1, out))
+            begin = label_line + line
+            in_lines = False
+    for side in range(2):
+        column, start, stop = (first - line, line - first, line) if side == 0 else (lines_end, 0, out.size - lines_end)
+        if start < stop:
+            store_some(out, column, exp_moderate(load_some(log_prob, column, start, stop, out)) * factor, start, stop)
+    if 0 <= label < first or lines_end <= label < out.size:
+        out[label] = narrow(at_label, out)
     return largest(patterns)
 
 
@@ -153,14 +171,19 @@ def _scale(log_prob, factor: np.float32, out) -> None:  # type: ignore[no-untype
 def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:  # type: ignore[no-untyped-def]
     """Write a piece of a row; ``label`` counts from its first column and may lie outside."""
     is_finite = factor - factor == _ZERO
-    found = limit + 1
-    if is_finite and out.size >= block_length(out):
-        found = np.int64(_stream_moderate(log_prob, factor, out) if streams else _scale_moderate(log_prob, factor, out))
-    if found > limit:
-        _scale(log_prob, factor, out)
+    found, at_label = limit + 1, _ZERO
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
-        out[label] = narrow(exp_rounded(widen(log_prob[label])) * factor - factor, out)
+        at_label = exp_rounded(widen(log_prob[label])) * factor - factor
+    if is_finite and out.size >= block_length(out):
+        if streams:
+            found = np.int64(_stream_moderate(log_prob, factor, label, at_label, out))
+        else:
+            found = np.int64(_scale_moderate(log_prob, factor, out))
+    if found > limit:
+        _scale(log_prob, factor, out)
+    if 0 <= label < out.size and (found > limit or not streams):
+        out[label] = narrow(at_label, out)
 
 
 @kernel

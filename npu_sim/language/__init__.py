@@ -3,7 +3,7 @@
 Whoever shows text may enter: faces, show, and the exceptions. Nothing that computes may: data and JSON stay English.
 """
 
-from npu_sim.language.catalogue import say, translated
+from npu_sim.language.catalogue import say, translated, translated_data
 from npu_sim.language.choice import LANGUAGES, language, speaking
 
-__all__ = ["LANGUAGES", "language", "say", "speaking", "translated"]
+__all__ = ["LANGUAGES", "language", "say", "speaking", "translated", "translated_data"]

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
 from npu_sim.language.choice import LANGUAGES, language
 from npu_sim.language.template import Template
@@ -24,7 +25,12 @@ LISTS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，"})
 """What joins the parts of a list, widest first, and what joins them in Chinese."""
 PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
 """What joins two parts."""
+JOINTS = re.compile("([，；：（）。]|[,;:] )")
+"""What joins parts in either language."""
+LONG_LETTERS = 24
+"""Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
+    (re.compile(r"([\d.,]+) (.+) of ([\d.,x ]+)(.*)"), "{} {}，各 {}{}"),
     (re.compile(r"(.+) \((.*)\)", re.DOTALL), "{}（{}）"),
     (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
     (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
@@ -64,8 +70,10 @@ class Catalogue:
 
     def _found(self, text: str) -> str:
         core = text.strip(" ")
-        if not re.search("[A-Za-z]", core) or CHINESE.search(core):
+        if not re.search("[A-Za-z]", core):
             return text
+        if CHINESE.search(core):
+            return self._mixed(core)
         answer = self._whole.get(core)
         if answer is None:
             answer = self._counted(core)
@@ -81,26 +89,44 @@ class Catalogue:
             answer = self._beside(core)
         return text if answer is None else answer
 
+    def _mixed(self, text: str) -> str:
+        """Return a text of which some parts are in this language already."""
+        parts = JOINTS.split(text)
+        changed = [part if CHINESE.search(part) or JOINTS.fullmatch(part) else self.translated(part) for part in parts]
+        return "".join(changed) if changed != parts else text
+
     def _counted(self, text: str) -> str | None:
         word, _, number = text.rpartition(" ")
-        return f"{self._whole[word]} {number}" if word in self._whole and number.isdigit() else None
+        if word in self._whole and number.isdigit():
+            return f"{self._whole[word]} {number}"
+        name, _, words = text.partition(" ")
+        return f"{name} {self._whole[words]}" if words in self._whole and not name.endswith((":", ",", ";")) else None
 
     def _sentence(self, text: str, letters: int) -> str | None:
         for source, target in self.sentences:
             if source.letters < letters:
                 return None
             contents = source.contents(text)
-            if contents is not None and text not in contents.values():
+            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or not _listed(contents)):
                 return target.filled(contents, self.translated)
         return None
 
     def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
         for separator, joint in separators.items():
-            parts = split_outside_brackets(text, separator)
+            parts = self._known_together(split_outside_brackets(text, separator), separator)
             changed = self._all(parts)
             if changed is not None:
                 return joint.join(changed)
         return None
+
+    def _known_together(self, parts: list[str], separator: str) -> list[str]:
+        """Join parts again that the catalogue knows as one text."""
+        found: list[str] = []
+        while parts:
+            count = next((count for count in range(len(parts), 1, -1) if separator.join(parts[:count]) in self._whole), 1)
+            found.append(separator.join(parts[:count]))
+            parts = parts[count:]
+        return found
 
     def _beside(self, text: str) -> str | None:
         for pattern, together in BESIDE:
@@ -114,6 +140,11 @@ class Catalogue:
         """Return the parts of a text in this language; None when none of them is known."""
         changed = [self.translated(part) for part in parts] if len(parts) > 1 else list(parts)
         return None if changed == list(parts) else changed
+
+
+def _listed(contents: Mapping[str, str]) -> bool:
+    """Whether a list stands in a hole."""
+    return any(len(split_outside_brackets(content, separator)) > 1 for content in contents.values() for separator in (*LISTS, ": "))
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
@@ -156,3 +187,14 @@ def say(template: str, /, **contents: object) -> str:
         return template.format(**contents)
     asked = Template(template)
     return catalogue(spoken).said(asked, {name: format(contents[name], form) for name, form in asked.formats.items()})
+
+
+def translated_data(data: Any) -> Any:
+    """Return data for a picture with its texts in the language that is spoken; names of entries stay."""
+    if language() == LANGUAGES[0]:
+        return data
+    if isinstance(data, str):
+        return translated(data)
+    if isinstance(data, Mapping):
+        return {name: translated_data(value) for name, value in data.items()}
+    return [translated_data(value) for value in data] if isinstance(data, list | tuple) else data

@@ -61,10 +61,11 @@ def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
     if isinstance(argument, Output):
         shape = f"; e.g. {example.values[argument.name]}" if argument.name in example.values else ""
         return f"{argument.help}{shape}"
-    needed = "required: " if argument.name in example.needed else ""
+    needed = argument.name in example.needed
+    text = f"required: {argument.help}" if needed else argument.help
     if isinstance(argument, Attribute):
-        return f"{needed}{argument.help}" + (f"; e.g. {example.values[argument.name]}" if needed else "")
+        return text + (f"; e.g. {example.values[argument.name]}" if needed else "")
     if argument.name not in example.values:
         return argument.help
     implied = "" if needed or argument.optional else "; what the others imply when left out"
-    return f"{needed}{argument.help}; e.g. {example.values[argument.name]}, or a .npy file{implied}"
+    return f"{text}; e.g. {example.values[argument.name]}, or a .npy file{implied}"

@@ -16,7 +16,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from npu_sim.language import say
+from npu_sim.language import translated
 
 UNLIMITED = 1 << 20
 """Width of what has none: nothing is ever wrapped."""
@@ -74,7 +74,7 @@ class Paragraph:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        for paragraph in self.text.split("\n"):
+        for paragraph in translated(self.text).split("\n"):
             lines = wrapped(paragraph, options.max_width - self.indent, options.max_width - len(later))
             for number, line in enumerate(lines):
                 yield _line([(later if number else first, ""), (line, self.style)])
@@ -92,7 +92,7 @@ class Facts:
         """Go through the lines."""
         width = options.max_width - self.indent
         lines: list[str] = []
-        for fact in self.facts:
+        for fact in map(translated, self.facts):
             longer = f"{lines[-1]}{BETWEEN}{fact}" if lines else fact
             if lines and cell_len(longer) <= width:
                 lines[-1] = longer
@@ -126,7 +126,8 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines, in columns where they fit."""
-        columns, rows = _used(self.columns, self.rows)
+        columns, rows = _used([column._replace(name=translated(column.name)) for column in self.columns], self.rows)
+        rows = [[translated(cell) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
@@ -258,7 +259,7 @@ def _block(columns: Sequence[Column], row: Sequence[str], style: str, indent: in
     head = GAP.join(cell for column, cell in told if column.key and cell)
     facts = [cell if column.plain or not column.name else f"{column.name} {cell}" for column, cell in told if not column.key and cell]
     if head:
-        yield Paragraph(head, say("bold {style}", style=style), indent, len(GAP))
+        yield Paragraph(head, f"bold {style}", indent, len(GAP))
     yield Facts(tuple(facts), style, indent + len(GAP) if head else indent)
 
 

@@ -200,10 +200,5 @@ def certificate_text(certificate: Certificate) -> str:
 
 
 def _study_text(study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]) -> str:
-    return say(
-        "{operator} on {product}, {soc}\n\n{render}",
-        operator=study.operator,
-        product=study.product,
-        soc=study.soc,
-        render=render(lines_table(lines)),
-    )
+    headline = say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc)
+    return f"{headline}\n\n{render(lines_table(lines))}"

@@ -12,7 +12,9 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 if not FOLDER.exists():
     pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
-cases, measure, operators, plots, scaling = map(import_module, ("cases", "measure", "operators", "plots", "scaling"))
+cases, measure, operators, peers, plots, results, scaling, small_calls = map(
+    import_module, ("cases", "measure", "operators", "peers", "plots", "results", "scaling", "small_calls")
+)
 sys.path.remove(str(FOLDER))
 
 SHAPES = {
@@ -51,11 +53,43 @@ def test_every_way_of_pytorch_computes_the_same(operator, dtype):
             assert np.abs(other - expected).max() <= TOLERANCE[dtype] * max(1.0, np.abs(expected).max()), name
 
 
-@pytest.mark.parametrize("operator", ["moe", "conv_tbc"])
-def test_a_case_becomes_a_row_and_bars(operator):
-    found = operators.measure(tiny(operator), repeats=1)
+@pytest.mark.parametrize("library", list(peers.LIBRARIES))
+@pytest.mark.parametrize("operator", SHAPES)
+def test_the_formulas_of_compilers_compute_the_same(operator, library):
+    xp = peers.LIBRARIES[library]
+    if not xp.installed:
+        pytest.skip(f"{library} is not installed")
+    case = tiny(operator)
+    problem = cases.build(case)
+    problem.run(out=problem.outs)
+    arrays, formula = peers.formula_of(case, problem, xp)
+    for ours, theirs in zip(problem.outs, formula(*arrays), strict=True):
+        assert np.allclose(xp.numpy(theirs), ours.astype(np.float32), rtol=1e-4, atol=1e-5)
+
+
+def test_a_compiler_that_fails_leaves_its_column_empty(monkeypatch, capsys):
+    def fail(function):
+        raise RuntimeError("no compiler")
+
+    monkeypatch.setattr(peers.TorchLibrary, "installed", True)
+    monkeypatch.setattr(peers.TorchLibrary, "array", lambda self, values: values)
+    monkeypatch.setattr(peers.TorchLibrary, "compiled", lambda self, function: lambda *arrays: fail(function))
+    assert peers.peers(tiny("moe"), cases.build(tiny("moe")), ["torch.compile"]) == {}
+    assert "torch.compile does not compile" in capsys.readouterr().err
+
+
+def test_small_calls_have_a_row(monkeypatch):
+    monkeypatch.setattr(small_calls, "CALLS", 1)
+    found = small_calls.measure_small(tiny("rms_norm"), 1, [])
+    assert all(found["microseconds"][name] > 0 for name in small_calls.OURS)
+    assert small_calls.small_row(found, []).count(" | ") == operators.head(small_calls.columns([])).partition("\n")[0].count(" | ")
+
+
+@pytest.mark.parametrize(("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)])
+def test_a_case_becomes_a_row_and_bars(operator, as_users):
+    found = operators.measure(tiny(operator), 1, [], as_users)
     assert found["case"] in operators.row(found)
-    assert operators.row(found).count(" | ") == len(operators.COLUMNS) - 1
+    assert operators.row(found).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[0].count(" | ")
     texts = [one.text for one in ElementTree.fromstring(plots.bars([found])).iter() if one.tag.endswith("text")]
     assert found["case"] in texts
 
@@ -93,6 +127,16 @@ def test_scaling_changes_one_thing_at_a_time(operator):
         assert changed <= places
         assert point.threads == (point.value if point.variable == "threads" else 3)
     assert [point.value for point in found if point.variable == "threads"] == [1, 2, 3]
+
+
+def test_the_page_of_results_has_a_place_for_every_part():
+    page = results.RESULTS.read_text(encoding="utf-8")
+    for name in ["machine", *(name for name, part in results.PARTS.items() if part.printed != "too long")]:
+        changed = results.filled(page, name, "NEW\n")
+        assert f"<!-- {name} -->\nNEW\n<!-- /{name} -->" in changed
+        assert results.filled(changed, name, "OLD") != changed
+    with pytest.raises(ValueError, match="no place for another"):
+        results.filled(page, "another", "")
 
 
 def test_slow_work_is_timed_once(monkeypatch):

@@ -26,10 +26,11 @@ from npu_sim.kernels.vectors.lane_type import (
     LanesType,
     constant_vector,
     element_address,
+    lanes_of,
     load_vector,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import mark_streamed, narrow_to_bfloat, widen_bfloat
+from npu_sim.kernels.vectors.lanes import mark_streamed, narrow_lanes, narrow_to_bfloat, widen_bfloat
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -69,7 +70,7 @@ def load_block(array: Stored, index: int) -> Values:
 
 
 def store_numbers(array: Stored, index: int, values: Values) -> None:
-    """Round a block once to the storage type and store it from ``index`` on; none of the values may be nan."""
+    """Round a block, or the lanes of a line, once to the storage type and store it from ``index`` on; no value may be nan."""
     for lane, value in enumerate(values):
         array[index + lane] = narrow(value, array)
 
@@ -159,8 +160,8 @@ def _emit_numbers(context: Any, builder: ir.IRBuilder, array_type: Any, argument
     array, index, bits = arguments
     if array_type.dtype == types.uint16:
         bits = narrow_to_bfloat(builder, bits, bits.type.count, _rounded_to_bfloat)
-    elif array_type.dtype == types.int16 and _CONVERTS_HALF:
-        bits = builder.fptrunc(bits, ir.VectorType(_HALF, bits.type.count))
+    else:
+        bits = narrow_lanes(context, builder, array_type, bits)
     address = element_address(context, builder, array_type, array, index)
     return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
 
@@ -171,7 +172,7 @@ def _store_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> 
         _emit_numbers(context, builder, array, arguments).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
 
-    return (types.void(array, types.intp, values), generate) if values == LanesType(_lane_count(array)) else None
+    return (types.void(array, types.intp, values), generate) if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
 
 
 @intrinsic
@@ -180,7 +181,7 @@ def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) ->
         mark_streamed(builder, _emit_numbers(context, builder, array, arguments))
         return context.get_dummy_value()
 
-    return (types.void(array, types.intp, values), generate) if values == LanesType(_lane_count(array)) else None
+    return (types.void(array, types.intp, values), generate) if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
 
 
 @intrinsic

@@ -22,6 +22,7 @@ from npu_sim.kernels.vectors.lane_type import (
     element_address,
     lanes_of,
     load_vector,
+    undefined_vector,
 )
 from npu_sim.kernels.vectors.lanes import Stored, Values, widen_half
 from npu_sim.numbers.rounding import BF16_SHIFT
@@ -45,6 +46,11 @@ def recall(kept: Kept, index: int, like: Stored) -> Values:
 def load_ordered(array: Stored, index: int) -> Values:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order; ``keep`` puts them into an array of fp32 numbers."""
     return np.array([widen(element) for element in array[index : index + ORDERED_LANES]], np.float32)
+
+
+def add_neighbours(lanes: Values, like: Stored) -> Values:
+    """Return the sums of two neighbouring elements each, in their order, of lanes of ``like``."""
+    return np.asarray(lanes[0::2] + lanes[1::2])
 
 
 @intrinsic
@@ -90,5 +96,22 @@ def _recall(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | 
     return lanes(kept, types.intp, like), generate
 
 
+@intrinsic
+def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | None:
+    if lanes is None or lanes != lanes_of(like):
+        return None
+    count = lanes.count // 2
+    split_by_widening = like.dtype == types.uint16
+    places = [range(count), range(count, 2 * count)] if split_by_widening else [range(side, 2 * count, 2) for side in (0, 1)]
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
+        even, odd = (builder.shuffle_vector(arguments[0], unused, ir.Constant(kind, list(side))) for side in places)
+        return builder.fadd(even, odd)
+
+    return LanesType(count)(lanes, like), generate
+
+
 if not config.DISABLE_JIT:
     keep, recall, load_ordered = _keep, _recall, _load_ordered  # see `npu_sim.kernels.vectors.lanes`
+    add_neighbours = _add_neighbours

@@ -76,7 +76,7 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[str]:
 
 
 def _number_of(core: int, x: float, y: float, kind: str) -> str:
-    turned = {"transform": say("rotate(-90 {x:.2f} {y:.2f})", x=x, y=y)} if kind == "on turned" else {}
+    turned = {"transform": f"rotate(-90 {x:.2f} {y:.2f})"} if kind == "on turned" else {}
     return element("text", text=str(core), x=x, y=y, class_=kind, text_anchor="middle", dominant_baseline="central", **turned)
 
 

@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from npu_sim.language import say
+from npu_sim.language import language, say, translated, translated_data
 from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure, Lines, Picture, Section, Table, Text
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
@@ -32,13 +32,14 @@ def render(document: Document) -> str:
     sections = "".join(_section(section) for section in document.sections)
     call = f'<pre class="call">{escape(document.call)}</pre>' if document.call else ""
     scripts = "".join(f"<script>{source}</script>" for source in _scripts(document))
+    footer = say("Made by npu-sim {version}. Simulated, not measured on a device.", version=_version())
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<!doctype html>\n<html lang="{language()}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">'
-        f"<title>{escape(document.title)}</title><style>{asset('report.css')}</style></head>"
-        f'<body><main><h1 class="{document.outcome}">{escape(document.sentence)}</h1>{call}{sections}'
-        f"<footer>Made by npu-sim {_version()}. Simulated, not measured on a device.</footer></main>{scripts}</body></html>\n"
+        f"<title>{_said(document.title)}</title><style>{asset('report.css')}</style></head>"
+        f'<body><main><h1 class="{document.outcome}">{_said(document.sentence)}</h1>{call}{sections}'
+        f"<footer>{_said(footer)}</footer></main>{scripts}</body></html>\n"
     )
 
 
@@ -50,12 +51,17 @@ def _scripts(document: Document) -> Iterator[str]:
     if kinds:
         others = {name for kind, name in DRAWN_BY.items() if kind not in kinds}
         yield from (asset(name) for name in DRAWING_SCRIPTS if name not in others)
-        yield say("pictures.drawAll({{ {kinds} }});", kinds=", ".join(sorted(kinds)))
+        yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
 
 
 def embedded(document: Document) -> str:
     """Return a document as a frame for notebooks: its styles do not touch the notebook's own."""
     return f'<iframe style="width: 100%; height: 720px; border: 0" srcdoc="{escape(render(document))}"></iframe>'
+
+
+def _said(text: str) -> str:
+    """Return a text as the page has it, in the language that is spoken."""
+    return escape(translated(text))
 
 
 def _version() -> str:
@@ -65,7 +71,7 @@ def _version() -> str:
 
 
 def _section(section: Section) -> str:
-    return f"<section><h2>{escape(section.title)}</h2>{''.join(block_html(block) for block in section.blocks)}</section>"
+    return f"<section><h2>{_said(section.title)}</h2>{''.join(block_html(block) for block in section.blocks)}</section>"
 
 
 def block_html(block: Block) -> str:
@@ -81,13 +87,13 @@ def block_html(block: Block) -> str:
     if isinstance(block, Picture):
         return f"<figure>{_scrolled(block.markup, block.caption or 'picture')}{_caption(block.caption)}</figure>"
     assert isinstance(block, Text)
-    return f"<p>{escape(block.text)}</p>"
+    return f"<p>{_said(block.text)}</p>"
 
 
 def lines_html(block: Lines) -> str:
     """Return labelled lines as a list of terms."""
     rows = "".join(
-        f'<dt>{escape(label)}</dt><dd class="{escape(label)}"><span>{escape(value)}</span> <small>{escape(note)}</small></dd>'
+        f'<dt>{_said(label)}</dt><dd class="{escape(label)}"><span>{_said(value)}</span> <small>{_said(note)}</small></dd>'
         for label, value, note in block.lines
     )
     return f'<dl class="lines">{rows}</dl>'
@@ -95,18 +101,18 @@ def lines_html(block: Lines) -> str:
 
 def _table(table: Table) -> str:
     filled = [column for column in range(len(table.headings)) if any(row[column] not in ("", None) for row in table.rows)]
-    head = "".join(f'<th scope="col">{escape(table.headings[column])}</th>' for column in filled)
+    head = "".join(f'<th scope="col">{_said(table.headings[column])}</th>' for column in filled)
     marks = [SWATCH.format(colour) for colour in table.colours] or [""] * len(table.rows)
     body = "".join(f"<tr>{_row(row, filled, mark)}</tr>" for row, mark in zip(table.rows, marks, strict=True))
     markup = _scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", table.caption or "table")
     if table.folded:
-        return f"<details><summary>{escape(table.caption or 'show')}</summary>{markup}</details>"
+        return f"<details><summary>{_said(table.caption or 'show')}</summary>{markup}</details>"
     return _caption(table.caption, "p") + markup
 
 
 def _scrolled(markup: str, label: str) -> str:
     """Return what may be wider than the page in a box that scrolls, by keyboard as well."""
-    return f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(label)}">{markup}</div>'
+    return f'<div class="scroll" tabindex="0" role="group" aria-label="{_said(label)}">{markup}</div>'
 
 
 def _row(row: Sequence[Cell], filled: Sequence[int], mark: str) -> str:
@@ -118,14 +124,14 @@ def _cell(cell: Cell, mark: str = "") -> str:
     if cell is None:
         return f"<td>{mark}</td>"
     if isinstance(cell, bool):
-        return f"<td>{'yes' if cell else 'no'}</td>"
+        return f"<td>{_said('yes' if cell else 'no')}</td>"
     number = isinstance(cell, int | float)
     text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
-    return f"<td{' class=number' if number else ''}>{mark}{escape(text)}</td>"
+    return f"<td{' class=number' if number else ''}>{mark}{_said(text)}</td>"
 
 
 def _caption(text: str, tag: str = "figcaption") -> str:
-    return f'<{tag} class="caption">{escape(text)}</{tag}>' if text else ""
+    return f'<{tag} class="caption">{_said(text)}</{tag}>' if text else ""
 
 
 def _figure(figure: Figure) -> str:
@@ -135,5 +141,5 @@ def _figure(figure: Figure) -> str:
 
 def _data(content: Mapping[str, Any]) -> str:
     """Return data for the scripts of the page, in an element that no text can end."""
-    text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(translated_data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'

@@ -1,0 +1,198 @@
+"""The same results from compilers of array programs, ``torch.compile`` and ``jax.jit``; nothing where they are not installed.
+
+Every operator is one formula, written once for both: what they share are the methods of arrays, and the few functions in which they
+differ are those of a library below. Sums of 16-bit numbers are formed in fp32, as our operators do.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+from cases import Case, Problem
+from torch_ways import Ways, tensor, torch
+
+try:
+    import jax
+    from jax import numpy as jnp
+except ImportError:
+    jax = None  # type: ignore[assignment]
+
+
+class TorchLibrary:
+    """PyTorch's arrays and compiler."""
+
+    name = "torch.compile"
+    installed = torch is not None
+
+    def array(self, values: np.ndarray) -> Any:
+        return tensor(values.astype(np.int64) if values.dtype.kind == "i" else values)
+
+    def numpy(self, values: Any) -> np.ndarray:
+        found: np.ndarray = values.detach().float().numpy()
+        return found
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        result: Callable[..., Any] = torch.compile(function, dynamic=False)
+        return result
+
+    def wide(self, values: Any) -> Any:
+        return values.float()
+
+    def like(self, values: Any, other: Any) -> Any:
+        return values.to(other.dtype)
+
+    def exp(self, values: Any) -> Any:
+        return values.exp()
+
+    def counting(self, count: int) -> Any:
+        return torch.arange(count)
+
+    def argsort(self, values: Any) -> Any:
+        return torch.argsort(values, stable=True)
+
+    def take(self, values: Any, index: Any) -> Any:
+        return values.index_select(0, index)
+
+    def sum_by_index(self, values: Any, index: Any, count: int) -> Any:
+        return torch.zeros(count, values.shape[1], dtype=values.dtype).index_add(0, index, values)
+
+    def placed(self, values: Any, index: Any) -> Any:
+        return torch.zeros_like(values).index_copy(0, index, values)
+
+    def convolution_gradients(self, grad: Any, x: Any, weight: Any, bias: Any, pad: int) -> Any:
+        return torch.ops.aten.conv_tbc_backward(grad, x, weight, bias, pad)
+
+
+class JaxLibrary:
+    """JAX's arrays and compiler, on the processor."""
+
+    name = "jax.jit"
+    installed = jax is not None
+
+    def array(self, values: np.ndarray) -> Any:
+        return jnp.asarray(values)
+
+    def numpy(self, values: Any) -> np.ndarray:
+        return np.asarray(values).astype(np.float32)
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        call = jax.jit(function)
+        return lambda *arrays: jax.block_until_ready(call(*arrays))
+
+    def wide(self, values: Any) -> Any:
+        return values.astype(jnp.float32)
+
+    def like(self, values: Any, other: Any) -> Any:
+        return values.astype(other.dtype)
+
+    def exp(self, values: Any) -> Any:
+        return jnp.exp(values)
+
+    def counting(self, count: int) -> Any:
+        return jnp.arange(count)
+
+    def argsort(self, values: Any) -> Any:
+        return jnp.argsort(values, stable=True)
+
+    def take(self, values: Any, index: Any) -> Any:
+        return jnp.take(values, index, axis=0)
+
+    def sum_by_index(self, values: Any, index: Any, count: int) -> Any:
+        return jnp.zeros((count, values.shape[1]), values.dtype).at[index].add(values)
+
+    def placed(self, values: Any, index: Any) -> Any:
+        return jnp.zeros_like(values).at[index].set(values, unique_indices=True)
+
+    def convolution_gradients(self, grad: Any, x: Any, weight: Any, bias: Any, pad: int) -> Any:
+        def forward(x: Any, weight: Any, bias: Any) -> Any:
+            return jax.lax.conv_general_dilated(x, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC")) + bias
+
+        _, backward = jax.vjp(forward, x, weight, bias)
+        return backward(grad)
+
+
+Library = TorchLibrary | JaxLibrary
+LIBRARIES: dict[str, Library] = {library.name: library for library in (TorchLibrary(), JaxLibrary())}
+
+
+def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
+    """Return the compiled formula of every library that is installed and compiles it; it is compiled here."""
+    found: Ways = {}
+    for name in names:
+        library = LIBRARIES[name]
+        if not library.installed:
+            continue
+        arrays, formula = formula_of(case, problem, library)
+        work = partial(library.compiled(formula), *arrays)
+        try:
+            work()
+        except Exception as error:  # whatever a compiler stumbles over: the other columns are still worth having
+            print(f"  {name} does not compile {case.name}: {type(error).__name__}", file=sys.stderr, flush=True)
+        else:
+            found[name] = work
+    return found
+
+
+def formula_of(case: Case, problem: Problem, library: Library) -> tuple[list[Any], Callable[..., tuple[Any, ...]]]:
+    """Return the arrays of a case, and the function that computes the results from them, in the order of our outputs."""
+    inputs, formula = _FORMULAS[case.operator]
+    arrays = [library.array(np.asarray(problem.inputs[name])) for name in inputs]
+    return arrays, partial(formula, library, case, problem)
+
+
+def _embedding(xp: Library, case: Case, problem: Problem, grad: Any, indices: Any) -> tuple[Any, ...]:
+    return (xp.sum_by_index(grad, indices, case.shape[2]),)
+
+
+def _rms_norm(xp: Library, case: Case, problem: Problem, dy: Any, x: Any, rstd: Any, gamma: Any) -> tuple[Any, ...]:
+    normal, given = xp.wide(x) * rstd[:, None], xp.wide(dy)
+    weighted = given * xp.wide(gamma)
+    mean = (weighted * normal).sum(1)[:, None] / case.shape[1]
+    return xp.like(rstd[:, None] * (weighted - normal * mean), x), (given * normal).sum(0)
+
+
+def _cross_entropy(xp: Library, case: Case, problem: Problem, grad_loss: Any, log_prob: Any, target: Any) -> tuple[Any, ...]:
+    rows, columns = case.shape
+    hit = xp.counting(columns)[None, :] == target[:, None]
+    return (xp.like((xp.exp(xp.wide(log_prob)) - xp.wide(hit)) * (xp.wide(grad_loss) / rows), log_prob),)
+
+
+def _by_token(xp: Library, case: Case, rows: Any, indices: Any) -> Any:
+    return xp.wide(xp.take(rows, indices)).reshape(case.shape)
+
+
+def _moe(xp: Library, case: Case, problem: Problem, grad: Any, indices: Any) -> tuple[Any, ...]:
+    return (xp.like(_by_token(xp, case, grad, indices).sum(1), grad),)
+
+
+def _moe_permute(xp: Library, case: Case, problem: Problem, tokens: Any, indices: Any) -> tuple[Any, ...]:
+    first = xp.argsort(indices.reshape(-1))
+    return xp.take(tokens, first // case.shape[1]), xp.argsort(first)
+
+
+def _unpermute(xp: Library, case: Case, problem: Problem, rows: Any, indices: Any, probs: Any) -> tuple[Any, ...]:
+    return (xp.like((_by_token(xp, case, rows, indices) * xp.wide(probs)[:, :, None]).sum(1), rows),)
+
+
+def _unpermute_grad(xp: Library, case: Case, problem: Problem, rows: Any, g: Any, indices: Any, probs: Any) -> tuple[Any, ...]:
+    given = xp.wide(g)[:, None]
+    weighted = xp.like((given * xp.wide(probs)[:, :, None]).reshape(-1, case.shape[2]), rows)
+    return xp.placed(weighted, indices), xp.like((_by_token(xp, case, rows, indices) * given).sum(2), probs)
+
+
+def _conv_tbc(xp: Library, case: Case, problem: Problem, grad: Any, x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+    return tuple(xp.convolution_gradients(grad, x, weight, bias, problem.inputs["pad"]))
+
+
+_FORMULAS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[Any, ...]]]] = {
+    "embedding": (("grad", "indices"), _embedding),
+    "rms_norm": (("dy", "x", "rstd", "gamma"), _rms_norm),
+    "cross_entropy": (("grad_loss", "log_prob", "target"), _cross_entropy),
+    "moe": (("permuted_output_grad", "sorted_indices"), _moe),
+    "moe_permute": (("tokens", "indices"), _moe_permute),
+    "unpermute": (("permuted_tokens", "sorted_indices", "probs"), _unpermute),
+    "unpermute_grad": (("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs"), _unpermute_grad),
+    "conv_tbc": (("grad_output", "input", "weight", "bias"), _conv_tbc),
+}

@@ -1,0 +1,82 @@
+"""Measure everything anew and put the numbers into RESULTS.md: ``python benchmarks/results.py [--only small bandwidth]``.
+
+What stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` there is what a script prints; the words around it stay, and whoever runs this
+reads them again. The file is written after every part, so an interrupted run keeps what it has.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from measure import machine
+
+FOLDER = Path(__file__).parent
+RESULTS = FOLDER / "RESULTS.md"
+
+
+class Part(NamedTuple):
+    """A script with its options, run in this folder, and whether what it prints is a table, text, or too long for the page."""
+
+    command: tuple[str, ...]
+    printed: str = "table"
+
+
+PARTS = {
+    "operators": Part(("operators.py", "--json", "results.json", "--plot", "results.svg")),
+    "as_users": Part(("operators.py", "--as-users")),
+    "small": Part(("operators.py", "--small")),
+    "bandwidth": Part(("bandwidth.py",)),
+    "start_up": Part(("start_up.py",)),
+    "scaling": Part(("scaling.py", "--plot", "scaling.svg"), "too long"),
+    "sweep": Part(("sweep.py",), "text"),
+}
+
+
+def machine_words() -> str:
+    """Return a sentence on what was measured on."""
+    here = machine()
+    versions = ", ".join(f"{name} {here[name]}" for name in ("python", "numpy", "numba", "torch", "jax") if here[name])
+    return f"Measured on {here['threads']} threads of {here['processor']}; {versions}."
+
+
+def filled(text: str, part: str, printed: str) -> str:
+    """Return a page with what a script printed in its place.
+
+    Raises
+    ------
+    ValueError
+        When the page has no place of that name.
+    """
+    begin, end = f"<!-- {part} -->\n", f"<!-- /{part} -->"
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"there is no place for {part}: {begin.strip()} and {end} on lines of their own")
+    return f"{before}{begin}{printed.strip()}\n{end}{after}"
+
+
+def fill(part: str, printed: str) -> None:
+    """Put what was printed into the page."""
+    whole = RESULTS.with_suffix(".new")
+    whole.write_text(filled(RESULTS.read_text(encoding="utf-8"), part, printed), encoding="utf-8")
+    whole.replace(RESULTS)
+
+
+def main() -> None:
+    """Run the scripts of the chosen parts, one after the other, and fill the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure anew")
+    names = parser.parse_args().only
+    fill("machine", machine_words())
+    for name in names:
+        part = PARTS[name]
+        print(f"{name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
+        run = subprocess.run([sys.executable, *part.command], cwd=FOLDER, check=True, stdout=subprocess.PIPE, text=True)
+        if part.printed != "too long":
+            fill(name, f"```text\n{run.stdout.strip()}\n```" if part.printed == "text" else run.stdout)
+
+
+if __name__ == "__main__":
+    main()
