@@ -25,8 +25,9 @@ def test_a_refused_call_offers_what_would_run(page):
     page.open(REFUSED)
     wait_for_others(page)
     assert page.texts("#first .nearest .chips button") == ["num_topk = 512 runs: whole rows", "limits = hardware runs: whole rows"]
-    page.chip("num_topk = 512").click()
+    page.chip("num_topk = 512").send_keys("\ue007")  # Enter
     page.settle()
+    assert page.script("return document.activeElement === document.querySelector('#first .headline')")
     assert page.text("#first .headline").endswith("runs")
     assert page.plan()["arguments"]["num_topk"] == 512
     assert not page.one("#first .nearest").is_displayed()
