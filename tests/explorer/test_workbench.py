@@ -255,7 +255,7 @@ def test_the_language_is_in_the_link(page):
     page.choose("lang", "zh")
     page.wait(lambda: page.script("return document.documentElement.lang") == "zh")
     assert "lang=zh" in page.driver.current_url
-    assert page.path()
+    page.wait(page.path)
 
 
 @pytest.mark.parametrize("link", [REFUSED, f"{TWO_PANES}&row=16&col=64"])
