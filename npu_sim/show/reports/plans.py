@@ -162,7 +162,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     timelines
         Timelines with the names of their calls.
     works
-        Their work over time, from :func:`npu_sim.timelines.tracks.tracks`, in the same order; the first ``MOST_DRAWN`` are drawn.
+        The work over time of the first of them, at most ``MOST_DRAWN``, from :func:`npu_sim.timelines.tracks.tracks`.
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
@@ -176,7 +176,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
-        *(_drawn_over_time(name, one, work) for (name, one), work in list(zip(timelines, works, strict=False))[:MOST_DRAWN]),
+        *(_drawn_over_time(name, one, work) for (name, one), work in zip(timelines, works, strict=False)),
         Section("Launches, one after the other", (launches, *changed)),
         Section("Not in the bound", (Lines(cautions),)),
     )

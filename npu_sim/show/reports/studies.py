@@ -12,7 +12,7 @@ from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Line
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
 
-MOST_TERMS = 20_000
+MOST_TERMS = 10_000
 """Terms of all summation trees that a report draws; the classes after these are counted."""
 
 
