@@ -72,7 +72,10 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
     sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
     if plan.cores:
-        legend = "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle"
+        legend = (
+            "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
+            "a click on one shows its steps"
+        )
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
