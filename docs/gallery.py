@@ -15,10 +15,26 @@ from urllib.parse import urlencode
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer
-from npu_sim.show.reports import Bound, Curve, curve_figure, plan_report, render, table_report
+from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
+from npu_sim.show.reports import Document, Drawing, plan_report, render, table_report
+from npu_sim.show.reports.sweep_curves import sweep_curves
+from npu_sim.show.reports.sweep_figures import cut_figures
+from npu_sim.show.reports.work import steps_section, time_section
+from npu_sim.sweeps.maps import sweep_map
+from npu_sim.sweeps.space import make_space
+from npu_sim.timelines import timeline
+from npu_sim.timelines.tracks import tracks
 
 GALLERY = Path(__file__).parent / "gallery"
 LARGEST_GALLERY_BYTES = 600_000
+STEP_ON = """
+const slider = document.querySelector("input[type=range]");
+document.querySelectorAll(".core-choice button")[17].click();
+slider.value = 150;
+slider.dispatchEvent(new Event("input"));
+"""
+"""What a reader does to see a tile in the middle of a core's work."""
 FLAGS = (
     "--headless=new",
     "--no-sandbox",
@@ -57,10 +73,22 @@ def shoot_document(html: str, name: str, size: tuple[int, int], *, dark: bool = 
 
 def plan_picture() -> None:
     """The report of one plan."""
-    profile = load_profile("atlas_a2")
+    shoot_document(render(plan_report(long_rows())), "report.png", (1080, 1180))
+
+
+def long_rows() -> Plan:
+    """A plan whose rows are too long for one piece."""
     arguments = {"dy": "4096x8192:bf16", "x": "4096x8192:bf16", "rstd": "4096:fp32", "gamma": "8192:bf16"}
-    plan = npu_sim.plan("rms_norm_grad", profile=profile, **arguments)
-    shoot_document(render(plan_report(plan)), "report.png", (1080, 1180))
+    return npu_sim.plan("rms_norm_grad", profile=load_profile("atlas_a2"), **arguments)
+
+
+def work_picture() -> None:
+    """One call over time, and one core in the middle of its work."""
+    plan, profile = long_rows(), load_profile("atlas_a2")
+    sections = (time_section(tracks(plan, profile, timeline(plan, profile))), steps_section(plan))
+    sentence = "RmsNormGrad, 4096 x 8192 bf16: work over time, and one core step by step"
+    html = render(Document(sentence, sentence, sections)).replace("</body>", f"<script>{STEP_ON}</script></body>")
+    shoot_document(html, "steps.png", (1080, 1120))
 
 
 def explorer_picture() -> None:
@@ -74,19 +102,13 @@ def explorer_picture() -> None:
     explorer.server.shutdown()
 
 
-def curve_picture() -> None:
-    """Unified Buffer of one core against embeddingDim, with the change of path and the capacity."""
-    profile = load_profile("atlas_a2")
-    dims = [*range(8, 513, 8), 513, *range(520, 1100, 20)]
-    used = []
-    for dim in dims:
-        plan = npu_sim.plan("embedding_dense_backward", profile=profile, grad=f"65536x{dim}:fp32", indices="65536:int32", num_weights=32000)
-        used.append(plan.memories[0].used_bytes)
-    bounds = (Bound("small dim up to", 512), Bound("usable", profile.device.ub_bytes, "y"))
-    curve = Curve("bytes used", dims, used)
-    figure = curve_figure("embeddingDim", "Unified Buffer of one core, bytes", [curve], bounds)
-    sentence = "EmbeddingDenseBackward, 65536 rows, fp32: the Unified Buffer against embeddingDim"
-    shoot_document(render(table_report("A sweep", sentence, [], [figure])), "curves.png", (1080, 640))
+def sweep_picture() -> None:
+    """A sweep of two sizes as a map, and a cut through it."""
+    grid = {"row": "1..5000", "col": "64..16384:+64"}
+    space = make_space(load_operator("rms_norm_grad"), grid)
+    cores = cut_figures(sweep_curves(space))[0]
+    sentence = "RmsNormGrad, 1280000 calls: which path where, and how many cores work"
+    shoot_document(render(table_report("A sweep", sentence, [], [Drawing("drawMap", sweep_map(space)), cores])), "sweep.png", (1080, 1160))
 
 
 def main() -> None:
@@ -94,7 +116,8 @@ def main() -> None:
     GALLERY.mkdir(exist_ok=True)
     plan_picture()
     explorer_picture()
-    curve_picture()
+    work_picture()
+    sweep_picture()
     total = sum(picture.stat().st_size for picture in GALLERY.glob("*.png"))
     print(f"{total} bytes in {GALLERY}")
     if total > LARGEST_GALLERY_BYTES:

@@ -25,6 +25,7 @@ from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
 from npu_sim.tiling.integers import align, ceil_div
 from npu_sim.timelines.program import Copy, Instruction, Program, ranged, vector_phase, vector_tile
 from npu_sim.timelines.shares import rows_of_cores
+from npu_sim.timelines.step_table import Step, StepTable, View
 
 __all__ = [
     "FAILED",
@@ -65,9 +66,12 @@ __all__ = [
     "Ranks",
     "SameDtype",
     "Shapes",
+    "Step",
+    "StepTable",
     "Supported",
     "Switch",
     "Tensor",
+    "View",
     "Word",
     "WorkspacePart",
     "align",

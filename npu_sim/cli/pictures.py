@@ -18,13 +18,13 @@ def write_pictures(outcome: "Plan | Result", profile: "Profile", product: str, r
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import order_strips, plan_report, render, result_report
-        from npu_sim.timelines import timeline
+        from npu_sim.timelines import is_timed, timeline
         from npu_sim.timelines.tracks import tracks
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)
 
-        work = tracks(plan, profile, timeline(plan, profile))
+        work = tracks(plan, profile, timeline(plan, profile)) if is_timed(plan) else None
         document = plan_report(outcome, product, work) if isinstance(outcome, Plan) else result_report(outcome, product, work)
         write_text(report, render(document))
     if trace is not None:

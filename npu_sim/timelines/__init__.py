@@ -24,6 +24,11 @@ NEVER_COUNTED = ("kernel launch", "scalar instructions")
 READING_PIPE = "MTE2"
 
 
+def is_timed(plan: Plan) -> bool:
+    """Whether anything runs, and its operator says what its cores do."""
+    return plan.block_dim > 0 and load_operator(plan.operator).program is not None
+
+
 def program_of(plan: Plan) -> Program:
     """Return what the cores of a plan do, tile by tile."""
     if not plan.block_dim:

@@ -4,6 +4,7 @@ Loops stay loops: a page finds tile number n of a core by walking them, so that 
 """
 
 import json
+from dataclasses import dataclass, field
 from typing import Any
 
 from npu_sim.plans.model import Memory, Plan
@@ -35,14 +36,13 @@ def steps(plan: Plan) -> dict[str, Any]:
         tile, or a loop as a list: axis, start, step, count, tiles of one iteration, and the nodes of its body.
     """
     table, program = step_table(plan), program_of(plan)
-    kinds: dict[str, int] = {}
-    described: list[dict[str, Any]] = []
+    kinds = _Kinds(table, tuple(one.name for memory in plan.memories for one in memory.allocations))
     phases = []
     for phase in program.phases:
         programs: dict[str, int] = {}
         of_core = {}
         for core, nodes in phase.cores.items():
-            written = json.dumps([_node(node, phase, table, kinds, described) for node in nodes], separators=(",", ":"))
+            written = json.dumps([kinds.node(node, phase) for node in nodes], separators=(",", ":"))
             of_core[core] = programs.setdefault(written, len(programs))
         phases.append(
             {
@@ -61,7 +61,7 @@ def steps(plan: Plan) -> dict[str, Any]:
         "cores": {work.core: {name: list(ends) for name, ends in work.ranges.items()} for work in plan.cores},
         "views": [_view(view) for view in table.views],
         "memories": [_memory(memory) for memory in plan.memories],
-        "tiles": described,
+        "tiles": kinds.described,
         "phases": phases,
     }
 
@@ -84,25 +84,32 @@ def _memory(memory: Memory) -> dict[str, Any]:
     return {**memory.model_dump(mode="json"), "used_bytes": memory.used_bytes, "free_bytes": memory.free_bytes}
 
 
-def _node(node: Node, phase: Phase, table: StepTable, kinds: dict[str, int], described: list[dict[str, Any]]) -> Any:
-    """Return a node as data; kinds of tiles are numbered as they are met."""
-    if not isinstance(node, Tile):
-        body = [_node(one, phase, table, kinds, described) for one in node.body]
-        return [node.axis, node.start, node.step, node.count, tiles(node.body), body]
-    found = _tile(node, phase, table)
-    key = json.dumps(found, sort_keys=True)
-    if key not in kinds:
-        kinds[key] = len(described)
-        described.append(found)
-    return kinds[key]
+@dataclass
+class _Kinds:
+    """Kinds of tiles, numbered as they are met; ``allocations`` are live where an operator does not say which."""
 
+    table: StepTable
+    allocations: tuple[str, ...]
+    numbers: dict[str, int] = field(default_factory=dict)
+    described: list[dict[str, Any]] = field(default_factory=list)
 
-def _tile(tile: Tile, phase: Phase, table: StepTable) -> dict[str, Any]:
-    step = table.steps.get((phase.name, tile.note)) or Step(tile.note)
-    work = {
-        pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
-        for pipe, works in zip(phase.pipes, tile.work, strict=True)
-        if works
-    }
-    tensors = {"reads": step.reads, "writes": step.writes, "holds": step.holds, "by_data": step.by_data}
-    return {"note": tile.note, "says": step.says, **tensors, "live": step.live, "work": work}
+    def node(self, node: Node, phase: Phase) -> Any:
+        """Return a node as data."""
+        if not isinstance(node, Tile):
+            return [node.axis, node.start, node.step, node.count, tiles(node.body), [self.node(one, phase) for one in node.body]]
+        found = self._tile(node, phase)
+        key = json.dumps(found, sort_keys=True)
+        if key not in self.numbers:
+            self.numbers[key] = len(self.described)
+            self.described.append(found)
+        return self.numbers[key]
+
+    def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
+        step = self.table.steps.get((phase.name, tile.note)) or Step(tile.note, live=self.allocations)
+        work = {
+            pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
+            for pipe, works in zip(phase.pipes, tile.work, strict=True)
+            if works
+        }
+        tensors = {"reads": step.reads, "writes": step.writes, "holds": step.holds, "by_data": step.by_data}
+        return {"note": tile.note, "says": step.says, **tensors, "live": step.live, "work": work}

@@ -15,6 +15,7 @@ from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, o
 from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.show.text import flip_text, plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, estimate_note, estimate_text
+from npu_sim.timelines import is_timed
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 
@@ -50,8 +51,8 @@ def result_report(result: Result, product: str = "", work: Mapping[str, Any] | N
 
 
 def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
-    """Return what the page draws of a plan; nothing when nothing runs."""
-    if not plan.block_dim:
+    """Return what the page draws of a plan; nothing when nothing runs, or nothing is known of the tiles."""
+    if not is_timed(plan):
         return ()
     return (*((time_section(work),) if work else ()), steps_section(plan))
 
@@ -71,7 +72,10 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
     sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
     if plan.cores:
-        legend = "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle"
+        legend = (
+            "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
+            "a click on one shows its steps"
+        )
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
@@ -161,7 +165,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     timelines
         Timelines with the names of their calls.
     works
-        Their work over time, from :func:`npu_sim.timelines.tracks.tracks`, in the same order; the first ``MOST_DRAWN`` are drawn.
+        The work over time of the first of them, at most ``MOST_DRAWN``, from :func:`npu_sim.timelines.tracks.tracks`.
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
@@ -175,7 +179,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
-        *(_drawn_over_time(name, one, work) for (name, one), work in list(zip(timelines, works, strict=False))[:MOST_DRAWN]),
+        *(_drawn_over_time(name, one, work) for (name, one), work in zip(timelines, works, strict=False)),
         Section("Launches, one after the other", (launches, *changed)),
         Section("Not in the bound", (Lines(cautions),)),
     )

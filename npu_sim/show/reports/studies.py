@@ -12,13 +12,13 @@ from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Line
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
 
-MOST_TERMS = 20_000
+MOST_TERMS = 10_000
 """Terms of all summation trees that a report draws; the classes after these are counted."""
 
 
 def write_study_report(path: Path, headline: str, lines: list[tuple[str, str, str]], data: dict[str, Any]) -> None:
     """Write the report of a study; ``data`` is its JSON form."""
-    sections = [Section("Summation trees", _trees(data["certificates"]))] if "certificates" in data else []
+    sections = [Section("Result: summation trees", _trees(data["certificates"]))] if "certificates" in data else []
     sections += [Section("Result", (Lines(tuple(lines)),))] if not sections else []
     figures = [*_running_errors(data), *_histograms(data)]
     if figures:
