@@ -92,11 +92,13 @@ def work_picture() -> None:
 
 
 def explorer_picture() -> None:
-    """The explorer, in dark."""
+    """The explorer with two panes, in dark."""
     explorer = Explorer({name: load_profile(name) for name in shipped_products()})
     threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    state = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": 65536, "dim": 512, "num_weights": 32000}
-    shoot(f"{explorer.address}#{urlencode(state)}", "explorer.png", (1360, 900), dark=True)
+    state = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "64K", "dim": 512, "num_weights": 32000}
+    other = {"product": "atlas_a3", "soc": "Ascend910_9391", "release": "8.3", "deterministic": "true", "limits": "documented"}
+    state |= {f"other.{name}": value for name, value in other.items()}
+    shoot(f"{explorer.address}#{urlencode(state)}", "explorer.png", (1500, 1000), dark=True)
     explorer.server.shutdown()
 
 

@@ -34,9 +34,13 @@ class Browser:
         """Open a page afresh, in light or dark, with empty logs."""
         self.driver.get("about:blank")
         self.logs()
+        self.set_theme(dark)
+        self.driver.get(address)
+
+    def set_theme(self, dark):
+        """Choose light or dark."""
         theme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [theme]})
-        self.driver.get(address)
 
     def logs(self):
         """Return (console messages, addresses asked for) since the last call."""

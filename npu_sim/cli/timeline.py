@@ -81,11 +81,13 @@ def timeline_command(
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render, timeline_report
-        from npu_sim.timelines.tracks import tracks
+        from npu_sim.show.reports.plans import MOST_DRAWN
+        from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
 
         again = command_on(profiles[0]) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
         planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
-        works = [tracks(plan, profile, bound) for _, plan, profile, bound in planned]
+        drawn = planned[:MOST_DRAWN]
+        works = [tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn)) for _, plan, profile, bound in drawn]
         write_text(report, render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)))
     if json_output:
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})

@@ -1,7 +1,7 @@
 """What the page is told: a plan with its pictures, or the refusal as the command line words it."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.cores import Profile
@@ -26,7 +26,9 @@ from npu_sim.timelines import timeline
 from npu_sim.timelines.steps import steps
 from npu_sim.timelines.tracks import tracks
 
-SECTIONS_SHOWN = ("Cores", "On-chip memory of one core", "Workspace in global memory", "Launches", "Decisions", "Tiling")
+SHOWN_AT_ONCE = ("Cores", "On-chip memory of one core", "Workspace in global memory")
+SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
+"""Sections of a plan that come with every key, and those that follow when nobody types."""
 
 
 def refusal(error: NpuSimError) -> dict[str, Any]:
@@ -66,7 +68,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "outcome": made.outcome,
         "headline": plan_headline(made),
         "lines": lines_html(Lines(tuple(plan_lines(made)))),
-        "sections": [section_answer(section) for section in plan_sections(made) if section.title in SECTIONS_SHOWN],
+        "sections": _sections(made, SHOWN_AT_ONCE),
         "milliseconds": 1000 * (time.perf_counter() - start),
         **said,
     }
@@ -88,9 +90,14 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "outcome": made.outcome,
         "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
         "changes": translated_data(_changes(call, made)),
+        "sections": _sections(made, SHOWN_AFTER),
         "time": translated_data(tracks(made, call.profile, bound)),
         "steps": translated_data(steps(made)) if made.block_dim else None,
     }
+
+
+def _sections(made: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
+    return [section_answer(section) for section in plan_sections(made) if section.title in titles]
 
 
 def section_answer(section: Section) -> dict[str, str]:

@@ -16,6 +16,7 @@ from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
 from npu_sim.language import LANGUAGES, language, speaking
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
@@ -64,12 +65,13 @@ def run_answer(task: Task, tell: Tell) -> dict[str, Any]:
     tell("planning", None)
     call = call_of(task.state, task.products)
     plan(call.operator, **call.options)
-    arguments = load_operator(call.operator).build(call.arguments)
+    declared: Operator = load_operator(call.operator)
+    arguments = declared.build(call.arguments)
     require_runnable(arguments)
     from npu_sim.operators.generate import generate  # only now: data and kernels cost time to load
 
-    wanted = sum(spec.numel for spec in specs_of(arguments).values())
-    data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), Progress("generating data", wanted, tell)))
+    progress = Progress("generating data", drawn_elements(declared, arguments), tell)
+    data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), progress))
     tell("computing", None)
     return result_answer(run(call.operator, **{**call.options, **data}))
 
@@ -87,6 +89,14 @@ def require_runnable(arguments: Mapping[str, Any]) -> None:
 def specs_of(arguments: Mapping[str, Any]) -> dict[str, TensorSpec]:
     """Return the tensors of a call."""
     return {name: spec for name, spec in arguments.items() if isinstance(spec, TensorSpec)}
+
+
+def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
+    """Return how many elements the floating inputs of a call have: about as many normal numbers are drawn for its data."""
+    from npu_sim.operators.generate import FLOATING
+
+    drawn = (spec for name, spec in specs_of(arguments).items() if name in operator.input_names and spec.dtype in FLOATING)
+    return sum(spec.numel for spec in drawn)
 
 
 class Progress:

@@ -20,7 +20,7 @@ from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.sweeps.area import Area, ascending, edge, is_logarithmic, open_numbers, spread_positions
-from npu_sim.sweeps.space import Space
+from npu_sim.sweeps.space import AxisValues, Space
 from npu_sim.timelines import timeline
 
 ASKED_THROUGH = 4096
@@ -155,12 +155,12 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "y": _axis(y),
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
-        "cells": {**_cells(area), "bound_us": _bounds(area)},
+        "cells": {kind: found for kind, found in (*_cells(area).items(), ("bound_us", _bounds(area))) if _has_values(found)},
         "limits": [{"axis": name, **one} for name, values in (("x", x), ("y", y)) for one in _limits(space, area.profile, values)],
     }
 
 
-def _axis(values: Any) -> dict[str, Any]:
+def _axis(values: AxisValues) -> dict[str, Any]:
     first, last = values.at(0), values.at(values.count - 1)
     return {
         "name": values.axis.name,
@@ -189,6 +189,11 @@ def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str,
     return {"x": edges[0], "y": edges[1], "values": [[None if one < 0 else one for one in column] for column in values.tolist()]}
 
 
+def _has_values(found: dict[str, Any]) -> bool:
+    """Whether any call of a map runs."""
+    return any(value is not None for column in found["values"] for value in column)
+
+
 def _bounds(area: Area) -> dict[str, Any]:
     places = [spread_positions(values, most) for values, most in zip(area.axes, BOUND_CELLS, strict=True)]
     values = np.full([len(chosen) for chosen in places], -1.0)
@@ -200,7 +205,7 @@ def _bounds(area: Area) -> dict[str, Any]:
     return _field(area, places, values)
 
 
-def _limits(space: Space, profile: Profile, values: Any) -> list[dict[str, Any]]:
+def _limits(space: Space, profile: Profile, values: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal value of an axis, documented and of the hardware, the others at their first."""
     assert isinstance(values.axis, Number)
     own = {one.axis.name: one.axis.value(one.at(0)) for one in space.axes if one.axis in space.operator.axes}

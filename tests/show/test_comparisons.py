@@ -194,10 +194,14 @@ def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, 
     wanted = [(f"{column['start']} {column['end']}", f"{run[0]} {run[1]}", run[3]) for column in area["columns"] for run in column["runs"]]
     assert [tuple(one[:3]) for one in drawn] == wanted
     left, right = min(one[3] for one in drawn), max(one[3] + one[4] for one in drawn)
-    for column, _, _, x, width, _, _ in drawn:
+    top, bottom = min(one[5] for one in drawn), max(one[5] + one[6] for one in drawn)
+    for column, run, _, x, width, y, height in drawn:
         start, end = (int(text) for text in column.split())
         scale = (right - left) / (area["x"]["end"] - area["x"]["first"])
         assert (x, width) == pytest.approx((left + (start - area["x"]["first"]) * scale, (end - start) * scale), abs=0.1)
+        low, high = (int(text) for text in run.split())
+        scale = (bottom - top) / (area["y"]["end"] - area["y"]["first"])
+        assert (y, height) == pytest.approx((bottom - (high - area["y"]["first"]) * scale, (high - low) * scale), abs=0.1)
     browser.assert_quiet_and_local()
 
 

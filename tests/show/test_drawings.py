@@ -148,6 +148,13 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
     assert f"core {core}, tile {min(number, len(found) - 1) + 1} of {len(found)}" in told
 
 
+def test_a_click_on_a_core_shows_its_steps(page):
+    browser = page()
+    browser.driver.find_element("css selector", "[data-cell='31'] rect.cell").click()
+    pressed = "return [...document.querySelectorAll('.core-choice [aria-pressed=true]')].map((one) => one.textContent)"
+    assert browser.driver.execute_script(pressed) == ["31"]
+
+
 def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
     times = {"measured_us": 120.0}
     data = {**work, "launches": [{**one, **times} for one in work["launches"]], "pipes": []}

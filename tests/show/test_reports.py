@@ -11,6 +11,7 @@ from npu_sim.show.reports import order_strips, plan_report, render, result_repor
 from npu_sim.show.reports.order import MOST_BINS, order_strip_data
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.timelines import timeline
+from npu_sim.timelines.tracks import tracks
 from tests.timelines.calls import CALLS
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
@@ -65,7 +66,8 @@ def planned(name):
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
-    html = render(plan_report(planned(name)))
+    plan, profile = planned(name), npu_sim.load_profile(CALLS[name][1])
+    html = render(plan_report(plan, work=tracks(plan, profile, timeline(plan, profile))))
     page = read(html)
     assert page.loads == []
     assert len(html.encode()) < PLAIN_REPORT_BYTES

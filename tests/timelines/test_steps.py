@@ -1,5 +1,6 @@
 """One core tile by tile: what the page that steps through it is given."""
 
+import json
 from itertools import islice
 from math import prod
 
@@ -9,10 +10,10 @@ import npu_sim
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.timelines import program_of
 from npu_sim.timelines.program import Tile, tiles
+from npu_sim.timelines.step_table import StepTable
 from npu_sim.timelines.steps import step_table, steps
 from tests.timelines.calls import CALLS, conv, cross_entropy, moe, permute, rms, unpermute, unpermute_grad
 
-MOST_TILES = 3000
 SMALL = {
     "rms, short": ("rms_norm_grad", "atlas_a2", rms(301, 640, "bf16")),
     "rms, long": ("rms_norm_grad", "atlas_a2", rms(130, 8100, "fp16")),
@@ -169,8 +170,6 @@ def test_matrix_blocks_of_convolutions_hold_what_is_multiplied():
 
 
 def test_billions_of_tiles_are_a_few_bytes():
-    import json
-
     plan = made(CALLS["billions of rows"])
     assert max(tiles(nodes) for nodes in program_of(plan).phases[0].cores.values()) > 40_000_000
     assert len(json.dumps(steps(plan))) < 20_000
@@ -181,3 +180,11 @@ def test_rows_of_the_gradient_are_as_many_as_the_call_has():
     grad = TensorSpec.parse(plan.arguments["grad"])
     rows = sum(rows[1] for _, _, view, rows, _ in touched(plan) if view.name == "grad")
     assert rows == prod(grad.shape[:-1])
+
+
+def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(monkeypatch):
+    plan = made(CALLS["rms, long"])
+    monkeypatch.setattr("npu_sim.timelines.steps.step_table", lambda plan: StepTable((), {}))
+    found = steps(plan)
+    assert {tile["says"] for tile in found["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
+    assert all(tile["live"] == tuple(one.name for one in plan.memories[0].allocations) for tile in found["tiles"])

@@ -5,9 +5,10 @@ import { t } from "./texts.js";
 export const silence = () => ({ outcome: "failed", text: t("the explorer does not answer: is npu-sim explore still running?") });
 const PAUSE = 150;
 const pause = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
-let number = null;
+let isBusy = false;
+let number = null; // of the computation that the server has begun
 
-export const isRunning = () => number !== null;
+export const isRunning = () => isBusy;
 
 export function post(path, body, kind = "application/json") {
   const headers = { "Content-Type": kind, "X-Npu-Sim-Token": document.querySelector("meta[name=token]").content };
@@ -16,6 +17,7 @@ export function post(path, body, kind = "application/json") {
 
 // Start what `send` asks the server for and follow it to its end; return its answer.
 export async function follow(title, send) {
+  isBusy = true;
   open(title);
   document.body.dataset.job = "running";
   let answer = null;
@@ -27,6 +29,7 @@ export async function follow(title, send) {
   } catch (error) {
     answer = silence();
   }
+  isBusy = false;
   number = null;
   byId("progress").hidden = byId("cancel").hidden = true;
   show(answer);

@@ -69,13 +69,15 @@ async function change(name, value, typedIn = null) {
 
 // Build the fields anew and keep the focus where it was.
 function rebuild(name) {
+  const hadFocus = document.activeElement?.id === `field-${name}`;
   arrange();
-  byId(`field-${name}`)?.focus();
+  if (hadFocus) byId(`field-${name}`)?.focus();
 }
 
-// A chip of a pane changes what only this pane has there, or what both have.
+// A chip of a pane changes what only this pane has there, or what both have. Chips go; the focus waits at what comes of it.
 function changePart(name, value, prefix) {
   change(prefix !== "" && WHERE.includes(name) ? prefix + name : name, value);
+  (prefix === "" ? panes.first : panes.second).find(".headline").focus({ preventScroll: true });
 }
 
 // One question is on its way at a time; what is changed meanwhile is asked when it is answered.
@@ -98,6 +100,7 @@ async function ask() {
 
 function showAnswers() {
   const { answer } = panes.first;
+  if (answer === null) return; // the page was opened anew meanwhile, and asks again
   showNumbers(answer.numbers || {});
   showImplied(answer.arguments || {});
   showProblem("", answer.error);

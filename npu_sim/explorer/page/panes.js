@@ -59,10 +59,15 @@ export class Pane {
   showPlan(reply) {
     this.find(".lines-of-plan").innerHTML = reply.lines; // markup of this server, which escapes every text in it
     for (const part of this.element.querySelectorAll(".follows")) part.classList.add("stale");
-    const place = this.find(".result > .sections");
+    this.showSections(".at-once", reply.sections);
+  }
+
+  // Sections that are as they were stay; in others what was folded open is open again.
+  showSections(selector, sections) {
+    const place = this.find(selector);
     const open = new Set([...place.querySelectorAll("details[open]")].map((one) => one.dataset.key));
     const shown = new Map([...place.children].map((one) => [one.markup, one]));
-    place.replaceChildren(...reply.sections.map((section) => {
+    place.replaceChildren(...sections.map((section) => {
       if (shown.has(section.html)) return shown.get(section.html);
       const element = sectionOf(section);
       element.markup = section.html;
@@ -89,6 +94,7 @@ export class Pane {
     if (number !== this.asked || !work.bound) return;
     for (const part of this.element.querySelectorAll(".follows")) part.classList.remove("stale");
     this.find(".bound").innerHTML = work.bound;
+    this.showSections(".after", work.sections);
     this.find(".changes").hidden = work.changes.length === 0;
     this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.refusal !== "")));
     for (const [place, draw, data] of [[".time", DRAWN.drawGantt, work.time], [".steps-of-a-core", DRAWN.drawSteps, work.steps]]) {

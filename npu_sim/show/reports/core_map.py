@@ -81,21 +81,22 @@ def _number_of(core: int, x: float, y: float, kind: str) -> str:
 
 
 def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> str:
+    """Draw a core; a click on one that works chooses it where the page steps through cores (``assets/steps.js``)."""
     x = core % CELLS_IN_A_ROW * (WIDTH / CELLS_IN_A_ROW)
     y = top + core // CELLS_IN_A_ROW * CELL
     side, height = WIDTH / CELLS_IN_A_ROW - 6, CELL - 6
     work = next((one for one in plan.cores if one.core == core), None)
     if work is None:
-        title, bars, state = say("core {core}: idle", core=core), "", "cell idle"
+        title, bars, state, chosen = say("core {core}: idle", core=core), "", "cell idle", ""
     else:
         title = say("core {core}: ", core=core) + ", ".join(
             f"{name} {start}..{stop} ({stop - start})" for name, (start, stop) in work.ranges.items()
         )
         bars = "".join(_cell_bar(plan, name, number, len(names), work.ranges, x, y, side, height) for number, name in enumerate(names))
-        state = "cell"
+        state, chosen = "cell", f' data-cell="{core}"'
     frame = element("rect", title, x=x, y=y, width=side, height=height, rx=4, class_=state)
     label = element("text", text=str(core), x=x + 5, y=y + 14, class_="corner")
-    return f"<g>{element('title', text=title)}{bars}{frame}{label}</g>"
+    return f"<g{chosen}>{element('title', text=title)}{bars}{frame}{label}</g>"
 
 
 def _largest(plan: Plan, name: str) -> int:

@@ -116,8 +116,7 @@ def _scrolled(markup: str, label: str) -> str:
 
 
 def _row(row: Sequence[Cell], filled: Sequence[int], mark: str) -> str:
-    first, *others = filled
-    return _cell(row[first], mark) + "".join(_cell(row[column]) for column in others)
+    return "".join(_cell(row[column], "" if place else mark) for place, column in enumerate(filled))
 
 
 def _cell(cell: Cell, mark: str = "") -> str:

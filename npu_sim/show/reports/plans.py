@@ -112,7 +112,10 @@ def plan_sections(plan: Plan) -> tuple[Section, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
     sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
     if plan.cores:
-        legend = "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle"
+        legend = (
+            "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
+            "a click on one shows its steps"
+        )
         sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
     if plan.memories:
         sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
@@ -203,7 +206,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     timelines
         Timelines with the names of their calls.
     works
-        Their work over time, from :func:`npu_sim.timelines.tracks.tracks`, in the same order; the first ``MOST_DRAWN`` are drawn.
+        The work over time of the first of them, at most ``MOST_DRAWN``, from :func:`npu_sim.timelines.tracks.tracks`.
     call
         The command that makes it again.
     """
@@ -223,7 +226,7 @@ def timeline_report(timelines: Sequence[tuple[str, Timeline]], works: Sequence[M
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
         Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
-        *(_drawn_over_time(name, one, work) for (name, one), work in list(zip(timelines, works, strict=False))[:MOST_DRAWN]),
+        *(_drawn_over_time(name, one, work) for (name, one), work in zip(timelines, works, strict=False)),
         Section("Launches, one after the other", (launches, *changed, *priced)),
         Section("Not in the bound", (Lines(cautions),)),
     )

@@ -18,7 +18,7 @@ from npu_sim.show.reports.plans import rows_sections
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.studies.open_rows import OpenRows
 
-MOST_TERMS = 20_000
+MOST_TERMS = 10_000
 """Terms of all summation trees that a report draws; the classes after these are counted."""
 
 

@@ -94,7 +94,7 @@ const drawMap = (() => {
       const beyond = limit.axis === "x" && !inside;
       picture.append(svg("text", { x: beyond && limit.value >= axis.end ? width - 4 : LEFT, y: ROW * row + 13, class: "limit", "text-anchor": beyond && limit.value >= axis.end ? "end" : "start", "data-limit": `${limit.axis} ${limit.name} ${limit.value}` }, `${limit.name} limit of ${axis.name}: ${limit.value}${arrow}`));
       if (!inside) return;
-      const after = limit.value + (axis.logarithmic ? 0.5 : 0.5);
+      const after = limit.value + 0.5;
       const line = limit.axis === "x" ? { x1: x(after), x2: x(after), y1: top, y2: high } : { x1: LEFT, x2: width - 4, y1: y(after), y2: y(after) };
       picture.append(titled(`${limit.name} limit of ${axis.name}: ${limit.value}`, svg("line", { ...line, class: "limit" })));
     }

@@ -88,6 +88,15 @@ const drawSteps = (() => {
     return html("div", { class: "memory" }, html("p", { class: "caption" }, `${memory.name}${phase}: ${memory.used_bytes} of ${memory.capacity_bytes} bytes`), picture, legend);
   }
 
+  // A click on a core of a picture chooses it in the nearest steps of a core.
+  document.addEventListener("click", (event) => {
+    const cell = event.target.closest("[data-cell]");
+    let around = cell;
+    while (around && !around.querySelector(".core-choice")) around = around.parentElement;
+    const made = around && [...around.querySelectorAll(".core-choice button")].find((one) => one.textContent === cell.dataset.cell);
+    if (made) made.click();
+  });
+
   return function drawSteps(element, data) {
     const cores = [...new Set(data.phases.flatMap((phase) => Object.keys(phase.of_core)))].map(Number).sort((a, b) => a - b);
     if (!cores.length) {

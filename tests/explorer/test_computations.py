@@ -1,0 +1,29 @@
+"""What a computation says of itself while it goes on."""
+
+import numpy as np
+import pytest
+
+from npu_sim.explorer import computations
+from npu_sim.explorer.computations import CountingGenerator, Progress, drawn_elements
+from npu_sim.explorer.state import catalog
+from npu_sim.operators.generate import generate
+from npu_sim.registry import OPERATOR_NAMES, load_operator
+
+MOST = 32
+
+
+@pytest.mark.parametrize("name", OPERATOR_NAMES)
+def test_the_share_of_generated_data_grows_to_the_whole(monkeypatch, name):
+    monkeypatch.setattr(computations, "TELL_SECONDS", 0)
+    operator = load_operator(name)
+    entry = next(one for one in catalog({})["operators"] if one["name"] == name)
+    small = {axis["name"]: min(int(axis["default"]), MOST) for axis in entry["axes"] if axis["kind"] == "number"}
+    arguments = operator.build(operator.call({**operator.defaults(), **small}))
+    told = []
+    progress = Progress("generating data", drawn_elements(operator, arguments), lambda stage, share: told.append(share))
+    data = generate(name, arguments, CountingGenerator(np.random.PCG64(0), progress))
+    assert told == sorted(told)
+    assert told[0] == 0
+    assert 0.9 < told[-1] <= 1
+    as_always = generate(name, arguments, 0)
+    assert all(data[one].tobytes() == as_always[one].tobytes() for one in data)
