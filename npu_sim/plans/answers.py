@@ -21,7 +21,7 @@ class Promised(Frozen):
 
     @classmethod
     def promise(cls, make: Callable[[], dict[str, Any]]) -> Self:
-        """Return the answer with the fields that ``make`` will return."""
+        """Return the answer with the fields that ``make`` will return; one that is a function is found when that field is asked for."""
         answer = cls.__new__(cls)
         object.__setattr__(answer, "__dict__", {})
         for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", make)):
@@ -30,21 +30,35 @@ class Promised(Frozen):
 
     def kept(self) -> Self:
         """Return the answer, put together."""
-        make: Any = self.__pydantic_private__
-        if make is not None:
-            whole = type(self)(**make())
-            object.__setattr__(self, "__pydantic_fields_set__", whole.__pydantic_fields_set__)
-            object.__setattr__(self, "__dict__", whole.__dict__)
+        promised: Any = self.__pydantic_private__
+        if promised is not None:
+            names = type(self).__pydantic_fields__
+            object.__setattr__(self, "__dict__", {name: getattr(self, name) for name in names})
+            object.__setattr__(self, "__pydantic_fields_set__", set(names))
             object.__setattr__(self, "__pydantic_private__", None)
         return self
+
+    def _begun(self) -> dict[str, Any]:
+        """Return what is in the answer so far: everything but the fields that are functions."""
+        make: Any = self.__pydantic_private__
+        if callable(make):
+            fields = make()
+            later = {name: value for name, value in fields.items() if callable(value)}
+            known = type(self)(**{name: value for name, value in fields.items() if name not in later}).__dict__
+            object.__setattr__(self, "__dict__", {name: value for name, value in known.items() if name not in later})
+            object.__setattr__(self, "__pydantic_private__", later)
+        return self.__dict__
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Put the answer together when a field of it is asked for."""
-            if name in type(self).__pydantic_fields__:
-                return self.kept().__dict__[name]
-            return super().__getattr__(name)
+            """Find a field when it is asked for."""
+            if name not in type(self).__pydantic_fields__:
+                return super().__getattr__(name)
+            found, later = self._begun(), self.__pydantic_private__
+            if name not in found and later is not None:
+                found[name] = later[name]()
+            return self.__dict__[name] if later is None else found[name]
 
     def __eq__(self, other: object) -> bool:
         """Compare what is in both."""

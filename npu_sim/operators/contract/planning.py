@@ -48,7 +48,7 @@ def _fields(case: Case) -> dict[str, Any]:
     most = Evidence.MODEL if assumption else operator.evidence
     fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
-        fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
+        fields["launches"] = partial(case.launches, fields["kernel"], fields["block_dim"], fields["evidence"])
     return dict(
         operator=operator.name,
         title=operator.title,
