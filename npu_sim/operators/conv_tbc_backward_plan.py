@@ -51,7 +51,7 @@ def describe(case: Case) -> dict[str, Any]:
         **fields,
         "path": f"{PATHS[route]} in {COMPUTE_NAMES[computed_in(case)]}",
         "path_reason": _reason(case),
-        "decisions": decisions(case),
+        "decisions": lambda: decisions(case),
         "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
         "launches": launches,
         "order": _order(case),
@@ -106,8 +106,8 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
         "cores_note": f"gradInput {own.block_dim} cores, gradWeight {tiling.grad_weight.block_dim}",
         "per_core": f"gradInput {_blocks_text(own)}; gradWeight {_planner_note(case) if published else _model_note(tiling.weight_model)}",
         "tiling": {"route": ROUTE_NAMES[tiling.route], "gradInput": own._asdict(), "gradWeight": weight},
-        "cores": tuple(CoreWork(core=core, ranges=_ranges(case, core)) for core in range(tiling.block_dim)),
-        "memories": (*model_memories("gradInput", own, problem, device), *memories),
+        "cores": lambda: tuple(CoreWork(core=core, ranges=_ranges(case, core)) for core in range(tiling.block_dim)),
+        "memories": lambda: (*model_memories("gradInput", own, problem, device), *memories),
         "evidence": Evidence.MODEL,
     }
 

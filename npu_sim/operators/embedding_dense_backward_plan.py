@@ -29,12 +29,6 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
     launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=key < 100)
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
     row_name = "rows" if key >= 100 else "sorted rows"
-    cores = []
-    for core, rows in enumerate(ranges):
-        work = {row_name: rows}
-        if case.row.scale_grad_by_freq:
-            work["weight rows"] = v2.weight_range(tiling, core)
-        cores.append(CoreWork(core=core, ranges=work))
     return {
         "kernel": "EmbeddingDenseGradV2",
         "path": _path(case, key),
@@ -45,14 +39,19 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "cores_note": spread([stop - start for start, stop in ranges], row_name),
         "per_core": _per_core(tiling),
         "tiling": v2.vendor_structure(tiling, case.row.padding_idx, case.rules),
-        "cores": tuple(cores),
-        "memories": _memories(case, tiling),
-        "decisions": _decisions(case, key),
+        "cores": lambda: tuple(_work(case, tiling, core, {row_name: rows}) for core, rows in enumerate(ranges)),
+        "memories": lambda: _memories(case, tiling),
+        "decisions": lambda: _decisions(case, key),
         "workspace": executor_workspace(launches, tiling.workspace_bytes),
         "launches": launches,
         "order": (_order(case, tiling),),
         "caveats": (*caveats_of(case), *_offset_caveats(case, key)),
     }
+
+
+def _work(case: Case, tiling: v2.Tiling, core: int, ranges: dict[str, tuple[int, int]]) -> CoreWork:
+    weights = {"weight rows": v2.weight_range(tiling, core)} if case.row.scale_grad_by_freq else {}
+    return CoreWork(core=core, ranges=ranges | weights)
 
 
 def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:

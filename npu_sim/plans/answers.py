@@ -26,11 +26,8 @@ class Promised(Frozen):
     """
 
     @classmethod
-    def promise(cls, make: Callable[[], dict[str, Any] | Self], **later: Callable[[], Any]) -> Self:
-        """Return the answer with the fields that ``make`` will return, or those of another answer.
-
-        ``later`` makes fields that cost more: each is made when it is asked for itself, or the answer as a whole.
-        """
+    def promise(cls, make: Callable[[], dict[str, Any]]) -> Self:
+        """Return the answer with the fields that ``make`` will return; one that is a function is found when that field is asked for."""
         answer = cls.__new__(cls)
         object.__setattr__(answer, "__dict__", {})
         for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", (make, later))):
@@ -39,42 +36,35 @@ class Promised(Frozen):
 
     def kept(self) -> Self:
         """Return the answer, put together."""
-        self._put_together()
-        private: Any = self.__pydantic_private__
-        if private is not None:
-            for name in tuple(private[1]):
-                self._made(name)
+        promised: Any = self.__pydantic_private__
+        if promised is not None:
+            names = type(self).__pydantic_fields__
+            object.__setattr__(self, "__dict__", {name: getattr(self, name) for name in names})
+            object.__setattr__(self, "__pydantic_fields_set__", set(names))
             object.__setattr__(self, "__pydantic_private__", None)
         return self
 
-    def _put_together(self) -> None:
-        """Make all fields but those that come later."""
-        private: Any = self.__pydantic_private__
-        if private is None or private[0] is None:
-            return
-        made, later = private[0](), private[1]
-        whole = made.kept() if isinstance(made, Promised) else type(self)(**made)
-        object.__setattr__(self, "__pydantic_fields_set__", whole.__pydantic_fields_set__)
-        object.__setattr__(self, "__dict__", {name: value for name, value in whole.__dict__.items() if name not in later})
-        object.__setattr__(self, "__pydantic_private__", (None, later))
-
-    def _made(self, name: str) -> Any:
-        """Make a field that comes later."""
-        private: Any = self.__pydantic_private__
-        make = private[1].pop(name, None)
-        if make is not None:
-            self.__dict__[name] = make()
-        return self.__dict__[name]
+    def _begun(self) -> dict[str, Any]:
+        """Return what is in the answer so far: everything but the fields that are functions."""
+        make: Any = self.__pydantic_private__
+        if callable(make):
+            fields = make()
+            later = {name: value for name, value in fields.items() if callable(value)}
+            known = type(self)(**{name: value for name, value in fields.items() if name not in later}).__dict__
+            object.__setattr__(self, "__dict__", {name: value for name, value in known.items() if name not in later})
+            object.__setattr__(self, "__pydantic_private__", later)
+        return self.__dict__
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
-            """Put the answer together when a field of it is asked for."""
-            if name in type(self).__pydantic_fields__:
-                self._put_together()
-                private = self.__pydantic_private__
-                return self._made(name) if private is not None and name in private[1] else self.__dict__[name]
-            return super().__getattr__(name)
+            """Find a field when it is asked for."""
+            if name not in type(self).__pydantic_fields__:
+                return super().__getattr__(name)
+            found, later = self._begun(), self.__pydantic_private__
+            if name not in found and later is not None:
+                found[name] = later[name]()
+            return self.__dict__[name] if later is None else found[name]
 
     def __eq__(self, other: object) -> bool:
         """Compare what is in both."""

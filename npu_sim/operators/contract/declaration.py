@@ -49,7 +49,8 @@ class Declaration:
     assumed
         Numbers that its planner takes for granted instead of asking the chip.
     describe
-        ``describe(case)`` gives the fields of the plan that depend on the call.
+        ``describe(case)`` gives the fields of the plan that depend on the call; one that takes time may be a function that finds it
+        when it is read.
     compute
         ``compute(run)`` writes the outputs of a :class:`~npu_sim.operators.contract.execution.Run`.
     formula

@@ -138,7 +138,7 @@ def vector_plan(
         "cores_note": spread([stop - start for start, stop in ranges], unit),
         "per_core": per_core,
         "tiling": vendor_fields(tiling, case.rules),
-        "cores": tuple(CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)),
+        "cores": lambda: tuple(CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)),
         "memories": (Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=tuple(allocations)),),
         "decisions": tuple(conditions),
         "workspace": kernel_workspace(tuple(workspace) or (system,), case.copies, title),

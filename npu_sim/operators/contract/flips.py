@@ -9,8 +9,9 @@ from npu_sim.operators.contract.axes import Axis
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.operators.contract.planning import plan_fields, plan_of
 from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
+from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 _plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
@@ -21,7 +22,9 @@ def plan_with_results(case: Case) -> Plan:
     """Plan a checked call, and every flip of its decisions; remembered as long as the call is."""
     plan = _plans.get(case)
     if plan is None:
-        plan = _plans[case] = Plan.promise(partial(plan_of, case), decisions=partial(_decisions, case))
+        plan = _plans[case] = Plan.promise(lambda: plan_fields(case) | {"decisions": partial(_decisions, case)})
+        if case.operator.name not in OPERATOR_NAMES:
+            plan.kept()  # what is wrong with somebody else's declaration shows at once
     return plan
 
 

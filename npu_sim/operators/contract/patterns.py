@@ -97,7 +97,8 @@ class Sizes:
             return fits and all(size == 1 for size in axes)
         if token.kind in ("*", "+") and self.groups.setdefault(token.name, axes) != axes:
             return False
-        return self.values.setdefault(token.name, prod(axes)) == prod(axes)
+        size = prod(axes)
+        return self.values.setdefault(token.name, size) == size
 
 
 def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
@@ -111,9 +112,9 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
         return len(tokens) == len(shape) and all(
             known.setdefault(token.name, size) == size for token, size in zip(tokens, shape, strict=True)
         )
-    lengths = _lengths(tokens, len(shape), sizes)
-    is_open = sum(_known_length(token, sizes) is None for token in tokens) > 1
-    if lengths is None or (is_open and not guess):
+    known_lengths = [_known_length(token, sizes) for token in tokens]
+    lengths = _lengths(tokens, len(shape), known_lengths)
+    if lengths is None or (known_lengths.count(None) > 1 and not guess):
         return False
     start = 0
     for token, length in zip(tokens, lengths, strict=True):
@@ -123,9 +124,9 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
     return True
 
 
-def _lengths(tokens: tuple[Token, ...], rank: int, sizes: Sizes) -> list[int] | None:
-    """Return how many axes every token has; None when the rank does not allow it."""
-    lengths = [_known_length(token, sizes) for token in tokens]
+def _lengths(tokens: tuple[Token, ...], rank: int, known: list[int | None]) -> list[int] | None:
+    """Return how many axes every token has, given those that are known; None when the rank does not allow it."""
+    lengths = known.copy()
     open_places = [place for place, length in enumerate(lengths) if length is None]
     for place in open_places[1:]:
         lengths[place] = 1

@@ -30,13 +30,14 @@ def plan_of(case: Case) -> Plan:
     """Plan a checked call; it is remembered as long as the call is."""
     plan = _plans.get(case)
     if plan is None:
-        plan = _plans[case] = Plan.promise(partial(_fields, case))
+        plan = _plans[case] = Plan.promise(partial(plan_fields, case))
         if case.operator.name not in OPERATOR_NAMES:
             plan.kept()  # what is wrong with somebody else's declaration shows at once
     return plan
 
 
-def _fields(case: Case) -> dict[str, Any]:
+def plan_fields(case: Case) -> dict[str, Any]:
+    """Return the fields of a plan, as :meth:`Plan.promise` takes them."""
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
@@ -50,8 +51,8 @@ def _fields(case: Case) -> dict[str, Any]:
     most = Evidence.MODEL if assumption else operator.evidence
     fields["evidence"] = max(operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index)
     if "launches" not in fields and not case.empty:
-        fields["launches"] = case.launches(fields["kernel"], fields["block_dim"], fields["evidence"])
-    fields["profile_keys"] = keys_without_effect(case)
+        fields["launches"] = partial(case.launches, fields["kernel"], fields["block_dim"], fields["evidence"])
+    fields["profile_keys"] = partial(keys_without_effect, case)
     return dict(
         operator=operator.name,
         title=operator.title,
