@@ -23,7 +23,7 @@ def plan_with_results(case: Case) -> Plan:
         plan = plan_of(case)
         if any(decision.flips for decision in plan.decisions):
             # A call may have values beyond those that are searched; its flips then have no results, and it is planned all the same.
-            with suppress(AclnnError):
+            with suppress(UsageError):
                 plan = with_results(plan, fixed_call(case.operator, plan.arguments, case.deterministic), case.profile, case.limits)
         _plans[case] = plan
     return plan
