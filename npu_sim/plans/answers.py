@@ -30,7 +30,7 @@ class Promised(Frozen):
         """Return the answer with the fields that ``make`` will return; one that is a function is found when that field is asked for."""
         answer = cls.__new__(cls)
         object.__setattr__(answer, "__dict__", {})
-        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", (make, later))):
+        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", make)):
             object.__setattr__(answer, name, value)
         return answer
 

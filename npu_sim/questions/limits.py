@@ -20,7 +20,7 @@ from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError, UsageError, straight
+from npu_sim.status import SUCCESS, AclnnError, UsageError, straight
 
 FRONTIER_STEPS = (1, 2, 5)
 """Values of the second argument of a frontier, times powers of ten."""
@@ -201,7 +201,7 @@ def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, 
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
     now = refusal(current)
-    if now is not None and now.argument == "product":
+    if now is not None and now.status != SUCCESS and now.argument == "product":
         return Bound((), None, now)  # the product does not support the operator at all
     window = 2 * max(profile.device.vector_cores, profile.device.cube_cores)
 

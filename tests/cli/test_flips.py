@@ -3,8 +3,10 @@
 import pytest
 
 import npu_sim
+from npu_sim.cli.console import show
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.registry import all_operators, load_operator
+from npu_sim.show.text import plan_view
 
 TOKENS = {"permuted_output_grad": "32768x7168:bf16", "sorted_indices": "32768:int32", "num_topk": 8}
 TOKENS_TYPED = tuple(word for name, value in TOKENS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
@@ -43,11 +45,9 @@ def test_a_plan_names_results(cli, monkeypatch):
 
 
 def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys):
-    from npu_sim.cli.console import print_plan
-
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    print_plan(npu_sim.plan("moe_token_permute_grad", **TOKENS))
+    show(plan_view(npu_sim.plan("moe_token_permute_grad", **TOKENS)))
     (line,) = [line for line in capsys.readouterr().out.splitlines() if "num_topk 16769" in line]
     assert "\x1b[31m" in line or "\x1b[1;31m" in line
     cli("plan", "moe_token_permute_grad", *TOKENS_TYPED, "--report", tmp_path / "plan.html")

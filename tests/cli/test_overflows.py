@@ -6,9 +6,11 @@ from xml.etree import ElementTree
 import pytest
 
 import npu_sim
+from npu_sim.cli.console import show
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.registry import load_operator
+from npu_sim.show.text import plan_view
 
 WORDS = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 USED, USABLE = 131456, 98304 - 256
@@ -39,9 +41,7 @@ def test_a_plan_overflows(cli, small):
 
 def test_the_headline_is_red(small, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    from npu_sim.cli.console import print_plan
-
-    print_plan(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small))
+    show(plan_view(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small)))
     assert capsys.readouterr().out.startswith("\x1b[1;31m")
 
 

@@ -10,11 +10,11 @@ from tests.studies import calls
 
 OPEN = {
     "rows of a table": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30)),
-    "rows of a table, training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, profile="atlas_train")),
+    "rows of a table, training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, product="atlas_train")),
     "columns": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "columns in pieces": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
     "elements": ("conv_tbc_backward", "grad_weight", calls.conv(90, 2, 20, 16, 3, 2)),
-    "elements of a bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, profile="atlas_train", cube_math_type=1)),
+    "elements of a bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1)),
 }
 
 

@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from functools import partial
-from weakref import WeakKeyDictionary
 
 from npu_sim.cores import Profile
 from npu_sim.operators.contract.axes import Axis
@@ -14,18 +13,16 @@ from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
-_plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
-"""Plans with the results of their flips, of the checked calls that somebody still has."""
-
 
 def plan_with_results(case: Case) -> Plan:
     """Plan a checked call, and every flip of its decisions; remembered as long as the call is."""
-    plan = _plans.get(case)
-    if plan is None:
-        plan = _plans[case] = Plan.promise(lambda: plan_fields(case) | {"decisions": partial(_decisions, case)})
-        if case.operator.name not in OPERATOR_NAMES:
-            plan.kept()  # what is wrong with somebody else's declaration shows at once
-    return plan
+    return case.once(_plan_with_results)
+
+
+def _plan_with_results(case: Case) -> Plan:
+    plan = Plan.promise(lambda: plan_fields(case) | {"decisions": partial(_decisions, case)})
+    # What is wrong with somebody else's declaration shows at once.
+    return plan if case.operator.name in OPERATOR_NAMES else plan.kept()
 
 
 def _decisions(case: Case) -> tuple[Decision, ...]:

@@ -2,7 +2,6 @@
 
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.profile_keys import keys_without_effect
@@ -22,18 +21,15 @@ def empty_fields(path: str) -> dict[str, Any]:
     return {"kernel": "", "path": path, "block_dim": 0, "workspace": Workspace(total_bytes=0, kernel_bytes=0, parts=())}
 
 
-_plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
-"""Plans of the checked calls that somebody still has."""
-
-
 def plan_of(case: Case) -> Plan:
     """Plan a checked call; it is remembered as long as the call is."""
-    plan = _plans.get(case)
-    if plan is None:
-        plan = _plans[case] = Plan.promise(partial(plan_fields, case))
-        if case.operator.name not in OPERATOR_NAMES:
-            plan.kept()  # what is wrong with somebody else's declaration shows at once
-    return plan
+    return case.once(_plan)
+
+
+def _plan(case: Case) -> Plan:
+    plan = Plan.promise(partial(plan_fields, case))
+    # What is wrong with somebody else's declaration shows at once.
+    return plan if case.operator.name in OPERATOR_NAMES else plan.kept()
 
 
 def plan_fields(case: Case) -> dict[str, Any]:
