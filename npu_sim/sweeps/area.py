@@ -66,7 +66,7 @@ class Area:
         """Return the whole plan at one position of every axis, or its refusal."""
         own = {values.axis.name: values.at(position) for values, position in zip(self.axes, positions, strict=True)}
         try:
-            return plan(self.space.operator.name, profile=self.profile, **self.space.operator.plan_arguments({**self.fixed, **own}))
+            return plan(self.space.operator.name, product=self.profile, **self.space.operator.plan_arguments({**self.fixed, **own}))
         except AclnnError as error:
             return error
 
