@@ -10,7 +10,7 @@ from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
-from npu_sim.status import AclnnError, UsageError
+from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 _plans: WeakKeyDictionary[Case, Plan] = WeakKeyDictionary()
 """Plans with the results of their flips, of the checked calls that somebody still has."""
@@ -23,7 +23,7 @@ def plan_with_results(case: Case) -> Plan:
         plan = plan_of(case)
         if any(decision.flips for decision in plan.decisions):
             # A call may have values beyond those that are searched; its flips then have no results, and it is planned all the same.
-            with suppress(AclnnError):
+            with suppress(NpuSimError):
                 plan = with_results(plan, fixed_call(case.operator, plan.arguments, case.deterministic), case.profile, case.limits)
         _plans[case] = plan
     return plan
@@ -74,6 +74,8 @@ def _tried(plan: Plan, decision: Decision, flip: Flip, call: FixedCall, profile:
         changed = plan_of(call.operator.check(built, profile, bool(value) if is_switch else plan.deterministic, limits))
     except AclnnError as error:
         return flip.model_copy(update={"outcome": REFUSED, "changes_path": True, "refusal": error.message})
+    except UsageError:
+        return None
     differs = (changed.path, changed.tiling_key, changed.kernel) != (plan.path, plan.tiling_key, plan.kernel)
     effect = next((one.effect for one in changed.decisions if one.name == decision.name), "")
     return flip.model_copy(
