@@ -34,6 +34,7 @@ TEXTS = (
     "One core, step by step",
     "operator",
     "or drop it here: a product (.yaml), a profile of a device (.csv, .db), calls (.jsonl)",
+    "overflows: {path}",
     "Plan",
     "planned in {milliseconds} ms",
     "product",

@@ -13,7 +13,7 @@ from typing import Any
 from npu_sim.explorer.answers import refusal
 from npu_sim.explorer.computations import Task, Tell, compute
 from npu_sim.explorer.dropped import without_folder
-from npu_sim.status import AclnnError
+from npu_sim.status import NpuSimError
 
 Message = tuple[str, Any]
 """A stage with its share, or ``done`` with the answer."""
@@ -76,7 +76,7 @@ def answer_of(task: Task, tell: Tell) -> dict[str, Any]:
     """Return the answer to a task, also when it is refused or ends in a bug, of which the page must hear."""
     try:
         return compute(task, tell)
-    except AclnnError as error:
+    except NpuSimError as error:
         return refusal(error if task.file is None else without_folder(error, task.file.parent))
     except Exception as error:
         traceback.print_exc()

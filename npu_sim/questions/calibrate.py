@@ -10,12 +10,13 @@ from statistics import median
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.operators import plan
+from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
 from npu_sim.questions.measured_device import CLOCK_TOLERANCE, chosen_profile, find_device, measured_clock
 from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
+from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.calibration import Calibration
@@ -144,13 +145,14 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
 def _fitting(group: MeasuredGroup, profile: Profile, measured: float, clock: float) -> Iterator[str]:
     """Yield the releases and SoCs of the product with as many cores that a group's counter is plausible for."""
     case = group.cases[0]
+    operator = load_operator(group.operator)
     for release in release_names():
         for soc in profile.product.socs:
             other = profile.with_soc(soc).with_release(release)
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                made = plan(group.operator, product=other, deterministic=case.plan.deterministic, **case.arguments)
+                made = plan_of(operator.check(operator.build(case.arguments, infer=True), other, case.plan.deterministic, "documented"))
             except AclnnError:
                 continue
             estimate, _ = estimate_of(made.launches[case.place], made, other, clock, None)

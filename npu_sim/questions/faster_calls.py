@@ -13,7 +13,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator
-from npu_sim.status import AclnnError
+from npu_sim.status import NpuSimError
 from npu_sim.timelines import timeline
 from npu_sim.timelines.model import Change, ModePrice, Timeline
 
@@ -74,7 +74,7 @@ def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], determinis
     operator: Operator = load_operator(plan.operator)
     try:
         return plan_of(operator.check(operator.build(arguments), profile, deterministic, require_limits(plan.limits)))
-    except AclnnError:
+    except NpuSimError:
         return None
 
 

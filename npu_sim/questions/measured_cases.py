@@ -9,10 +9,10 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators import plan
 from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.axes import Switch, Word
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
 from npu_sim.status import AclnnError, UsageError
@@ -51,7 +51,7 @@ def possible_calls(operator: Operator, launch: MeasuredLaunch, profile: Profile)
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch):
         try:
-            planned = plan(operator.name, product=profile, deterministic=deterministic, **arguments)
+            planned = plan_of(operator.check(operator.build(arguments, infer=True), profile, deterministic, "documented"))
         except AclnnError as error:
             refusal = refusal or error
             continue

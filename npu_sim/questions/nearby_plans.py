@@ -27,6 +27,8 @@ class NearbyPlan:
         Path taken after the change; empty when the call is then refused.
     changes_path
         Whether path or tiling key differ from those of the call.
+    outcome
+        Outcome of the changed call.
     refusal
         Why the changed call is refused; empty when it runs.
     """
@@ -37,6 +39,7 @@ class NearbyPlan:
     value: int | str | bool
     path: str
     changes_path: bool
+    outcome: str
     refusal: str = ""
 
     @property
@@ -66,6 +69,7 @@ class NearbyPlan:
             "value": self.value,
             "path": self.path,
             "changes_path": self.changes_path,
+            "outcome": self.outcome,
             "refusal": self.refusal,
         }
 
@@ -79,6 +83,6 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # others have no result
             value = axis.value(axis.code(flip.value))
             now = plan.deterministic if axis.name == "deterministic" else call.values[axis.name]
-            one = NearbyPlan(decision.name, axis, now, value, flip.path, flip.changes_path, flip.refusal)
+            one = NearbyPlan(decision.name, axis, now, value, flip.path, flip.changes_path, flip.outcome, flip.refusal)
             found.setdefault((axis.name, value), one)
     return sorted(found.values(), key=lambda one: one.distance)

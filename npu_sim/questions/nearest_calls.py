@@ -11,7 +11,7 @@ from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.questions.legal_ranges import Interval
 from npu_sim.questions.limits import find_bound
-from npu_sim.status import AclnnError
+from npu_sim.status import NpuSimError
 
 
 @dataclass(frozen=True)
@@ -79,5 +79,5 @@ def _planned(call: FixedCall, axis: Axis, value: Value, profile: Profile, limits
     arguments = call.arguments({} if axis.name in common else {axis.name: value})
     try:
         return plan_of(call.operator.check(call.operator.build(arguments), profile, deterministic, held))
-    except AclnnError:
+    except NpuSimError:
         return None

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.operators import plan
 from npu_sim.operators.contract.axes import Number
+from npu_sim.operators.contract.planning import plan_of
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.columns import RecordColumn, record_columns
 from npu_sim.sweeps.engine import LocalEngine
@@ -65,8 +65,11 @@ class Area:
     def planned(self, *positions: int) -> Any:
         """Return the whole plan at one position of every axis, or its refusal."""
         own = {values.axis.name: values.at(position) for values, position in zip(self.axes, positions, strict=True)}
+        operator = self.space.operator
+        call = operator.plan_arguments({**self.fixed, **own})
+        deterministic, limits = call.pop("deterministic"), call.pop("limits")
         try:
-            return plan(self.space.operator.name, product=self.profile, **self.space.operator.plan_arguments({**self.fixed, **own}))
+            return plan_of(operator.check(operator.build(call), self.profile, deterministic, limits))
         except AclnnError as error:
             return error
 

@@ -1,7 +1,7 @@
 import pytest
 
 from npu_sim.explorer.numerals import whole_number
-from npu_sim.status import AclnnError
+from npu_sim.status import UsageError
 
 
 @pytest.mark.parametrize(
@@ -25,6 +25,6 @@ def test_a_size_is_read_as_people_write_it(text, number):
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "4KB", "1**2", "--3", "-", "1e", "٣", "1" * 101, "2*", "1e-2", "0x10", "nan"])
 def test_what_is_no_whole_number_is_refused_with_examples(text):
-    with pytest.raises(AclnnError) as refused:
+    with pytest.raises(UsageError) as refused:
         whole_number("rows", text)
     assert "7168*2" in refused.value.hint

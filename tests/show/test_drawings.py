@@ -46,7 +46,7 @@ AREA = {
 
 @pytest.fixture(scope="module")
 def plan():
-    return npu_sim.plan("rms_norm_grad", profile="atlas_a2", **CALL)
+    return npu_sim.plan("rms_norm_grad", product="atlas_a2", **CALL)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ READ_ONCE = {"moe_token_permute": "tokens"}
 
 def made(call):
     operator, product, arguments = call
-    return npu_sim.plan(operator, profile=product, **arguments)
+    return npu_sim.plan(operator, product=product, **arguments)
 
 
 def all_tiles(nodes, axes=()):

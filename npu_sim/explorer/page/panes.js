@@ -96,7 +96,7 @@ export class Pane {
     this.find(".bound").innerHTML = work.bound;
     this.showSections(".after", work.sections);
     this.find(".changes").hidden = work.changes.length === 0;
-    this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.refusal !== "")));
+    this.find(".changes .chips").replaceChildren(...work.changes.map((one) => this.chip(one.argument, one.value, outcomeOf(one), one.outcome !== "runs")));
     for (const [place, draw, data] of [[".time", DRAWN.drawGantt, work.time], [".steps-of-a-core", DRAWN.drawSteps, work.steps]]) {
       this.find(place).hidden = !data;
       if (data) draw(this.find(`${place} .drawn`), data);
@@ -113,6 +113,7 @@ export class Pane {
 
 function outcomeOf(change) {
   if (change.refusal) return t("refused: {why}", { why: change.refusal });
+  if (change.outcome !== "runs") return t("overflows: {path}", { path: change.path });
   return change.changes_path ? t("leads to {path}", { path: change.path }) : t("same path; turns around: {decision}", { decision: change.decision });
 }
 

@@ -79,6 +79,8 @@ def _tried(plan: Plan, decision: Decision, flip: Flip, call: FixedCall, profile:
         changed = plan_of(call.operator.check(built, profile, bool(value) if is_switch else plan.deterministic, limits))
     except AclnnError as error:
         return flip.model_copy(update={"outcome": REFUSED, "changes_path": True, "refusal": error.message})
+    except UsageError:
+        return None
     differs = (changed.path, changed.tiling_key, changed.kernel) != (plan.path, plan.tiling_key, plan.kernel)
     effect = next((one.effect for one in changed.decisions if one.name == decision.name), "")
     return flip.model_copy(
