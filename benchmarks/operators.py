@@ -34,7 +34,7 @@ from measure import (
 )
 from peers import LIBRARIES, peers
 from plots import bars
-from small_calls import SMALL, columns, measure_small, small_row
+from small_peers import SMALL, columns, measure_small, small_row
 from torch_ways import ways
 
 COLUMNS = (

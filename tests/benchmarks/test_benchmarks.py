@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 if not FOLDER.exists():
     pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
-cases, measure, operators, peers, plots, results, scaling, small_calls = map(
-    import_module, ("cases", "measure", "operators", "peers", "plots", "results", "scaling", "small_calls")
+cases, measure, operators, peers, plots, results, scaling, small_peers = map(
+    import_module, ("cases", "measure", "operators", "peers", "plots", "results", "scaling", "small_peers")
 )
 sys.path.remove(str(FOLDER))
 
@@ -78,11 +78,11 @@ def test_a_compiler_that_fails_leaves_its_column_empty(monkeypatch, capsys):
     assert "torch.compile does not compile" in capsys.readouterr().err
 
 
-def test_small_calls_have_a_row(monkeypatch):
-    monkeypatch.setattr(small_calls, "CALLS", 1)
-    found = small_calls.measure_small(tiny("rms_norm"), 1, [])
-    assert all(found["microseconds"][name] > 0 for name in small_calls.OURS)
-    assert small_calls.small_row(found, []).count(" | ") == operators.head(small_calls.columns([])).partition("\n")[0].count(" | ")
+def test_small_peers_have_a_row(monkeypatch):
+    monkeypatch.setattr(small_peers, "CALLS", 1)
+    found = small_peers.measure_small(tiny("rms_norm"), 1, [])
+    assert all(found["microseconds"][name] > 0 for name in small_peers.OURS)
+    assert small_peers.small_row(found, []).count(" | ") == operators.head(small_peers.columns([])).partition("\n")[0].count(" | ")
 
 
 @pytest.mark.parametrize(("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)])
