@@ -1,6 +1,6 @@
 """Small calls: microseconds of public functions, prepared calls and plans, beside PyTorch's embedding gradient in the same process.
 
-    python benchmarks/call_costs.py [--rounds 15] [--only rms conv] [--clock cpu] [--json FILE]
+    python benchmarks/small_calls.py [--rounds 15] [--only rms conv] [--clock cpu] [--json FILE]
 
 Every number is the median of the rounds, in which all works take turns; a round is a batch of calls, or of plans of shapes never planned
 before. The yardstick, ``torch.ops.aten.embedding_dense_backward`` of the first case on one thread, says how fast the machine is at that
