@@ -5,6 +5,7 @@ A test compares the pages with what this writes, and runs their commands.
 
 import dataclasses
 import inspect
+import os
 import textwrap
 from collections.abc import Iterable
 from importlib import import_module
@@ -23,6 +24,8 @@ from npu_sim.status import AclnnError
 from npu_sim.studies import caveats
 from npu_sim.tiling.fields import table as tiling_fields
 
+WIDTH = "100"
+"""Columns of what commands print, as tests of pages have them."""
 PAGES = Path(__file__).parent / "operators"
 
 
@@ -61,23 +64,17 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every check, in the product's order."""
     for place, check in enumerate(operator.checks, 1):
         described = check if inspect.isfunction(check) else type(check)
-        text = inspect.getdoc(described) or ""
-        own = {}
-        if dataclasses.is_dataclass(check):
-            given = {field.name: getattr(check, field.name) for field in dataclasses.fields(check)}
-            own = {
-                name: value
-                for name, value in given.items()
-                if isinstance(value, str | int | tuple) and value not in ("", ()) and name != "status"
-            }
-        facts = "; ".join(f"{name} `{value}`" for name, value in own.items())
-        yield place, text.split("\n\n")[0].replace("``", "`").replace("\n", " "), facts
+        text = (inspect.getdoc(described) or "").split("\n\n")[0].replace("``", "`").replace("\n", " ")
+        names = [field.name for field in dataclasses.fields(check)] if dataclasses.is_dataclass(check) else []
+        facts = {name: getattr(check, name) for name in names if name not in ("status", "words", "documented")}
+        shown = {name: value for name, value in facts.items() if isinstance(value, str | int | tuple) and value not in ("", ())}
+        yield place, text, "; ".join(f"{name} `{value}`" for name, value in shown.items())
 
 
 def default_plan(operator: Operator) -> Plan:
     """Return the plan of the default call on the first product that has the operator."""
     call = operator.call(operator.defaults())
-    return npu_sim.plan(operator.name, profile=first_product(operator), **call)
+    return npu_sim.plan(operator.name, product=first_product(operator), **call)
 
 
 def first_product(operator: Operator) -> str:
@@ -143,7 +140,7 @@ def buffer_rows(plan: Plan) -> Iterable[tuple[object, ...]]:
 def order_rows(plan: Plan) -> Iterable[tuple[object, ...]]:
     """Yield what is known of the order of every output."""
     for one in plan.order:
-        yield code(one.output), "fixed" if one.deterministic else "depends on timing", one.reason
+        yield code(one.output), "fixed" if one.fixed else "depends on timing", one.reason
 
 
 def field_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
@@ -160,6 +157,7 @@ def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 def main() -> None:
     """Write every page."""
+    os.environ["COLUMNS"] = WIDTH
     PAGES.mkdir(exist_ok=True)
     for entry in OPERATORS:
         operator = load_operator(entry.name)

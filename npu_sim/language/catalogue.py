@@ -15,7 +15,7 @@ from typing import Any
 from npu_sim.language.choice import LANGUAGES, language
 from npu_sim.language.template import Template
 
-CHINESE = re.compile("[\u4e00-\u9fff]")
+CHINESE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 """What has been translated already has one of these."""
 FEWEST_LETTERS = 4
 """Letters that a sentence with holes needs to be recognised; what has fewer is only said."""
@@ -23,14 +23,16 @@ SURE_LETTERS = 7
 """Letters with which it is more likely than a list of parts."""
 LISTS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，"})
 """What joins the parts of a list, widest first, and what joins them in Chinese."""
-PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
+PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " -> ": " -> ", " = ": " = "})
 """What joins two parts."""
-JOINTS = re.compile("([，；：（）。]|[,;:] )")
-"""What joins parts in either language."""
+CHINESE_JOINTS = re.compile("([，；：（）。])")
+JOINTS = re.compile("([,;:] | -> )")
+"""What joins parts of a text that is translated in part."""
 LONG_LETTERS = 24
 """Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
     (re.compile(r"([\d.,]+) (.+) of ([\d.,x ]+)(.*)"), "{} {}，各 {}{}"),
+    (re.compile(r"(.+) in ((?:fp|bf|hf)\d+)"), "{}，{}"),
     (re.compile(r"(.+) \((.*)\)", re.DOTALL), "{}（{}）"),
     (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
     (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
@@ -91,9 +93,11 @@ class Catalogue:
 
     def _mixed(self, text: str) -> str:
         """Return a text of which some parts are in this language already."""
-        parts = JOINTS.split(text)
-        changed = [part if CHINESE.search(part) or JOINTS.fullmatch(part) else self.translated(part) for part in parts]
-        return "".join(changed) if changed != parts else text
+        for joints in (CHINESE_JOINTS, JOINTS):
+            parts = joints.split(text)
+            if len(parts) > 1:
+                return "".join(part if joints.fullmatch(part) else self.translated(part) for part in parts)
+        return text
 
     def _counted(self, text: str) -> str | None:
         word, _, number = text.rpartition(" ")

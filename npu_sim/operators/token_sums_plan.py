@@ -170,7 +170,9 @@ def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple
                 condition=f"length <= longest piece that fits with {buffers} input rows",
                 values={"length": tiling.hidden_length, "longest": longest},
                 outcome=fits,
-                effect=f"{'' if fits else 'fewer than '}{buffers} rows of {entries.rows} are in flight",
+                effect=f"{buffers} rows of {entries.rows} are in flight"
+                if fits
+                else f"fewer than {buffers} rows of {entries.rows} are in flight",
                 flips=(Flip(argument="hidden", value=longest + 1 if fits else longest),),
             )
         )

@@ -8,10 +8,13 @@ from pathlib import Path
 import polib
 import pytest
 
+import npu_sim
 from npu_sim.language import say, speaking, translated
 from npu_sim.language.catalogue import FEWEST_LETTERS, catalogue
 from npu_sim.language.choice import language_of
 from npu_sim.language.template import Template
+from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.show.text import plan_text
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = polib.pofile(str(ROOT / "npu_sim/language/zh.po"))
@@ -93,3 +96,21 @@ def test_sentences_are_tried_from_the_longest_on():
     letters = [source.letters for source, _ in catalogue("zh").sentences]
     assert all(one >= other for one, other in pairwise(letters))
     assert letters[-1] >= FEWEST_LETTERS
+
+
+@pytest.mark.parametrize("operator", [entry.name for entry in OPERATORS])
+def test_plans_are_said_in_chinese(operator):
+    declared = load_operator(operator)
+    plans = [npu_sim.plan(operator, deterministic=one, **declared.call(declared.defaults())) for one in (False, True)]
+    with speaking("zh"):
+        text = "\n".join(plan_text(plan, 10_000) for plan in plans)
+    assert re.search("切分|路径", text)
+    assert re.findall(r"(?<![\w.-])(?:the|which|every|are|than|its|depends|added|core)(?![\w.-])", text) == []
+
+
+def test_refusals_and_mistakes_are_said_in_chinese_and_data_stay_english():
+    with pytest.raises(npu_sim.AclnnError) as refused:
+        npu_sim.plan("cross_entropy_loss_grad", log_prob="200000x32000:fp32", target="200000:int64")
+    with speaking("zh"):
+        assert "产品文档要求小于 200000" in str(refused.value)
+        assert "log_prob has N = 200000 rows" in refused.value.as_dict()["message"]
