@@ -66,7 +66,8 @@ def timeline_command(
 
     specs = typed_specs(operator, arguments)
     calls = list(_calls(operator, specs, vary))
-    profiles = _profiles(load_profile(product, soc, release), socs)
+    chosen = load_profile(product, soc, release)
+    profiles = _profiles(chosen, socs)
     options = {"deterministic": deterministic, "limits": limits}
     measured = _calibration(calibration)
     rows = [_row(operator, name, call, profile, options, measured) for name, call in calls for profile in profiles]
@@ -82,7 +83,7 @@ def timeline_command(
         from npu_sim.show.reports import render, timeline_report
         from npu_sim.timelines.tracks import tracks
 
-        again = command_on(profiles[0]) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
+        again = command_on(chosen) if socs is None else command_again({"--product": chosen.name, "--release": chosen.release})
         planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
         works = [tracks(plan, profile, bound) for _, plan, profile, bound in planned]
         write_text(report, render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)))
