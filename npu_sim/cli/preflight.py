@@ -54,6 +54,7 @@ def preflight_command(
     json_output: Json = False,
 ) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
+    from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.files.reading import lines_of
     from npu_sim.questions.preflight import check_file, chosen_targets, policy_of
     from npu_sim.releases import default_release
@@ -71,7 +72,7 @@ def preflight_command(
         ) from None
     except UsageError as error:
         raise (UsageError("calls", f"{calls}: {error.message}", error.hint) if error.argument == "calls" else error) from None
-    device = {"--products/--product/--soc": products, "--release": release or default_release()}
+    device = {"--products/--product/--soc": DEFAULT_PRODUCT, "--release": release or default_release()}
     _write(matrix, calls, out, junit, report, command_again(device))
     _print(matrix, calls, json_output)
     if matrix.faults():

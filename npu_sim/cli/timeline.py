@@ -67,7 +67,8 @@ def timeline_command(
 
     specs = typed_specs(operator, arguments)
     calls = list(_calls(operator, specs, vary))
-    profiles = _profiles(load_profile(product, soc, release), socs)
+    chosen = load_profile(product, soc, release)
+    profiles = _profiles(chosen, socs)
     options = {"deterministic": deterministic, "limits": limits}
     measured = _calibration(calibration)
     rows = [_row(operator, name, call, profile, options, measured) for name, call in calls for profile in profiles]
@@ -84,7 +85,7 @@ def timeline_command(
         from npu_sim.show.reports.plans import MOST_DRAWN
         from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
 
-        again = command_on(profiles[0]) if socs is None else command_again({"--product": product, "--release": profiles[0].release})
+        again = command_on(chosen) if socs is None else command_again({"--product": chosen.name, "--release": chosen.release})
         planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
         drawn = planned[:MOST_DRAWN]
         works = [tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn)) for _, plan, profile, bound in drawn]

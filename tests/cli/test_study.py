@@ -120,7 +120,7 @@ def test_caveats_are_listed_and_run(cli):
 
 def test_a_study_of_orders_says_why_it_takes_no_determinism_switch(cli):
     refused = cli("study", "determinism", *TOKENS, "--deterministic")
-    assert refused.code == 2
+    assert refused.code == 64
     assert "one legal order" in " ".join(refused.err.replace("│", " ").split())
 
 

@@ -145,7 +145,7 @@ def test_what_a_sweep_wrote_is_replaced_only_when_asked_to(cli, tmp_path, name):
     assert cli(*words).code == 0
     before = [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))]
     refused = cli(*words)
-    assert refused.code == 2
+    assert refused.code == 64
     assert "is there already" in refused.err
     assert "--overwrite" in refused.err
     assert [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))] == before
