@@ -57,7 +57,7 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
     for output in data.get("outputs", ()):
         worst = output.get("worst")
         if worst:
-            reference = float(worst["deterministic"])
+            reference = float(worst["deterministic_result"])
             ulp = float(np.spacing(np.float32(abs(reference))))
             curves = [
                 Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), rounding_errors(steps, ulp))
