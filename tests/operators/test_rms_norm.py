@@ -59,11 +59,15 @@ INFERENCE = {"product": "atlas_inference"}
         (561002, "x", {"shape": "60x7", "columns": "7", "limits": "hardware", **INFERENCE}),
         (561002, "x", {"shape": "60x8x4", "columns": "8x4", **INFERENCE}),
         (561002, "epsilon", {"epsilon": -1e-6}),
-        (161002, "epsilon", {"epsilon": "small"}),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
     assert blame_of(refusal(**changes)) == (status, argument)
+
+
+def test_what_is_no_number_is_a_mistake():
+    with pytest.raises(npu_sim.UsageError, match="epsilon = 'small' is not a number"):
+        plan(epsilon="small")
 
 
 @pytest.mark.parametrize(
