@@ -106,13 +106,6 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     assert blame_of(refusal(**changes)) == (status, argument)
 
 
-@pytest.mark.parametrize(("argument", "value"), [("pad", 1.0), ("cube_math_type", True), ("limits", "none")])
-def test_values_of_no_meaning_are_mistakes(argument, value):
-    with pytest.raises(UsageError) as mistake:
-        plan(**{argument: value})
-    assert mistake.value.argument == argument
-
-
 @pytest.mark.parametrize(
     ("profile", "dtype", "computed"),
     [

@@ -65,11 +65,6 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     assert blame_of(refusal(**changes)) == (status, argument)
 
 
-def test_what_is_no_number_is_a_mistake():
-    with pytest.raises(npu_sim.UsageError, match="epsilon = 'small' is not a number"):
-        plan(epsilon="small")
-
-
 @pytest.mark.parametrize(
     "changes",
     [
