@@ -43,7 +43,6 @@ refusal = partial(refusal_of, plan)
         (161002, "indices", {"indices": "30x4:uint8"}),
         (161002, "sorted_indices", {"sorted_indices": "120:int64"}),
         (161002, "tokens", {"tokens": "30x24:bf16:FRACTAL_NZ"}),
-        (161002, "num_out_tokens", {"num_out_tokens": 2.5}),
         (561002, "padded_mode", {"padded_mode": True, "indices": "29x4:int32"}),
         (561002, "tokens", {"tokens": "30:bf16"}),
         (561002, "indices", {"indices": "30x4x1:int32"}),

@@ -32,7 +32,6 @@ refusal = partial(refusal_of, plan)
         (161002, "out", {"out": "8192x2048:fp16"}),
         (161002, "permuted_tokens", {"permuted_tokens": "65536x2048:bf16:FRACTAL_NZ"}),
         (161002, "padded_mode", {"padded_mode": True, "probs": "8192x9:bf16"}),
-        (161002, "restore_shape", {"restore_shape": "a,b"}),
         (561002, "permuted_tokens", {"permuted_tokens": "8192x8x2048:bf16"}),
         (561002, "sorted_indices", {"sorted_indices": "8192x8:int32"}),
         (561002, "probs", {"probs": "65536:bf16"}),

@@ -12,6 +12,8 @@ OPERATORS = ("embedding_dense_backward", "conv_tbc_backward", "rms_norm_grad", "
 ACCEPTED = [0, ""]
 MISTAKE = None
 """Status of a call that the product never hears of; those were recorded as 161001 and 161002."""
+SPELLINGS = {"A2": "atlas_a2", "ATLAS_A2": "atlas_a2", "atlas a2": "atlas_a2", "ascend910b1": "Ascend910B1"}
+"""Names of products and SoCs that named none when the calls were recorded."""
 SHOWN = 5
 
 
@@ -33,8 +35,10 @@ def verdict(operator, call):
     return ACCEPTED
 
 
-def agrees(call, now, recorded):
+def agrees(operator, call, now, recorded):
     """Whether a verdict is the recorded one; a tensor that is left out is now found before the product is asked."""
+    if recorded[1] in ("profile", "soc") and call.get(recorded[1]) in SPELLINGS:
+        return now == verdict(operator, {**call, recorded[1]: SPELLINGS[call[recorded[1]]]})
     if now[0] is not MISTAKE:
         return now == recorded
     return now[1] not in call or (recorded[0] in (161001, 161002) and now[1] == recorded[1])
@@ -44,5 +48,7 @@ def agrees(call, now, recorded):
 def test_every_recorded_call_has_its_status_and_blames_its_argument(operator):
     calls = json.loads(gzip.decompress((RECORDED / f"{operator}.json.gz").read_bytes()))
     found = [(call, recorded, verdict(operator, call)) for call, *recorded in calls]
-    different = [f"{json.dumps(call)}: {now}, recorded {recorded}" for call, recorded, now in found if not agrees(call, now, recorded)]
+    different = [
+        f"{json.dumps(call)}: {now}, recorded {recorded}" for call, recorded, now in found if not agrees(operator, call, now, recorded)
+    ]
     assert not different, "\n".join((f"{len(different)} of {len(calls)} calls differ", *different[:SHOWN]))

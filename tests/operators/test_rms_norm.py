@@ -59,7 +59,6 @@ INFERENCE = {"product": "atlas_inference"}
         (561002, "x", {"shape": "60x7", "columns": "7", "limits": "hardware", **INFERENCE}),
         (561002, "x", {"shape": "60x8x4", "columns": "8x4", **INFERENCE}),
         (561002, "epsilon", {"epsilon": -1e-6}),
-        (161002, "epsilon", {"epsilon": "small"}),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):

@@ -257,8 +257,6 @@ def test_ascend_910_chips_take_multiples_of_64_if_a_profile_enables_them():
         ({"x": "2x3x8:fp32", "gamma": "3x8:fp32"}, {"dy": "2x3x8:fp32", "rstd": "2:fp32"}),
         ({"dy": "8:fp32", "gamma": "8:fp32"}, {"x": "8:fp32", "rstd": "scalar:fp32"}),
         ({"dy": "2x8:fp32", "gamma": "8:fp32", "rstd": "2x1:fp32"}, {"x": "2x8:fp32", "rstd": "2x1:fp32"}),
-        ({"dy": "2x8:fp32"}, {"x": "2x8:fp32"}),
-        ({"gamma": "8:fp32"}, {}),
     ],
 )
 def test_planning_infers_what_is_implied(given, inferred):
@@ -266,6 +264,12 @@ def test_planning_infers_what_is_implied(given, inferred):
         **given,
         **inferred,
     }
+
+
+@pytest.mark.parametrize(("given", "missing"), [({"dy": "2x8:fp32"}, "gamma"), ({"gamma": "8:fp32"}, "dy")])
+def test_what_nothing_implies_is_missing(given, missing):
+    with pytest.raises(UsageError, match=f"{missing} is missing"):
+        load_operator(OPERATOR).build(given, infer=True)
 
 
 def test_nothing_is_inferred_from_nonsense():
