@@ -21,9 +21,9 @@ FEWEST_LETTERS = 4
 """Letters that a sentence with holes needs to be recognised; what has fewer is only said."""
 SURE_LETTERS = 7
 """Letters with which it is more likely than a list of parts."""
-LISTS = MappingProxyType({"\n": "\n", "; ": "；", ", ": "，"})
+LISTS = MappingProxyType({"\n": "\n", "; ": "；", " -> ": " -> ", ", ": "，"})
 """What joins the parts of a list, widest first, and what joins them in Chinese."""
-PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " -> ": " -> ", " = ": " = "})
+PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
 """What joins two parts."""
 CHINESE_JOINTS = re.compile("([，；：（）。])")
 JOINTS = re.compile("([,;:] | -> )")
@@ -32,7 +32,6 @@ LONG_LETTERS = 24
 """Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
     (re.compile(r"([\d.,]+) (.+) of ([\d.,x ]+)(.*)"), "{} {}，各 {}{}"),
-    (re.compile(r"(.+) in ((?:fp|bf|hf)\d+)"), "{}，{}"),
     (re.compile(r"(.+) \((.*)\)", re.DOTALL), "{}（{}）"),
     (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
     (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
@@ -103,6 +102,8 @@ class Catalogue:
         word, _, number = text.rpartition(" ")
         if word in self._whole and number.isdigit():
             return f"{self._whole[word]} {number}"
+        if word.removesuffix(" in") in self._whole and word.endswith(" in"):  # what is computed in which format
+            return f"{self._whole[word.removesuffix(' in')]}，{number}"
         name, _, words = text.partition(" ")
         return f"{name} {self._whole[words]}" if words in self._whole and not name.endswith((":", ",", ";")) else None
 

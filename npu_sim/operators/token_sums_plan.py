@@ -164,15 +164,14 @@ def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple
     for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
         longest = _longest(case, buffers)
         fits = tiling.hidden_length <= longest
+        yes, no = f"{buffers} rows of {entries.rows} are in flight", f"fewer than {buffers} rows of {entries.rows} are in flight"
         decisions.append(
             Decision(
                 name=f"{buffers} input rows",
                 condition=f"length <= longest piece that fits with {buffers} input rows",
                 values={"length": tiling.hidden_length, "longest": longest},
                 outcome=fits,
-                effect=f"{buffers} rows of {entries.rows} are in flight"
-                if fits
-                else f"fewer than {buffers} rows of {entries.rows} are in flight",
+                effect=yes if fits else no,
                 flips=(Flip(argument="hidden", value=longest + 1 if fits else longest),),
             )
         )
