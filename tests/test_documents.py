@@ -10,6 +10,7 @@ In ``README.md`` and the pages under ``docs/`` every block marked ``sh`` or ``py
 
 import ast
 import doctest
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -17,15 +18,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from npu_sim.cli.app import COMMANDS
+from npu_sim.cli.app import HEADING
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.registry import OPERATORS
+from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
 from tests.cli.runner import npu_sim as command
 from tests.measured import EMBEDDING, GRAD, OTHER, SUMMARY_NAMES, write_csv
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SPEC = importlib.util.spec_from_file_location("operator_pages", ROOT / "docs/operator_pages.py")
+operator_pages = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(operator_pages)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SET_UP = "python3 -m venv"
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 STEP = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S)
@@ -42,7 +46,8 @@ def readers_folder(tmp_path, monkeypatch):
     write_csv(tmp_path / "kernel_details.csv", [OTHER, *EMBEDDING, GRAD])
     write_csv(tmp_path / "op_summary.csv", [OTHER, GRAD], SUMMARY_NAMES)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("COLUMNS", operator_pages.WIDTH)
+    monkeypatch.setenv("NPU_SIM_LANG", "en")
     return tmp_path
 
 
@@ -60,7 +65,7 @@ def outcome_of(block, capsys, monkeypatch):
     return printed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if "npu-sim record" in text:
@@ -79,9 +84,23 @@ def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeyp
         assert same, f"{page.name}: below\n{block}stands\n{shown}but it prints\n{printed}"
 
 
-def test_pages_are_linked_from_the_readme():
-    text = PAGES[0].read_text(encoding="utf-8")
-    assert not [page.name for page in PAGES[1:] if f"(docs/{page.name})" not in text]
+def test_every_page_has_its_place_in_the_site():
+    placed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    assert sorted(placed) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:])
+
+
+def test_the_readme_links_to_pages_that_are_there():
+    linked = re.findall(r"\((docs/[\w/]+\.md)\)", PAGES[0].read_text(encoding="utf-8"))
+    assert linked
+    assert [link for link in linked if not (ROOT / link).exists()] == []
+
+
+@pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
+def test_the_page_of_an_operator_is_that_of_its_declaration(operator, monkeypatch):
+    monkeypatch.setenv("COLUMNS", operator_pages.WIDTH)
+    monkeypatch.setenv("NPU_SIM_LANG", "en")
+    written = (ROOT / f"docs/operators/{operator}.md").read_text(encoding="utf-8")
+    assert written == operator_pages.page(load_operator(operator)), "python docs/operator_pages.py writes it again"
 
 
 def cells(page):
@@ -112,7 +131,7 @@ def test_both_languages_say_the_same(part):
 
 def test_the_readme_has_every_command_and_operator():
     first = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
-    assert {*COMMANDS} | {one.name for one in OPERATORS} <= first
+    assert {*{*HEADING}} | {one.name for one in OPERATORS} <= first
 
 
 @pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
