@@ -184,11 +184,14 @@ def test_a_summation_tree_is_folded_and_its_full_text_one_click_away(page):
 
 
 def test_nothing_scrolls_sideways(page):
+    from selenium.webdriver.support.ui import WebDriverWait
+
     browser = page()
+    fits = "return document.scrollingElement.scrollWidth <= arguments[0]"
     for width in (360, 375, 480, 640, 860, 1024, 1280, 1920):
         set_width(browser, width)
-        browser.driver.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
-        assert browser.driver.execute_script("return document.scrollingElement.scrollWidth") <= width
+        waiting = WebDriverWait(browser.driver, 10, 0.02)  # curves follow the width of the page a moment later
+        assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
 
 
 @pytest.mark.parametrize("dark", [False, True])
