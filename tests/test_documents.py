@@ -131,7 +131,7 @@ def test_both_languages_say_the_same(part):
 
 def test_the_readme_has_every_command_and_operator():
     first = {name for row in cells(PAGES[0]) for name in re.findall(r"`([^`]+)`", row[0])}
-    assert {*{*HEADING}} | {one.name for one in OPERATORS} <= first
+    assert {*HEADING} | {one.name for one in OPERATORS} <= first
 
 
 @pytest.mark.parametrize("operator", [one.name for one in OPERATORS])
