@@ -127,7 +127,7 @@ def shown(value: Any) -> str:
 
 def refusal_text(error: AclnnError) -> str:
     """Return a refusal as people read it: the outcome, what is wrong, and what would be right."""
-    hint = f"\n{translated(error.hint)}" if error.hint else ""
+    hint = f"\n{error.hint}" if error.hint else ""
     code = f"{int(error.status)} {error.status.name}"
     return say("refused, {code}\n\n{message}{hint}", code=code, message=error.message, hint=hint)
 

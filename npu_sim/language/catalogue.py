@@ -112,9 +112,15 @@ class Catalogue:
             if source.letters < letters:
                 return None
             contents = source.contents(text)
-            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or not _listed(contents)):
+            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or self._fits(contents)):
                 return target.filled(contents, self.translated)
         return None
+
+    def _fits(self, contents: Mapping[str, str]) -> bool:
+        """Whether no list stands in a hole, other than one that is a sentence."""
+        separators = (*LISTS, ": ")
+        lists = [content for content in contents.values() if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
+        return all(self._sentence(content, LONG_LETTERS) is not None for content in lists)
 
     def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
         for separator, joint in separators.items():
@@ -145,11 +151,6 @@ class Catalogue:
         """Return the parts of a text in this language; None when none of them is known."""
         changed = [self.translated(part) for part in parts] if len(parts) > 1 else list(parts)
         return None if changed == list(parts) else changed
-
-
-def _listed(contents: Mapping[str, str]) -> bool:
-    """Whether a list stands in a hole."""
-    return any(len(split_outside_brackets(content, separator)) > 1 for content in contents.values() for separator in (*LISTS, ": "))
 
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
