@@ -32,6 +32,8 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
             os.close(descriptor)
             raise UsageError(argument, f"{path}: cannot be read: it is no plain file", hint)
         return os.fdopen(descriptor, "rb")
+    except UsageError:
+        raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise UsageError(argument, f"{path}: cannot be read: {why}", hint) from None

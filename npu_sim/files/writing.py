@@ -48,6 +48,8 @@ def require_target(path: Path, argument: str = "out") -> None:
             raise UsageError(argument, f"{_shown(path)} is no plain file", HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
+    except UsageError:
+        raise
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
         raise cannot_write(argument, path, error) from None
 

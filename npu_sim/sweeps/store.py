@@ -125,6 +125,8 @@ class Store:
         try:
             progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
             known = isinstance(progress["chunks"], int) and isinstance(progress["state"], dict) and isinstance(progress["summary"], dict)
+        except UsageError:
+            raise
         except (ValueError, KeyError, TypeError, RecursionError):
             known = False
         if not known:

@@ -129,10 +129,10 @@ def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
 def _read_description(folder: Path) -> dict[str, Any]:
     try:
         described = json.loads(read_limited("folder", folder / DESCRIPTION, JSON_BYTES, GIVE))
-    except (ValueError, RecursionError) as error:
-        raise _no_sweep(folder, error) from None
     except UsageError as error:
         raise _no_sweep(folder, error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise _no_sweep(folder, error) from None
     columns = described.get("columns") if isinstance(described, dict) else None
     if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
         raise _no_sweep(folder, f"{DESCRIPTION} describes no columns")

@@ -86,6 +86,8 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
         result = raw_plan(entry, call["op"], call["inputs"], profile, deterministic)
     except KeyError as error:
         raise MalformedLineError(f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}") from None
+    except UsageError as error:
+        raise MalformedLineError(f"inputs cannot be planned: {error.message}") from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise MalformedLineError(f"inputs cannot be planned: {type(error).__name__}: {error}") from None
     outcome = FAILED if result.get("status") == "failed" else RUNS
