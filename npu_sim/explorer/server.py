@@ -76,6 +76,10 @@ class Explorer(Workbench):
         self.clear()
 
 
+DRAINED_BYTES = 1 << 16
+"""Bytes that are read at once of what nobody wants."""
+
+
 class _Server(ThreadingHTTPServer):
     """Answers so many connections at once and no more."""
 
@@ -106,6 +110,24 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Keep the terminal quiet about clients that went away."""
+
+
+class _Body(io.BufferedIOBase):
+    """What a request brings along: so many bytes of a connection that goes on behind them."""
+
+    def __init__(self, connection: io.BufferedIOBase, length: int) -> None:
+        self._connection, self._left = connection, length
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return at most ``size`` bytes of what is left."""
+        piece = self._connection.read(self._left if size is None or size < 0 else min(size, self._left))
+        self._left -= len(piece)
+        return piece
+
+    def drain(self) -> None:
+        """Read what is left, and forget it."""
+        while self._left and self.read(DRAINED_BYTES):
+            pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -171,9 +193,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _take_file(self, length: int) -> None:
         state = self._query()
         if state is not None:
-            self.close_connection = True  # of a file that is refused the rest is not read
+            body = _Body(self.rfile, length)
             with speaking(language_of(state)):
-                self._send(file_reply(self.explorer, state, self.rfile, length))
+                answer = file_reply(self.explorer, state, body, length)
+            body.drain()  # a browser that is still sending does not hear an answer
+            self._send(answer)
 
     def _query(self) -> dict[str, str] | None:
         """Return the fields of the address; refuse too many of them."""

@@ -8,34 +8,16 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-from numba import config, get_num_threads, threading_layer
+from numba import get_num_threads, threading_layer
 
-BUSY_WAITS = "10000"
-"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond. By default it looks for several, in
-which it keeps others from computing, the next call among them."""
-BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
+from npu_sim.kernels.engine.numba_inside import load_openmp
 
-
-def _load_openmp() -> None:
-    """Load GNU OpenMP, which reads once how long its threads wait busily; what the user says of that goes first."""
-    said = {BUSY_WAITS_VARIABLE, "OMP_WAIT_POLICY"} & os.environ.keys()
-    if said or config.THREADING_LAYER not in ("default", "threadsafe", "omp"):
-        return
-    os.environ[BUSY_WAITS_VARIABLE] = BUSY_WAITS
-    try:
-        with suppress(ImportError):  # another layer serves as well
-            import_module("numba.np.ufunc.omppool")
-    finally:
-        del os.environ[BUSY_WAITS_VARIABLE]
-
-
-_load_openmp()
+load_openmp()
 
 
 class _Threads:

@@ -8,7 +8,9 @@ need it: where it is missing, or with ``NPU_SIM_PLAIN_NUMBA=1``, the same kernel
 import os
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
+from importlib import import_module
 
 import numba
 
@@ -44,7 +46,11 @@ except ImportError:
     KernelCacheBase = CFunc = JITCodeLibrary = Compiler = CompileResult = object  # type: ignore[misc]
     dumps = populate_array = None
 
-__all__ = ["CFunc", "CompileResult", "Compiler", "JITCodeLibrary", "KernelCacheBase", "dumps", "is_plain", "populate_array"]
+__all__ = ["CFunc", "CompileResult", "Compiler", "JITCodeLibrary", "KernelCacheBase", "dumps", "is_plain", "load_openmp", "populate_array"]
+BUSY_WAITS = "10000"
+"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond. By default it looks for several, in
+which it keeps others from computing, the next call among them."""
+BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -80,3 +86,16 @@ def holds(probe: Callable[[], bool], text: str = numba.__version__) -> bool:
         return probe()
     except Exception:  # whatever another Numba makes of its own inside
         return False
+
+
+def load_openmp() -> None:
+    """Load GNU OpenMP, which reads once how long its threads wait busily; what the user says of that goes first."""
+    said = {BUSY_WAITS_VARIABLE, "OMP_WAIT_POLICY"} & os.environ.keys()
+    if said or numba.config.THREADING_LAYER not in ("default", "threadsafe", "omp"):
+        return
+    os.environ[BUSY_WAITS_VARIABLE] = BUSY_WAITS
+    try:
+        with suppress(ImportError):  # another layer serves as well
+            import_module("numba.np.ufunc.omppool")
+    finally:
+        del os.environ[BUSY_WAITS_VARIABLE]
