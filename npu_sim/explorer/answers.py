@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
-from npu_sim.language import translated_data
+from npu_sim.language import translated, translated_data
 from npu_sim.operators import plan, require_limits
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.results import Result
@@ -89,7 +89,7 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     return {
         "outcome": made.outcome,
         "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
-        "changes": translated_data(_changes(call, made)),
+        "changes": _changes(call, made),
         "sections": _sections(made, SHOWN_AFTER),
         "time": translated_data(tracks(made, call.profile, bound)),
         "steps": translated_data(steps(made)) if made.block_dim else None,
@@ -119,7 +119,8 @@ def _written(write: Any, call: Call) -> str:
 def _changes(call: Call, made: Plan) -> list[dict[str, Any]]:
     """Return the nearest changes that turn a decision around, each with what it leads to."""
     fixed = fixed_call(load_operator(call.operator), call.arguments, call.deterministic)
-    return [one.as_dict() for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))]
+    found = [one.as_dict() for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))]
+    return [{**one, **{name: translated(one[name]) for name in ("decision", "path", "refusal")}} for one in found]
 
 
 def result_answer(result: Result) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import section_answer
 from npu_sim.explorer.state import Call, State, call_of
+from npu_sim.language import translated
 from npu_sim.operators import plan, require_limits
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.fixed_calls import fixed_call
@@ -35,7 +36,7 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
     except NpuSimError as error:
         return {"changes": _mended(state, error), "sections": []}
     found = _found(call)
-    changes = [{"key": one.axis.name, "value": _text(one.value), "path": one.plan.path} for one in found[:MOST_CHANGES]]
+    changes = [{"key": one.axis.name, "value": _text(one.value), "path": translated(one.plan.path)} for one in found[:MOST_CHANGES]]
     sections = [section for one in found if isinstance(one.axis, Number) for section in _pictures(one)]
     return {"changes": changes or _other_products(call, products), "sections": [section_answer(one) for one in sections[:MOST_CHANGES]]}
 
@@ -67,7 +68,7 @@ def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[st
     for name, profile in products.items():
         made = _planned(call, profile)
         if made is not None:
-            found.append({"key": "product", "value": name, "path": made.path})
+            found.append({"key": "product", "value": name, "path": translated(made.path)})
     return found
 
 

@@ -195,12 +195,16 @@ def say(template: str, /, **contents: object) -> str:
     return catalogue(spoken).said(asked, {name: format(contents[name], form) for name, form in asked.formats.items()})
 
 
-def translated_data(data: Any) -> Any:
-    """Return data for a picture with its texts in the language that is spoken; names of entries stay."""
+TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "why"})
+"""What data for pictures call their texts; names under other keys are what scripts look for."""
+
+
+def translated_data(data: Any, key: str = "") -> Any:
+    """Return data for a picture with its texts in the language that is spoken; names stay."""
     if language() == LANGUAGES[0]:
         return data
     if isinstance(data, str):
-        return translated(data)
+        return translated(data) if key in TEXT_KEYS else data
     if isinstance(data, Mapping):
-        return {name: translated_data(value) for name, value in data.items()}
-    return [translated_data(value) for value in data] if isinstance(data, list | tuple) else data
+        return {name: translated_data(value, str(name)) for name, value in data.items()}
+    return [translated_data(value, key) for value in data] if isinstance(data, list | tuple) else data

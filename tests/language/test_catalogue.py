@@ -9,7 +9,7 @@ import polib
 import pytest
 
 import npu_sim
-from npu_sim.language import say, speaking, translated
+from npu_sim.language import say, speaking, translated, translated_data
 from npu_sim.language.catalogue import FEWEST_LETTERS, catalogue
 from npu_sim.language.choice import language_of
 from npu_sim.language.template import Template
@@ -114,3 +114,9 @@ def test_refusals_and_mistakes_are_said_in_chinese_and_data_stay_english():
     with speaking("zh"):
         assert "产品文档要求小于 200000" in str(refused.value)
         assert "log_prob has N = 200000 rows" in refused.value.as_dict()["message"]
+
+
+def test_names_in_data_of_pictures_stay():
+    data = {"says": "gamma comes in", "reads": ["gamma", "rows"], "views": [{"name": "rows", "path": ["whole rows"]}]}
+    with speaking("zh"):
+        assert translated_data(data) == {"says": "gamma 搬入", "reads": ["gamma", "rows"], "views": [{"name": "rows", "path": ["整行"]}]}

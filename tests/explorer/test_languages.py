@@ -1,0 +1,34 @@
+"""The explorer answers in the language that the page asks for; what scripts look for stays as it is."""
+
+import pytest
+
+from npu_sim.cores import load_profile, shipped_products
+from npu_sim.explorer.answers import work_answer
+from npu_sim.explorer.routes import language_of
+from npu_sim.explorer.texts import STAGES, TEXTS, page_texts
+from npu_sim.language import speaking
+
+PRODUCTS = {name: load_profile(name) for name in shipped_products()}
+STATE = {"operator": "rms_norm_grad", "product": "atlas_a2", "row": "64", "col": "8192"}
+SAME = {"JSON", "SoC", "trace", "{seconds} s"}
+
+
+def test_the_page_has_all_its_words_in_chinese():
+    texts = page_texts("zh")
+    assert {text for text in (*TEXTS, *STAGES) if texts[text] == text} <= SAME
+
+
+def test_answers_are_said_in_chinese_and_named_in_english():
+    english = work_answer(STATE, PRODUCTS)
+    with speaking("zh"):
+        chinese = work_answer(STATE, PRODUCTS)
+    assert [one["argument"] for one in chinese["changes"]] == [one["argument"] for one in english["changes"]]
+    assert [one["outcome"] for one in chinese["changes"]] == [one["outcome"] for one in english["changes"]]
+    assert chinese["changes"][0]["decision"] != english["changes"][0]["decision"]
+    assert chinese["steps"]["why"] != english["steps"]["why"]
+    assert [one["name"] for one in chinese["steps"]["views"]] == [one["name"] for one in english["steps"]["views"]]
+
+
+@pytest.mark.parametrize(("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")])
+def test_the_page_says_which_language(asked, spoken):
+    assert language_of({"lang": asked}) == spoken
