@@ -22,6 +22,7 @@ from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.schemas import schema
 from npu_sim.language import language
 from npu_sim.show.reports.html import DRAWING_SCRIPTS
+from npu_sim.show.reports.picture_texts import picture_texts
 from npu_sim.status import NpuSimError
 
 SCRIPTS = ("main", "elements", "texts", "address", "fields", "panes", "jobs", "files", "sharing")
@@ -67,7 +68,15 @@ Answer = Callable[[Workbench, State], Reply]
 
 def _catalog(bench: Workbench, state: State) -> Reply:
     chosen = language()
-    return json_reply({**catalog(bench.products), "language": chosen, "languages": dict(LANGUAGES), "texts": page_texts(chosen)})
+    return json_reply(
+        {
+            **catalog(bench.products),
+            "language": chosen,
+            "languages": dict(LANGUAGES),
+            "texts": page_texts(chosen),
+            "picture_texts": picture_texts(),
+        }
+    )
 
 
 def _job(bench: Workbench, state: State) -> Reply:

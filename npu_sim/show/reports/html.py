@@ -7,8 +7,9 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from npu_sim.language import language, say, translated, translated_data
+from npu_sim.language import LANGUAGES, language, say, translated, translated_data
 from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure, Lines, Picture, Section, Table, Text
+from npu_sim.show.reports.picture_texts import picture_texts
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
 """What the file may load: nothing from anywhere."""
@@ -51,6 +52,8 @@ def _scripts(document: Document) -> Iterator[str]:
     if kinds:
         others = {name for kind, name in DRAWN_BY.items() if kind not in kinds}
         yield from (asset(name) for name in DRAWING_SCRIPTS if name not in others)
+        if language() != LANGUAGES[0]:
+            yield f"pictures.speak({json.dumps(picture_texts())});"
         yield f"pictures.drawAll({{ {', '.join(sorted(kinds))} }});"
 
 

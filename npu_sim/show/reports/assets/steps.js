@@ -142,7 +142,7 @@ const drawSteps = (() => {
       views.replaceChildren(...data.views.map((view) => viewCard(view, found.axes, own, role(view), tile.by_data.includes(view.name))));
       memories.replaceChildren(...phase.memories.map((number) => memoryBar(data.memories[number], tile.live, width)));
       const pipes = Object.entries(tile.work).map(([pipe, one]) => `${pipe} ${one.bytes ? `${one.bytes} bytes` : `${one.elements} elements`}`);
-      work.textContent = pipes.length ? `pipes: ${pipes.join(", ")}` : "";
+      work.textContent = pipes.length ? pictures.said(`pipes: ${pipes.join(", ")}`) : "";
     }
     slider.addEventListener("input", () => go(Number(slider.value)));
     const tools = html("div", { class: "tools" }, button("first", "first tile", () => go(0)), button("\u2190", "tile before", () => go(at - 1)), slider, button("\u2192", "next tile", () => go(at + 1)), button("last", "last tile", () => go(Number(slider.max))));

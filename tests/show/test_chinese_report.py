@@ -1,0 +1,40 @@
+"""A report in Chinese: its texts, and what its scripts draw, are said in Chinese."""
+
+import re
+
+from npu_sim.cores import load_profile
+from npu_sim.language import speaking
+from npu_sim.operators import plan
+from npu_sim.show.reports import plan_report, render
+from npu_sim.show.reports.picture_texts import TEXTS, picture_texts
+from npu_sim.timelines import timeline
+from npu_sim.timelines.tracks import tracks
+
+CALL = {"dy": "64x8192:bf16", "gamma": "8192:bf16"}
+ENGLISH = re.compile(r"(?<![\w.-])(?:tile|next|launch|starts|pipe|busy|first|not in use|of the bound)(?![\w.-])")
+
+
+def test_every_sentence_of_the_pictures_has_a_translation():
+    with speaking("zh"):
+        assert {source for source, _ in picture_texts()} == set(TEXTS)
+    assert picture_texts() == []
+
+
+def test_what_is_drawn_is_said_in_chinese(browser, tmp_path):
+    profile = load_profile("atlas_a2")
+    with speaking("zh"):
+        made = plan("rms_norm_grad", product=profile, **CALL)
+        html = render(plan_report(made, work=tracks(made, profile, timeline(made, profile))))
+    assert '<html lang="zh">' in html
+    file = tmp_path / "report.html"
+    file.write_text(html, encoding="utf-8")
+    browser.open(file.as_uri())
+    script = """
+        const drawn = [...document.querySelectorAll("figure[data-draw] > div")];
+        const labels = drawn.flatMap((one) => [...one.querySelectorAll("[aria-label]")].map((found) => found.getAttribute("aria-label")));
+        return [...drawn.map((one) => one.textContent), ...labels].join("\\n");
+    """
+    said = browser.driver.execute_script(script)
+    assert "下一个分块" in said
+    assert sorted(set(ENGLISH.findall(said))) == []
+    browser.assert_quiet_and_local()
