@@ -11,6 +11,7 @@ import re
 import string
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import polib
@@ -67,7 +68,7 @@ def escaped(text: str) -> str:
     return text.replace("{", "{{").replace("}", "}}")
 
 
-def literals(path: Path) -> Iterator[str]:
+def found_literals(path: Path) -> Iterator[str]:
     """Yield the string literals of a file but its docstrings, as templates."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
@@ -85,6 +86,12 @@ def literals(path: Path) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
             yield escaped(node.value)
+
+
+@cache
+def literals(path: Path) -> tuple[str, ...]:
+    """Return what :func:`found_literals` finds; a file is read once."""
+    return tuple(found_literals(path))
 
 
 def sentences(text: str) -> bool:

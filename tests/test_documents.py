@@ -37,6 +37,11 @@ STEP = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re
 TRAINING = "import torch\n\ntorch.nn.functional.rms_norm(torch.ones(4, 64, requires_grad=True), (64,), torch.ones(64)).sum().backward()\n"
 
 
+def marks_of(page):
+    """Pages that compute much are run by CI after the others."""
+    return [pytest.mark.long] if page.parent.name == "jobs" or page.name == "profile.md" else []
+
+
 @pytest.fixture
 def readers_folder(tmp_path, monkeypatch):
     """A folder with the files that a reader would bring along."""
@@ -65,7 +70,7 @@ def outcome_of(block, capsys, monkeypatch):
     return printed
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page), id=page.relative_to(ROOT).as_posix()) for page in PAGES])
 def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if "npu-sim record" in text:

@@ -74,6 +74,7 @@ def test_parameters_are_those_of_the_product_document(operator):
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
+@pytest.mark.long
 def test_the_workspace_must_be_there_and_large_enough(operator):
     call = CALLS[operator]()
     _, size, executor = first_stage(operator, call)

@@ -26,6 +26,7 @@ GRID = (
 COLUMNS = ("--columns", "product,rows,dim,num_weights,grad_dtype,status,block_dim,tiling_key,workspace_bytes")
 
 
+@pytest.mark.long
 def test_a_sweep_says_how_many_of_what(cli):
     done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 50)
     assert done.code == 0

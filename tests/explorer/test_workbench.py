@@ -167,6 +167,7 @@ def test_a_file_that_is_none_says_so_by_its_own_name(page, name, content, says):
 
 
 @pytest.mark.parametrize(("name", "write", "rows"), [("kernel_details.csv", write_csv, EMBEDDING), ("profile.db", write_database, [GRAD])])
+@pytest.mark.long
 def test_a_profile_dropped_on_the_page_is_read_and_shown(page, tmp_path, name, write, rows):
     page.open(SMALL_DIM)
     page.drop(name, write(tmp_path / name, rows).read_bytes())

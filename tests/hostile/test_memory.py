@@ -72,6 +72,7 @@ def test_the_workspace_does_not_decide_an_address(monkeypatch):
     assert workspace_positions.tolist() == grouped.marked.tolist()
 
 
+@pytest.mark.long
 def test_racing_threads_end_in_results_or_refusals():
     """For two seconds a thread writes wild indices while calls run; a process that died would say so by its code."""
     command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]

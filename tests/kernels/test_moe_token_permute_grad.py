@@ -178,5 +178,6 @@ for threads in {threads}:
     [({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4)), ({"NUMBA_DISABLE_JIT": "1"}, (1,)), ({"NUMBA_CPU_NAME": "generic"}, (1,))],
     ids=["threads", "compiler off", "processor without fp16 conversions"],
 )
+@pytest.mark.long
 def test_the_same_bits_everywhere(variables, threads):
     assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)

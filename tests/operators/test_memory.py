@@ -136,6 +136,7 @@ def measured():
 
 
 @pytest.mark.parametrize("call", CALLS, ids=name)
+@pytest.mark.long
 def test_peak_memory_beyond_inputs_and_outputs(measured, call):
     extra, data = measured[name(call)]
     assert 60e6 < data < 130e6

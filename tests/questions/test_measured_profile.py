@@ -50,6 +50,7 @@ def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
     assert call["arguments"]["indices"] == "4096:int64"
 
 
+@pytest.mark.long
 def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Path):
     other = npu_sim.read_profile(write_database(tmp_path / "profile.db", ROWS), soc="Ascend910B3")
     facts = ("rows", "modelled", "release", "calls")

@@ -84,6 +84,7 @@ def written(reports, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.long
 def test_every_number_of_the_report_is_in_the_json(written, name):
     file, data = written(name)
     html = file.read_text(encoding="utf-8")

@@ -60,6 +60,7 @@ COMPILED_LONG = ("conv_tbc_backward",)
 @pytest.mark.parametrize(
     "operator", [pytest.param(name, marks=pytest.mark.long) if name in COMPILED_LONG else name for name in sorted(WIDE_GRIDS)]
 )
+@pytest.mark.long
 def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
     everywhere = {"product": "all", "soc": "all", "release": "all"}
     records = npu_sim.sweep(operator, {**WIDE_GRIDS[operator], **everywhere}, sample=3000, seed=7)
@@ -159,6 +160,7 @@ def test_spaces_travel_to_other_processes(small):
     assert columns == records.columns
 
 
+@pytest.mark.long
 def test_the_whole_workspace_is_that_of_the_specification_page():
     """Worked examples of the page ``workspace``: small dim with scale, the document's sample, and the sorted path."""
     columns = ("rows", "dim", "num_weights", "total_workspace_bytes")

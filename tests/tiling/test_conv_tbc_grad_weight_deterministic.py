@@ -80,6 +80,7 @@ def test_the_compiled_planner_gives_the_same_integers():
             assert plan(problem, device) == published.plan_grad_weight_deterministic(problem, device)
 
 
+@pytest.mark.long
 def test_sizes_up_to_the_documented_ranges_stay_within_64_bits():
     plan = compiled(published.plan_grad_weight_deterministic)
     largest = 2147483646
