@@ -125,6 +125,7 @@ def arguments_here(operator, call):
 
 @pytest.mark.parametrize("deterministic", [False, True])
 @pytest.mark.parametrize(("operator", "make", "options"), VARIANTS)
+@pytest.mark.long
 def test_nan_in_the_workspace_changes_nothing(operator, make, options, deterministic):
     call = make(**options)
     with device(deterministic=deterministic, core_order="round_robin"):
@@ -138,6 +139,7 @@ def test_nan_in_the_workspace_changes_nothing(operator, make, options, determini
 
 
 @pytest.mark.parametrize(("kind", "dim", "weights", "key"), [(BF16, 520, 101000, 0), (BF16, 512, 102400, 100)])
+@pytest.mark.long
 def test_nan_in_the_workspace_changes_nothing_on_the_native_16_bit_paths(kind, dim, weights, key):
     call = embedding(kind, rows=600, dim=dim, weights=weights)  # (numel(grad) + numel(out)) * 2 >= 104857600
     call["indices"].array[...] //= 20000  # a few runs, each on many cores

@@ -295,6 +295,7 @@ print(digest.hexdigest())
 )
 
 
+@pytest.mark.long
 def test_the_bits_do_not_depend_on_threads():
     results = set()
     for threads in ("1", "2", "4"):

@@ -108,6 +108,7 @@ sweep_to(sys.argv[1], progress=lambda done, total: print(done, flush=True), **js
 """
 
 
+@pytest.mark.long
 def test_a_process_killed_at_a_random_moment_goes_on(small, tmp_path):
     operator, _, options = small
     grid = {"rows": "1..5000", "dim": "1,64,512,513,30000", "num_weights": "0,1,1000", "grad_dtype": "fp32,bf16"}

@@ -201,6 +201,7 @@ def sweep_anew(tmp_path, monkeypatch):
     return sweep
 
 
+@pytest.mark.long
 def test_planners_on_disk_are_those_of_the_same_contract(sweep_anew):
     declaration = load_operator("moe_token_permute_grad")
     stricter = replace(declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad")))

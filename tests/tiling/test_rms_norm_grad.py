@@ -133,6 +133,7 @@ def flattened(value):
 @example(tiler.Problem(6144, 200000, BF16, True), A2, RULES)
 @example(tiler.Problem(2**32 - 1, 2**32 - 1, FP32, True), A2, RULES)
 @example(tiler.Problem(10, 65, FP16, False), load_profile(None, "Ascend910A").device, RULES)
+@pytest.mark.long
 def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
     assert flattened(tuple(compiled(tiler.tile)(problem, device, rules))) == flattened(tuple(tiler.tile(problem, device, rules)))
 
