@@ -38,7 +38,7 @@ class Promised(Frozen):
         """Return the answer, put together."""
         promised: Any = self.__pydantic_private__
         if promised is not None:
-            names = type(self).__pydantic_fields__
+            names = type(self).model_fields
             object.__setattr__(self, "__dict__", {name: getattr(self, name) for name in names})
             object.__setattr__(self, "__pydantic_fields_set__", set(names))
             object.__setattr__(self, "__pydantic_private__", None)
@@ -59,7 +59,7 @@ class Promised(Frozen):
 
         def __getattr__(self, name: str) -> Any:
             """Find a field when it is asked for."""
-            if name not in type(self).__pydantic_fields__:
+            if name not in type(self).model_fields:
                 return super().__getattr__(name)
             found, later = self._begun(), self.__pydantic_private__
             if name not in found and later is not None:
