@@ -58,6 +58,7 @@ class Catalogue:
         open_ones = [(source, target) for source, target in pairs if source.holes and source.letters >= FEWEST_LETTERS]
         self.sentences = sorted(open_ones, key=lambda pair: -pair[0].letters)
         self._templates = {source.text: target for source, target in pairs}
+        self._most_parts = {separator: 1 + max(text.count(separator) for text in ["", *self._whole]) for separator in (*LISTS, *PAIRS)}
         self._known = lru_cache(maxsize=4096)(self._found)
 
     def translated(self, text: str) -> str:
@@ -111,7 +112,7 @@ class Catalogue:
         for source, target in self.sentences:
             if source.letters < letters:
                 return None
-            contents = source.contents(text)
+            contents = source.contents(text) if source.longest in text else None  # most sentences are told apart so
             if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or self._fits(contents)):
                 return target.filled(contents, self.translated)
         return None
@@ -134,7 +135,8 @@ class Catalogue:
         """Join parts again that the catalogue knows as one text."""
         found: list[str] = []
         while parts:
-            count = next((count for count in range(len(parts), 1, -1) if separator.join(parts[:count]) in self._whole), 1)
+            most = min(len(parts), self._most_parts[separator])
+            count = next((count for count in range(most, 1, -1) if separator.join(parts[:count]) in self._whole), 1)
             found.append(separator.join(parts[:count]))
             parts = parts[count:]
         return found
@@ -155,11 +157,16 @@ class Catalogue:
 
 def split_outside_brackets(text: str, separator: str) -> list[str]:
     """Return the parts of a text between separators that do not stand in brackets."""
-    parts = [""]
+    parts: list[str] = []
+    open_brackets = 0
     for piece in text.split(separator):
-        inside = parts[-1].count("(") > parts[-1].count(")")
-        parts = [*parts[:-1], parts[-1] + separator + piece] if inside else [*parts, piece]
-    return parts[1:]
+        if open_brackets > 0:
+            parts[-1] += separator + piece
+        else:
+            parts.append(piece)
+            open_brackets = 0
+        open_brackets += piece.count("(") - piece.count(")")
+    return parts
 
 
 @lru_cache

@@ -58,7 +58,7 @@ class Template:
 
     def contents(self, text: str) -> dict[str, str] | None:
         """Return what stands in the holes of a filled-in sentence, or None when it is another sentence."""
-        found = self._pattern.fullmatch(text) if self.longest in text else None
+        found = self._pattern.fullmatch(text)
         return dict(zip(self.holes, found.groups(), strict=True)) if found else None
 
     def filled(self, contents: dict[str, str], change: Callable[[str], str]) -> str:
