@@ -16,9 +16,7 @@ export function sectionOf(section, level = "h3") {
   element.dataset.title = section.title;
   element.insertAdjacentHTML("beforeend", section.html);
   for (const part of element.querySelectorAll(".scroll")) makeReachable(part, section.title);
-  for (const figure of element.querySelectorAll("figure[data-draw]")) {
-    DRAWN[figure.dataset.draw](figure.querySelector("div"), JSON.parse(figure.querySelector("script").textContent));
-  }
+  pictures.drawAll(DRAWN, element);
   return element;
 }
 

@@ -2,7 +2,7 @@
 // drawGantt(element, data): the launches of a call over time, and what the pipes of its slowest core do.
 // data is what npu_sim.timelines.tracks.tracks returns. A launch may have measured_us as well: it is then drawn beside its bound.
 const drawGantt = (() => {
-  const { html, svg, titled, button, microseconds, table, whenWide } = pictures;
+  const { html, svg, titled, button, microseconds, table, whenWide, ticks } = pictures;
   const ROW = 26, BAR = 18, LEFT = 74, AXIS = 24, NARROWEST = 0.6, CHARACTER = 7.2;
   const COLOURS = { MTE2: "c0", V: "c1", MTE3: "c2", MTE1: "c4", M: "c1", FIXP: "c2" };
 
@@ -29,14 +29,6 @@ const drawGantt = (() => {
     const tiles = one.tiles > 1 ? `, ${one.tiles} tiles` : "";
     const moved = one.bytes ? `, ${one.bytes} bytes` : "";
     return `${pipe}, ${one.phase}: ${one.name}${tiles}${moved}, ${microseconds(one.us)} from ${microseconds(one.start_us)}`;
-  }
-  // Values of an axis: round ones, as many as have room.
-  function ticks(from, to, most) {
-    const raw = (to - from) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(raw));
-    const step = [1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || 10 * power;
-    const found = [];
-    for (let at = Math.ceil(from / step) * step; at <= to * (1 + 1e-12); at += step) found.push(Number(at.toPrecision(12)));
-    return found;
   }
 
   return function drawGantt(element, data) {

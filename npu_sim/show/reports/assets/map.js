@@ -1,7 +1,7 @@
 "use strict";
 // drawMap(element, data): a sweep of two sizes, coloured by path, cores, workspace or bound; data is what npu_sim.sweeps.maps.sweep_map returns.
 const drawMap = (() => {
-  const { html, svg, titled, table, whenWide } = pictures;
+  const { html, svg, titled, table, whenWide, ticks } = pictures;
   const LEFT = 64, BOTTOM = 40, HEIGHT = 340, ROW = 18, COLOURS = 8;
   const KINDS = { path: "path", cores: "cores that work", workspace_bytes: "workspace, bytes", bound_us: "lower bound, us" };
 
@@ -12,12 +12,7 @@ const drawMap = (() => {
     return (value) => from + ((turn(Math.min(Math.max(value, axis.first), axis.end)) - low) / (high - low)) * (to - from);
   }
   function ticksOf(axis) {
-    if (!axis.logarithmic) {
-      const raw = (axis.last - axis.first) / 5, power = 10 ** Math.floor(Math.log10(Math.max(raw, 1)));
-      const step = Math.max([1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || power, 1), found = [];
-      for (let at = Math.ceil(axis.first / step) * step; at <= axis.last; at += step) found.push(at);
-      return found;
-    }
+    if (!axis.logarithmic) return ticks(axis.first, axis.last, 5, 1);
     const found = [];
     for (let power = 1; power <= axis.last; power *= 10) if (power >= axis.first) found.push(power);
     return found.length > 1 ? found : [axis.first, axis.last];

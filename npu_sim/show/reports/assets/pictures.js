@@ -1,5 +1,5 @@
 "use strict";
-// What the pictures drawn in the page have in common. Loaded before gantt.js and steps.js.
+// What the pictures drawn in the page have in common. Loaded before the scripts that draw them.
 const pictures = (() => {
   const SVG = "http://www.w3.org/2000/svg", SAID = ["aria-label", "title"];
   let sentences = [];
@@ -51,11 +51,19 @@ const pictures = (() => {
     new ResizeObserver(again).observe(element);
     again();
   }
-  // Draws every picture of a report: a figure with a script element that holds its data.
-  function drawAll(kinds) {
-    for (const figure of document.querySelectorAll("figure[data-draw]")) {
+  // Values of an axis: round ones, as many as have room, at least `least` apart.
+  function ticks(from, to, most, least = 0) {
+    const raw = (to - from) / Math.max(most, 1), power = 10 ** Math.floor(Math.log10(raw));
+    const step = Math.max([1, 2, 5, 10].map((one) => one * power).find((one) => one >= raw) || 10 * power, least);
+    const found = [];
+    for (let at = Math.ceil(from / step) * step; at <= to * (1 + 1e-12); at += step) found.push(Number(at.toPrecision(12)));
+    return found;
+  }
+  // Draws every picture below `root`: a figure with a script element that holds its data.
+  function drawAll(kinds, root = document) {
+    for (const figure of root.querySelectorAll("figure[data-draw]")) {
       kinds[figure.dataset.draw](figure.querySelector("div"), JSON.parse(figure.querySelector("script").textContent));
     }
   }
-  return { html, svg, titled, button, microseconds, table, whenWide, drawAll, speak, said };
+  return { html, svg, titled, button, microseconds, table, whenWide, ticks, drawAll, speak, said };
 })();
