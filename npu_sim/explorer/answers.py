@@ -1,6 +1,7 @@
 """What the page is told: a plan with its pictures, or the refusal as the command line words it."""
 
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,12 @@ def refusal(error: NpuSimError) -> dict[str, Any]:
     if isinstance(error, AclnnError):
         return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
     return {"outcome": "usage", "error": error.as_dict(), "text": str(error)}
+
+
+def failure(error: Exception) -> dict[str, str]:
+    """Return a bug as the page shows it, and print where it is."""
+    traceback.print_exception(error)
+    return {"outcome": "failed", "text": f"internal error: {type(error).__name__}: {error}"}
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:

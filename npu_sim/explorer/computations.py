@@ -12,9 +12,9 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import document_answer, result_answer
-from npu_sim.explorer.state import State, call_of, panes, profile_of
+from npu_sim.explorer.state import State, call_of, language_of, panes, profile_of
 from npu_sim.files.reading import lines_of
-from npu_sim.language import LANGUAGES, language, speaking
+from npu_sim.language import speaking
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
@@ -51,8 +51,7 @@ def compute(task: Task, tell: Tell) -> dict[str, Any]:
     NpuSimError
         When the call is refused, or the file is none.
     """
-    asked = task.state.get("lang", "")
-    with speaking(asked if asked in LANGUAGES else language()):
+    with speaking(language_of(task.state)):
         if task.kind == "run":
             return run_answer(task, tell)
         return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
@@ -169,7 +168,7 @@ def _target(state: State, products: Mapping[str, Profile]) -> "Target":
 
     profile = profile_of(state, products)
     release = "" if profile.release == default_release() else f" {profile.release}"
-    return Target(profile, f"{state['product']} {profile.soc}{release}")
+    return Target(profile, f"{state.get('product') or profile.name} {profile.soc}{release}")
 
 
 def _counted(file: IO[bytes], progress: Progress) -> Iterator[bytes]:

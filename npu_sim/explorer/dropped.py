@@ -75,12 +75,13 @@ class DroppedFiles:
                     if not piece:
                         raise UsageError("file", f"{name} ended early", "drop it again")
                     length -= file.write(piece)
-            part.replace(folder / name)
+            with self._lock:
+                part.replace(folder / name)
+                kept = sorted((one for one in folder.iterdir() if NAME.fullmatch(one.name)), key=lambda one: one.stat().st_mtime_ns)
+                for old in kept[:-MOST_FILES]:
+                    old.unlink()
         finally:
             part.unlink(missing_ok=True)
-        kept = sorted((one for one in folder.iterdir() if NAME.fullmatch(one.name)), key=lambda one: one.stat().st_mtime_ns)
-        for old in kept[:-MOST_FILES]:
-            old.unlink(missing_ok=True)
         return folder / name
 
     def forget(self) -> None:

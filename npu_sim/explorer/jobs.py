@@ -9,6 +9,7 @@ from npu_sim.explorer.computations import Task
 from npu_sim.explorer.worker import DONE, Worker
 
 KEPT_JOBS = 8
+"""Computations that are over and can still be asked for."""
 MOST_WAITING = 4
 """Computations that wait for the one at work; a page has one at a time."""
 WAITING = "waiting"
@@ -32,7 +33,8 @@ class Jobs:
                 return None
             number = str(1 + max(map(int, self._jobs), default=0))
             self._jobs[number] = {"stage": WAITING, "share": None, "began": time.monotonic(), "answer": None, "cancelled": False}
-            for old in sorted(self._jobs, key=int)[:-KEPT_JOBS]:
+            over = [old for old, job in self._jobs.items() if job["stage"] == DONE]
+            for old in over[:-KEPT_JOBS]:
                 del self._jobs[old]
         threading.Thread(target=self._run, args=(number, task), daemon=True).start()
         return number

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.cores import load_profile
-from npu_sim.explorer.answers import plan_answer, refusal, work_answer
+from npu_sim.explorer.answers import failure, plan_answer, refusal, work_answer
 from npu_sim.explorer.computations import Task
 from npu_sim.explorer.downloads import plan_json, report_html, trace_json
 from npu_sim.explorer.dropped import PRODUCT, kind_of, without_folder
@@ -63,6 +63,16 @@ def json_reply(content: Mapping[str, Any]) -> Reply:
     return Reply(text.encode("utf-8"), "application/json; charset=utf-8")
 
 
+def answered(answer: Callable[..., Reply], *arguments: Any) -> Reply:
+    """Return an answer, or that it ended in a bug: without any, the page would say that nobody is there."""
+    try:
+        return answer(*arguments)
+    except (ConnectionError, TimeoutError):  # of the client
+        raise
+    except Exception as error:
+        return refused(HTTPStatus.INTERNAL_SERVER_ERROR, failure(error)["text"])
+
+
 Answer = Callable[[Workbench, State], Reply]
 
 
@@ -109,12 +119,6 @@ GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
 )
 
 
-def language_of(state: State) -> str:
-    """Return the language that a page asks for; that of the server's user when it asks for none."""
-    asked = state.get("lang", "")
-    return asked if asked in LANGUAGES else language()
-
-
 def get_reply(bench: Workbench, path: str, state: State) -> Reply:
     """Answer a request for a file of the page, a plan, a download, or how far a computation is."""
     if path in FILES:
@@ -147,9 +151,10 @@ def file_reply(bench: Workbench, state: State, body: BufferedIOBase, length: int
     if kind != PRODUCT:
         return _started(bench, Task(state, bench.products, kind, path))
     try:
-        bench.products = {**bench.products, name: load_profile(path)}
+        profile = load_profile(path)
     except NpuSimError as error:
         return json_reply(refusal(without_folder(error, path.parent)))
+    bench.products = {**bench.products, name: profile}
     return json_reply({"outcome": "product", "product": name})
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from npu_sim.explorer.patience import Patience
-from npu_sim.explorer.routes import Reply, cancel_reply, file_reply, get_reply, language_of, refused, run_reply
+from npu_sim.explorer.routes import Reply, answered, cancel_reply, file_reply, get_reply, refused, run_reply
+from npu_sim.explorer.state import language_of
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.language import speaking
@@ -153,7 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
         state = self._query()
         if state is not None:
             with speaking(language_of(state)):
-                self._send(get_reply(self.explorer, urlsplit(self.path).path, state))
+                self._send(answered(get_reply, self.explorer, urlsplit(self.path).path, state))
 
     def do_POST(self) -> None:
         """Start or cancel a computation, or take a file."""
@@ -188,14 +189,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a JSON object")
             return
         answer = run_reply if path == "/api/run" else cancel_reply
-        self._send(answer(self.explorer, {str(key): str(value) for key, value in body.items()}))
+        self._send(answered(answer, self.explorer, {str(key): str(value) for key, value in body.items()}))
 
     def _take_file(self, length: int) -> None:
         state = self._query()
         if state is not None:
             body = _Body(self.rfile, length)
             with speaking(language_of(state)):
-                answer = file_reply(self.explorer, state, body, length)
+                answer = answered(file_reply, self.explorer, state, body, length)
             body.drain()  # a browser that is still sending does not hear an answer
             self._send(answer)
 

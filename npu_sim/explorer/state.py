@@ -13,6 +13,7 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.explorer.numerals import whole_number
+from npu_sim.language import LANGUAGES, language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
 from npu_sim.operators.contract.axes import Axis, Number, Switch, Value, Values, Word
@@ -85,6 +86,12 @@ def panes(state: State) -> list[State]:
     first = {name: value for name, value in state.items() if not name.startswith(OTHER)}
     other = {name.removeprefix(OTHER): value for name, value in state.items() if name.startswith(OTHER)}
     return [first, {**first, **other}] if other else [first]
+
+
+def language_of(state: State) -> str:
+    """Return the language that a page asks for; that of the server's user when it asks for none."""
+    asked = state.get("lang", "")
+    return asked if asked in LANGUAGES else language()
 
 
 def _arguments(operator: Operator, state: State) -> dict[str, Any]:

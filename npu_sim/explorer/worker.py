@@ -3,14 +3,13 @@
 import os
 import signal
 import threading
-import traceback
 from collections.abc import Iterator
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from npu_sim.explorer.answers import refusal
+from npu_sim.explorer.answers import failure, refusal
 from npu_sim.explorer.computations import Task, Tell, compute
 from npu_sim.explorer.dropped import without_folder
 from npu_sim.status import NpuSimError
@@ -49,8 +48,7 @@ class Worker:
             if self._process is not None:
                 self._process.kill()
                 self._process.join()
-                self._connection.close()
-                self._process = None
+                self._process = self._connection = None  # not closed: whoever reads it comes to its end
 
     def _start(self) -> None:
         context = get_context("spawn")  # a forked one would share the threads of the server
@@ -79,8 +77,7 @@ def answer_of(task: Task, tell: Tell) -> dict[str, Any]:
     except NpuSimError as error:
         return refusal(error if task.file is None else without_folder(error, task.file.parent))
     except Exception as error:
-        traceback.print_exc()
-        return {"outcome": "failed", "text": f"internal error: {type(error).__name__}: {error}"}
+        return failure(error)
 
 
 def _end_with_the_parent() -> None:

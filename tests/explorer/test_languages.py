@@ -4,7 +4,7 @@ import pytest
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer.answers import work_answer
-from npu_sim.explorer.routes import language_of
+from npu_sim.explorer.state import language_of
 from npu_sim.explorer.texts import STAGES, TEXTS, page_texts
 from npu_sim.language import speaking
 

@@ -12,9 +12,9 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.explorer import Explorer, server
-from npu_sim.explorer.computations import require_runnable
-from npu_sim.explorer.jobs import MOST_WAITING
+from npu_sim.explorer import Explorer, routes, server
+from npu_sim.explorer.computations import Task, require_runnable
+from npu_sim.explorer.jobs import KEPT_JOBS, MOST_WAITING, WAITING, Jobs
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
@@ -196,6 +196,26 @@ def test_another_server_on_this_machine_is_another_origin(ask, own):
 
 def test_many_fields_are_refused(ask):
     assert ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status == 400
+
+
+def test_a_bug_is_said_to_the_page_and_where_it_is_to_the_terminal(ask, monkeypatch, capsys):
+    monkeypatch.setattr(routes, "plan_answer", lambda state, products: 1 // 0)
+    reply, content = ask("/api/plan?" + urlencode(STATE))
+    assert (reply.status, content) == (500, b"internal error: ZeroDivisionError: integer division or modulo by zero")
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_only_computations_that_are_over_are_forgotten():
+    jobs, task = Jobs(), Task(STATE, {})
+    with jobs._one_at_a_time:
+        numbers = [jobs.start(task) for _ in range(2)]
+        for _ in range(2 * KEPT_JOBS):
+            numbers.append(jobs.start(task))
+            jobs.cancel(numbers[-1])
+        reports = [jobs.report(number) for number in numbers]
+        for number in numbers:
+            jobs.cancel(number)
+    assert [one and one["stage"] for one in reports[:3]] == [WAITING, WAITING, None]
 
 
 def test_runs_that_wait_are_few_and_so_are_threads(explorer, ask, own):

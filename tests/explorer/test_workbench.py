@@ -259,6 +259,12 @@ def test_the_language_is_in_the_link(page):
     page.wait(page.path)
 
 
+def test_braces_of_a_text_that_is_no_sentence_of_the_page_stay(page):
+    page.open(SMALL_DIM)
+    said = page.script("return import('./texts.js').then(({ t }) => [t('refused: {why}', { why: '{a}' }), t('{b} is none')])")
+    assert said == ["refused: {a}", "{b} is none"]
+
+
 @pytest.mark.parametrize("link", [REFUSED, f"{TWO_PANES}&row=16&col=64"])
 def test_axe_finds_nothing(page, link):
     page.open(link)

@@ -15,6 +15,9 @@ export function post(path, body, kind = "application/json") {
   return fetch(path, { method: "POST", headers, body });
 }
 
+// Return what the server answered: a refusal has a status of its own, and is a sentence.
+export const read = async (reply) => (reply.ok ? reply.json() : { outcome: "failed", text: await reply.text() });
+
 // Start what `send` asks the server for and follow it to its end; return its answer.
 export async function follow(title, send) {
   isBusy = true;
@@ -22,11 +25,10 @@ export async function follow(title, send) {
   document.body.dataset.job = "running";
   let answer = null;
   try {
-    const reply = await send();
-    const started = reply.ok ? await reply.json() : { outcome: "failed", text: await reply.text() };
+    const started = await read(await send());
     number = started.number ?? null;
     answer = number === null ? started : await end();
-  } catch (error) {
+  } catch {
     answer = silence();
   }
   isBusy = false;

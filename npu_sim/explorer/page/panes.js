@@ -1,7 +1,7 @@
 // A pane: one call on one product, its plan or its refusal, and what can be done with it.
 import { queryOf } from "./address.js";
 import { DRAWN, byId, make, sectionOf } from "./elements.js";
-import { silence } from "./jobs.js";
+import { read, silence } from "./jobs.js";
 import { copy } from "./sharing.js";
 import { t, translate } from "./texts.js";
 
@@ -119,8 +119,8 @@ function outcomeOf(change) {
 
 async function fetched(address) {
   try {
-    return await (await fetch(address)).json();
-  } catch (error) {
+    return await read(await fetch(address));
+  } catch {
     return silence();
   }
 }

@@ -6,9 +6,9 @@ export function setTexts(texts, language) {
   document.documentElement.lang = language;
 }
 
-// Holes are written {name}.
+// Holes are written {name}; braces of a text that came from elsewhere stay.
 export function t(text, holes = {}) {
-  return (table[text] ?? text).replace(/\{(\w+)\}/g, (_, name) => holes[name]);
+  return (table[text] ?? text).replace(/\{(\w+)\}/g, (hole, name) => holes[name] ?? hole);
 }
 
 export function translate(root) {
