@@ -15,6 +15,7 @@ from npu_sim.show.timelines import estimate_note, estimate_text, percent, short_
 
 SHOWN_KERNELS = 6
 """Kernels that are not modelled shown by name; the others are counted."""
+LAUNCHED = ("launch", "measured", "share", "bound", "cores")
 NOTE = "bound: published rates, never measured; no execution of the plan can be faster"
 
 
@@ -74,13 +75,17 @@ def _call_command(calls: CallGroup) -> str:
 
 
 def _call_table(calls: CallGroup) -> Table:
-    columns = (Column("launch", key=True), *(Column(name, right=True) for name in ("measured", "share", "bound", "cores")))
-    rows = []
+    return Table([Column(name, right=number > 0, key=number == 0) for number, name in enumerate(LAUNCHED)], call_rows(calls))
+
+
+def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
+    """Return one row for every launch of a call, under ``LAUNCHED``; what is not known is empty."""
+    rows: list[tuple[str, ...]] = []
     for one in calls.as_dict()["launches"]:
         bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
         blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
         rows.append((one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks))
-    return Table(columns, rows)
+    return rows
 
 
 def _group_title(group: MeasuredGroup) -> str:

@@ -24,15 +24,15 @@ LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
 """Styles of lines, by label: what goes wrong."""
 
 
-def plan_headline(plan: Plan) -> str:
-    """Return the outcome in one line."""
+def plan_headline(plan: Plan, outcome: str = "") -> str:
+    """Return the outcome in one line; ``outcome`` is what came of the plan, the plan's own when empty."""
     return say(
         "{title} on {product_title}, {soc}{release_words}: {outcome}",
         title=plan.title,
         product_title=plan.product_title,
         soc=plan.soc,
         release_words=release_words(plan.release),
-        outcome=plan.outcome,
+        outcome=outcome or plan.outcome,
     )
 
 

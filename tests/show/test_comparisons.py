@@ -32,6 +32,7 @@ COMMANDS = {
         "--products",
         "atlas_train",
     ),
+    "frontier from 0": ("limits", "conv_tbc_backward", "--vary", "Cin", "--vary", "pad=0,1", "--products", "atlas_a2"),
     "sweep": (
         "sweep",
         "embedding_dense_backward",
@@ -58,7 +59,7 @@ COMMANDS = {
     "sweep of words": ("sweep", "embedding_dense_backward", "--grid", "grad_dtype=fp32,fp16"),
     "timeline": ("timeline", "embedding_dense_backward", *CALL, "--socs", "all"),
 }
-CURVES = {"frontier": 1, "sweep": 6, "sweep with a bound": 4}
+CURVES = {"frontier": 1, "frontier from 0": 1, "sweep": 6, "sweep with a bound": 4}
 """How many figures a report has, where it has any: a cut of a sweep has three, and there is one for every count of several values."""
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.language import speaking
 from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
+from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.order import MOST_BINS, order_strip_data
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.timelines import timeline
@@ -139,6 +141,17 @@ def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
     assert numbers_missing_from({**result.as_dict(), "order_strips": strips}, page) == set()
     assert "rows 0..15: 15 of 15 depend on timing" in page.titles
     assert "rows 45..60: 0 of 15 depend on timing" in page.titles
+
+
+def test_a_run_is_said_in_chinese(result):
+    with speaking("zh"):
+        assert result_report(result).sentence.endswith("：已运行")
+
+
+def test_a_launch_without_a_bound_has_none_in_its_picture():
+    picture = time_bars([("Sort", 10.0, None), ("Cast", 5.0, 2.0)])
+    assert picture.count("<rect") == 3
+    assert re.findall(r"\w+: [^<]*at least [^<]*", picture) == ["Cast: 5.000 us, at least 2.000 us"]
 
 
 @pytest.mark.parametrize("size", [1, 7, 199, 200, 201, 4096, 99999])

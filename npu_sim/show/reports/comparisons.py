@@ -162,10 +162,10 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
             points = [(row.at, getattr(row, name).largest) for row in rows]
             drawn = [(at, largest) for at, largest in points if at is not None and largest is not None]
             if drawn:
-                curves.append(
-                    Curve(f"{product} ({socs}), {name}", [at for at, _ in drawn], [y for _, y in drawn], dashed=name == "hardware")
-                )
-    return curve_figure(table.along, say("largest {vary}", vary=table.vary), curves, log_x=True, log_y=True) if curves else None
+                x, y = zip(*drawn, strict=True)
+                curves.append(Curve(f"{product} ({socs}), {name}", x, y, dashed=name == "hardware"))
+    log_x = all((row.at or 0) > 0 for row in table.rows)
+    return curve_figure(table.along, say("largest {vary}", vary=table.vary), curves, log_x=log_x, log_y=True) if curves else None
 
 
 def _range_picture(table: LimitTable) -> Picture | None:

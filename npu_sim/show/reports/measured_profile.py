@@ -1,14 +1,16 @@
 """The report of a measured profile: every kernel's time as a bar with its bound inside, calls with the share of every launch."""
 
+from collections.abc import Sequence
+
 from npu_sim.language import say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
-from npu_sim.show.measured_profile import file_lines, group_lines, headline
+from npu_sim.show.measured_profile import LAUNCHED, call_rows, file_lines, group_lines, headline
 from npu_sim.show.reports.document import Block, Document, Drawing, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.reports.work import PERFETTO
-from npu_sim.show.timelines import percent, short_us
+from npu_sim.show.timelines import short_us
 
 ROW = 40
 BAR = 16
@@ -28,7 +30,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     sections += [
         Section(
             say("Call {operator}", operator=calls.calls[0].case.plan.operator),
-            (_call_picture(calls), *_call_over_time(calls), _call_table(calls)),
+            (_call_picture(calls), *_call_over_time(calls), Table(LAUNCHED, tuple(call_rows(calls)))),
         )
         for calls in answer.calls
     ]
@@ -49,7 +51,7 @@ def _title(group: MeasuredGroup) -> str:
 
 def _call_picture(calls: CallGroup) -> Picture:
     launches = calls.as_dict()["launches"]
-    return Picture(time_bars([(one["kernel"], one["median_us"], one["bound_us"] or 0.0) for one in launches]), "Launches in launch order.")
+    return Picture(time_bars([(one["kernel"], one["median_us"], one["bound_us"]) for one in launches]), "Launches in launch order.")
 
 
 def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
@@ -65,48 +67,24 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     return Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."), Text(PERFETTO)
 
 
-def _call_table(calls: CallGroup) -> Table:
-    rows = tuple(
-        (one["kernel"], short_us(one["median_us"]), percent(one["share"]), short_us(one["bound_us"] or 0.0), one["measured_block_dim"])
-        for one in calls.as_dict()["launches"]
-    )
-    return Table(("launch", "measured", "share", "bound", "cores"), rows)
-
-
-def time_bars(rows: list[tuple[str, float, float]]) -> str:
+def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> str:
     """Draw measured times as bars on one axis from 0, with the part that is their lower bound.
 
     Parameters
     ----------
     rows
-        Name, measured time and bound in microseconds.
+        Name, measured time and bound in microseconds; None where there is no bound.
     """
-    scale = WIDTH / max((max(measured, bound) for _, measured, bound in rows), default=1.0)
+    scale = WIDTH / max((max(measured, bound or 0.0) for _, measured, bound in rows), default=1.0)
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
-        text = say("{name}: {short_us}, at least {short_us2}", name=name, short_us=short_us(measured), short_us2=short_us(bound))
+        text = f"{name}: {short_us(measured)}"
+        bars = [(say("{name}: measured {short_us}", name=name, short_us=short_us(measured)), measured, "c0")]
+        if bound is not None:
+            text = say("{name}: {short_us}, at least {short_us2}", name=name, short_us=short_us(measured), short_us2=short_us(bound))
+            bars.append((say("{name}: bound {short_us}", name=name, short_us=short_us(bound)), bound, "c3"))
         parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
-        parts.append(
-            element(
-                "rect",
-                say("{name}: measured {short_us}", name=name, short_us=short_us(measured)),
-                x=0,
-                y=y + 20,
-                width=measured * scale,
-                height=BAR,
-                class_="c0",
-            )
-        )
-        parts.append(
-            element(
-                "rect",
-                say("{name}: bound {short_us}", name=name, short_us=short_us(bound)),
-                x=0,
-                y=y + 20,
-                width=bound * scale,
-                height=BAR,
-                class_="c3",
-            )
-        )
+        for title, us, colour in bars:
+            parts.append(element("rect", title, x=0, y=y + 20, width=us * scale, height=BAR, class_=colour))
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

@@ -6,7 +6,7 @@ from typing import Any
 from npu_sim.language import say
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import Result
-from npu_sim.plans.model import RUNS, Plan
+from npu_sim.plans.model import Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
@@ -64,7 +64,7 @@ def result_report(result: Result, call: str = "", rows: Sequence[OpenRows] = (),
         Picture(order_strip(strip), "coloured: depends on timing, the stronger the more of it; full where all does")
         for strip in order_strips(result)
     ]
-    headline = f"{plan_headline(plan).removesuffix(RUNS)}ran" if plan.overflow is None else plan_headline(plan)
+    headline = plan_headline(plan, "ran" if plan.overflow is None else "")
     sections = (Section("Run", tuple(blocks)), *rows_sections(rows), *plan_sections(plan), *_drawn(plan, work))
     return Document(headline, headline, sections, call, document_outcome(plan))
 

@@ -20,8 +20,6 @@ BAR_HEIGHT = 44
 LEGEND_HEIGHT = 20
 CHARACTER_WIDTH = 7.2
 LETTER_ROOM = 5
-LEAST_OPACITY = 0.35
-"""What shows at all is at least so strong."""
 
 
 def element(name: str, title: str = "", text: str = "", **attributes: object) -> str:
@@ -193,9 +191,8 @@ def order_strip(strip: dict[str, Any]) -> str:
             one3=one["order_dependent"],
             size=size,
         )
-        strength = max(share, LEAST_OPACITY) if share else 0
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
-        parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=strength))
+        parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=share))
     height = BAR_HEIGHT + 22.0
     if runs:
         parts += _magnified(strip["axis"], runs, height)
