@@ -7,7 +7,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
-from npu_sim.language import translated, translated_data
+from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan, require_limits
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.results import Result
@@ -42,7 +42,7 @@ def refusal(error: NpuSimError) -> dict[str, Any]:
 def failure(error: Exception) -> dict[str, str]:
     """Return a bug as the page shows it, and print where it is."""
     traceback.print_exception(error)
-    return {"outcome": "failed", "text": f"internal error: {type(error).__name__}: {error}"}
+    return {"outcome": "failed", "text": say("internal error: {name}: {error}", name=type(error).__name__, error=error)}
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:

@@ -12,9 +12,8 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import document_answer, result_answer
-from npu_sim.explorer.state import State, call_of, language_of, panes, profile_of
+from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
-from npu_sim.language import speaking
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
@@ -51,10 +50,9 @@ def compute(task: Task, tell: Tell) -> dict[str, Any]:
     NpuSimError
         When the call is refused, or the file is none.
     """
-    with speaking(language_of(task.state)):
-        if task.kind == "run":
-            return run_answer(task, tell)
-        return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
+    if task.kind == "run":
+        return run_answer(task, tell)
+    return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
 
 
 def run_answer(task: Task, tell: Tell) -> dict[str, Any]:

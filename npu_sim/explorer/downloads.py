@@ -32,7 +32,7 @@ def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
     call, made = _planned(state, products)
     bound = timeline(made, call.profile)
-    content = {"schema": schema("plan"), "outcome": "runs", "plan": made.as_dict(), "timeline": bound.as_dict()}
+    content = {"schema": schema("plan"), "outcome": made.outcome, "plan": made.as_dict(), "timeline": bound.as_dict()}
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 

@@ -13,6 +13,7 @@ KEPT_JOBS = 8
 MOST_WAITING = 4
 """Computations that wait for the one at work; a page has one at a time."""
 WAITING = "waiting"
+UNFINISHED = "the computation ended before its end: not enough memory?"
 
 Job = dict[str, Any]
 
@@ -76,7 +77,7 @@ class Jobs:
             began = time.monotonic()
             if not self._set(number, stage="starting", began=began):
                 return
-            answer = {"outcome": "failed", "text": "the computation ended before its end: not enough memory?"}
+            answer = {"outcome": "failed", "text": UNFINISHED}
             for stage, told in self._worker.compute(task):
                 if stage == DONE:
                     answer = told

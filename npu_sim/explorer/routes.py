@@ -20,7 +20,7 @@ from npu_sim.explorer.state import State, catalog
 from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.schemas import schema
-from npu_sim.language import language
+from npu_sim.language import language, translated
 from npu_sim.show.reports.html import DRAWING_SCRIPTS
 from npu_sim.show.reports.picture_texts import picture_texts
 from npu_sim.status import NpuSimError
@@ -54,7 +54,7 @@ class Reply:
 
 def refused(status: HTTPStatus, why: str) -> Reply:
     """Return a sentence with a status of its own."""
-    return Reply(why.encode(), "text/plain; charset=utf-8", status)
+    return Reply(translated(why).encode(), "text/plain; charset=utf-8", status)
 
 
 def json_reply(content: Mapping[str, Any]) -> Reply:
@@ -90,7 +90,7 @@ def _catalog(bench: Workbench, state: State) -> Reply:
 
 
 def _job(bench: Workbench, state: State) -> Reply:
-    unknown = {"stage": "done", "answer": {"outcome": "failed", "text": "no such run"}}
+    unknown = {"stage": "done", "answer": {"outcome": "failed", "text": translated("no such run")}}
     return json_reply(bench.jobs.report(state.get("number", "")) or unknown)
 
 

@@ -189,7 +189,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.BAD_REQUEST, "expected a JSON object")
             return
         answer = run_reply if path == "/api/run" else cancel_reply
-        self._send(answered(answer, self.explorer, {str(key): str(value) for key, value in body.items()}))
+        state = {str(key): str(value) for key, value in body.items()}
+        with speaking(language_of(state)):
+            self._send(answered(answer, self.explorer, state))
 
     def _take_file(self, length: int) -> None:
         state = self._query()

@@ -2,6 +2,7 @@
 
 from types import MappingProxyType
 
+from npu_sim.explorer.jobs import UNFINISHED
 from npu_sim.language import speaking, translated
 
 LANGUAGES = MappingProxyType({"en": "English", "zh": "中文"})
@@ -66,7 +67,7 @@ TEXTS = (
     "{seconds} s",
 )
 """What stands in the page and in its scripts; {names} are holes."""
-STAGES = ("waiting", "starting", "planning", "generating data", "computing", "reading", "checking calls", "done", "cancelled")
+STAGES = ("waiting", "starting", "planning", "generating data", "computing", "reading", "checking calls", "done", "cancelled", UNFINISHED)
 """What a computation says of itself."""
 
 

@@ -12,6 +12,8 @@ from typing import Any
 from npu_sim.explorer.answers import failure, refusal
 from npu_sim.explorer.computations import Task, Tell, compute
 from npu_sim.explorer.dropped import without_folder
+from npu_sim.explorer.state import language_of
+from npu_sim.language import speaking
 from npu_sim.status import NpuSimError
 
 Message = tuple[str, Any]
@@ -72,12 +74,13 @@ def _work(connection: "Connection[Message, Task]") -> None:
 
 def answer_of(task: Task, tell: Tell) -> dict[str, Any]:
     """Return the answer to a task, also when it is refused or ends in a bug, of which the page must hear."""
-    try:
-        return compute(task, tell)
-    except NpuSimError as error:
-        return refusal(error if task.file is None else without_folder(error, task.file.parent))
-    except Exception as error:
-        return failure(error)
+    with speaking(language_of(task.state)):
+        try:
+            return compute(task, tell)
+        except NpuSimError as error:
+            return refusal(error if task.file is None else without_folder(error, task.file.parent))
+        except Exception as error:
+            return failure(error)
 
 
 def _end_with_the_parent() -> None:

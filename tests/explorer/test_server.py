@@ -328,6 +328,10 @@ def test_a_refused_run_says_why(ask, own):
     assert "161002" in finished(ask, own, {"product": "atlas_inference"})["text"]
 
 
+def test_a_refused_run_says_why_in_the_language_of_the_page(ask, own):
+    assert "不支持" in finished(ask, own, {"product": "atlas_inference", "lang": "zh"})["text"]
+
+
 def test_a_computation_that_is_cancelled_ends_and_the_next_one_begins(ask, own, explorer):
     numbers = [json.loads(ask("/api/run", "POST", json.dumps(STATE | {"rows": "256K"}), **own)[1])["number"] for _ in range(2)]
     for number in reversed(numbers):
