@@ -8,7 +8,7 @@ import typer
 
 from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import Json, Release, Report, Soc
+from npu_sim.cli.options import Json, Release, Report, Soc, writable
 from npu_sim.language import say
 from npu_sim.status import UsageError
 
@@ -19,12 +19,15 @@ File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv
 MaybeProduct = Annotated[
     str | None, typer.Option("--product", help="Product, or a profile file ending in .yaml; found in the file when left out.")
 ]
-MeasuredTrace = Annotated[Path | None, typer.Option("--trace", help="Write measured launches and their bounds as a trace for Perfetto.")]
+MeasuredTrace = Annotated[
+    Path | None, typer.Option("--trace", callback=writable, help="Write measured launches and their bounds as a trace for Perfetto.")
+]
 Calibrate = Annotated[
     bool, typer.Option("--calibrate", help="Read the device's clock and memory ceilings, and how far vector estimates are off.")
 ]
 CalibrationOut = Annotated[
-    Path | None, typer.Option("--out", help="Where to write what --calibrate found, for npu-sim timeline --calibration.")
+    Path | None,
+    typer.Option("--out", callback=writable, help="Where to write what --calibrate found, for npu-sim timeline --calibration."),
 ]
 
 

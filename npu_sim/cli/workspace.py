@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc
 
@@ -38,10 +39,13 @@ def workspace_command(
             "deterministic": deterministic,
         }
         workspace = result.workspace.model_dump(mode="json")
-        print_json("workspace", {"outcome": "runs", **data, "workspace": workspace})
-        return
-    from npu_sim.cli.console import show
-    from npu_sim.show.layout import Paragraph
-    from npu_sim.show.workspace import workspace_tables, workspace_title
+        print_json("workspace", {"outcome": result.outcome, **data, "workspace": workspace})
+    else:
+        from npu_sim.cli.console import show
+        from npu_sim.show.layout import Paragraph
+        from npu_sim.show.text import OUTCOME_STYLES, overflow_text
+        from npu_sim.show.workspace import workspace_tables, workspace_title
 
-    show(Paragraph(workspace_title(result), "bold green"), "", workspace_tables(result.workspace))
+        overflow = [overflow_text(result), ""] if result.overflow is not None else []
+        show(Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome]), "", *overflow, workspace_tables(result.workspace))
+    exit_with(result)

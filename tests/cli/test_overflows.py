@@ -59,6 +59,13 @@ def test_explain_and_run_exit_with_2(cli, small):
     assert (ran.code, ran.data["outcome"]) == (2, "overflows")
 
 
+def test_a_workspace_says_it(cli, small):
+    done = cli("workspace", *WORDS, "--product", small)
+    assert done.code == 2
+    assert f"the buffers take {USED} bytes" in done.out
+    assert cli("workspace", *WORDS, "--product", small, "--json").data["outcome"] == "overflows"
+
+
 def test_a_report_is_red(cli, small, tmp_path):
     cli("plan", *WORDS, "--product", small, "--report", tmp_path / "plan.html")
     page = (tmp_path / "plan.html").read_text(encoding="utf-8")

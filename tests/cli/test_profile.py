@@ -34,6 +34,14 @@ def test_calibrating_prints_json_and_writes_what_timelines_read(cli, tmp_path: P
     assert "one shape: its error is not known" in " ".join(cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3").out.split())
 
 
+@pytest.mark.parametrize("words", [("--trace",), ("--calibrate", "--out")])
+def test_what_cannot_be_written_is_said_before_the_profile_is_read(cli, tmp_path: Path, words):
+    done = cli("profile", tmp_path / "none.csv", *words, tmp_path / "no folder" / "file")
+    assert done.code == 64
+    assert "no folder" in done.err
+    assert "none.csv" not in done.err
+
+
 def test_there_is_nothing_to_write_without_calibrating(cli, tmp_path: Path):
     path = write_csv(tmp_path / "kernel_details.csv", ROWS)
     found = cli("profile", str(path), "--out", str(tmp_path / "calibration.yaml"))
