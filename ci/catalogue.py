@@ -100,9 +100,14 @@ def sentences(text: str) -> bool:
     return len(WORD.findall(plain)) >= (1 if "#" in plain else 2) and " " in plain.strip()
 
 
+def not_shown() -> set[str]:
+    """Return the texts that nobody is shown."""
+    return set(NOT_SHOWN.read_text(encoding="utf-8").splitlines())
+
+
 def shown_texts() -> dict[str, set[str]]:
     """Return every text of the code that people may read, with the files it stands in."""
-    hidden = set(NOT_SHOWN.read_text(encoding="utf-8").splitlines())
+    hidden = not_shown()
     found: dict[str, set[str]] = {}
     for path in sorted((ROOT / "npu_sim").rglob("*.py")):
         for text in map(one_line, literals(path)):
@@ -136,6 +141,7 @@ def faults() -> list[str]:
         if text not in entries or not entries[text].msgstr
     ]
     stale = [f"no longer in the code: {text!r}" for text in entries if text not in texts and text not in known]
+    stale += [f"no longer in the code, but in {NOT_SHOWN.name}: {text!r}" for text in not_shown() if text not in known]
     wrong = [
         f"holes that the text does not have: {entry.msgid!r}: {entry.msgstr!r}"
         for entry in entries.values()
