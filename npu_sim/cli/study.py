@@ -55,7 +55,7 @@ def determinism_command(
             "with it there is one legal order, and nothing to study; leave it out: the study tells its result apart from the others'",
             param_hint="--deterministic",
         )
-    from npu_sim.show.studies import determinism_lines
+    from npu_sim.show.studies import determinism_lines, study_headline
     from npu_sim.studies.determinism import study_determinism
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
@@ -69,7 +69,7 @@ def determinism_command(
         write_text(rows_out, rows_csv(found))
     _show(
         study.as_dict(),
-        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        study_headline(study),
         determinism_lines(study),
         report,
         json_output,
@@ -96,7 +96,7 @@ def precision_command(
     json_output: Json = False,
 ) -> None:
     """Measure the error of every dtype and math type against float64, with verdicts and causes."""
-    from npu_sim.show.studies import precision_lines
+    from npu_sim.show.studies import precision_lines, study_headline
     from npu_sim.studies.precision import study_precision
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
@@ -104,7 +104,7 @@ def precision_command(
     study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
     _show(
         study.as_dict(),
-        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        study_headline(study),
         precision_lines(study),
         report,
         json_output,
@@ -124,7 +124,7 @@ def invariance_command(
     json_output: Json = False,
 ) -> None:
     """Say whether the bits of a result change with batch, position, padding, cores, product, mode or dtype path."""
-    from npu_sim.show.studies import invariance_lines
+    from npu_sim.show.studies import invariance_lines, study_headline
     from npu_sim.studies.invariance import study_invariance
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
@@ -132,7 +132,7 @@ def invariance_command(
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
     _show(
         study.as_dict(),
-        say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc),
+        study_headline(study),
         invariance_lines(study),
         report,
         json_output,
@@ -227,6 +227,7 @@ def _show(
     if json_output:
         print_json("study", data)
         return
-    from npu_sim.cli.console import show_lines
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import Paragraph, lines_table
 
-    show_lines(headline, lines)
+    show(Paragraph(headline, "bold green"), "", lines_table(lines))

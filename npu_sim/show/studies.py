@@ -199,6 +199,10 @@ def certificate_text(certificate: Certificate) -> str:
     return render(lines_table(certificate_lines([certificate])))
 
 
+def study_headline(study: DeterminismStudy | PrecisionStudy | InvarianceStudy) -> str:
+    """Return what was studied in one line."""
+    return say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc)
+
+
 def _study_text(study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]) -> str:
-    headline = say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc)
-    return f"{headline}\n\n{render(lines_table(lines))}"
+    return f"{study_headline(study)}\n\n{render(lines_table(lines))}"
