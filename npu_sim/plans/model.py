@@ -165,6 +165,11 @@ class OutputOrder(Frozen):
     fixed: bool
     reason: str
 
+    @property
+    def in_words(self) -> str:
+        """Output and order: ``grad_weight depends on timing``."""
+        return f"{self.output} {'fixed' if self.fixed else 'depends on timing'}"
+
 
 class Plan(Printed, Promised):
     """Everything decided before data is seen.

@@ -108,7 +108,7 @@ def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
         "schedule_mode": str(outcome.schedule_mode),
         "launches": _launches(outcome),
         "workspace": f"{outcome.workspace.total_bytes} bytes{' + unknown' if outcome.workspace.unknown else ''}",
-        "order": ", ".join(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}" for one in outcome.order),
+        "order": ", ".join(one.in_words for one in outcome.order),
         "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
         "evidence": outcome.evidence.value,
     }

@@ -16,7 +16,7 @@ from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
-from npu_sim.show.text import OUTCOME_STYLES, overflow_text, plan_headline, profile_key_text, values_text
+from npu_sim.show.text import OUTCOME_STYLES, memory_name, overflow_text, plan_headline, profile_key_text, values_text
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
@@ -165,12 +165,11 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
 
 
 def _memory_title(memory: Memory) -> str:
-    name = "Unified Buffer" if memory.name == "UB" else memory.name
     phase = f", {memory.phase}" if memory.phase else ""
     model = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
     return say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes{model}",
-        name=name,
+        name=memory_name(memory),
         phase=phase,
         used_bytes=memory.used_bytes,
         capacity_bytes=memory.capacity_bytes,
@@ -223,10 +222,10 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 
 
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
-    rows: list[Row] = [(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}", one.reason) for one in plan.order]
+    rows: list[Row] = [(one.in_words, one.reason) for one in plan.order]
     if other is not None and other.order != plan.order:
         mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
-        states = ", ".join(f"{one.output} {'fixed' if one.fixed else 'depends on timing'}" for one in other.order)
+        states = ", ".join(one.in_words for one in other.order)
         rows.append(
             (
                 mode,

@@ -88,8 +88,7 @@ def plan_lines(plan: Plan) -> list[Line]:
         )
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
-    for order in plan.order:
-        lines.append(("order", f"{order.output} {'fixed' if order.fixed else 'depends on timing'}", order.reason))
+    lines += [("order", order.in_words, order.reason) for order in plan.order]
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
     lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
     if plan.evidence is not Evidence.EXACT:
@@ -117,6 +116,11 @@ def launched_text(launches: Iterable[Launch]) -> str:
     """Return kernels in launch order, a run of equal ones once: ``Transpose x3, ReduceSum``."""
     runs = ((kernel, len(list(run))) for kernel, run in groupby(launch.kernel for launch in launches))
     return ", ".join(kernel if count == 1 else f"{kernel} x{count}" for kernel, count in runs)
+
+
+def memory_name(memory: Memory) -> str:
+    """Return the name of an on-chip memory as the documents write it."""
+    return "Unified Buffer" if memory.name == "UB" else memory.name
 
 
 def _memory_line(memory: Memory) -> Line:

@@ -12,6 +12,7 @@ from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory
 from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.show.text import memory_name
 
 WIDTH = 1000
 COLOURS = 8
@@ -83,8 +84,7 @@ def memory_colours(memory: Memory) -> list[tuple[str, str]]:
 
 def memory_title(memory: Memory) -> str:
     """Return name and phase of a memory."""
-    name = {"UB": "Unified Buffer"}.get(memory.name, memory.name)
-    return f"{name}, {memory.phase}" if memory.phase else name
+    return memory_name(memory) + (f", {memory.phase}" if memory.phase else "")
 
 
 def _memory_bar(memory: Memory, y: float) -> tuple[list[str], float]:
