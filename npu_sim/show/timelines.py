@@ -63,11 +63,11 @@ def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
     limits = say("{about_us} to {about_us2}", about_us=about_us(estimate.low_us), about_us2=about_us(estimate.high_us))
     if isinstance(estimate, VectorEstimate):
         return say("vector pipe about {about_us} us ({limits})", about_us=about_us(estimate.vector_us), limits=limits)
-    return (
-        say("{limits} us", limits=limits)
-        if estimate.us is None
-        else say("about {about_us} us ({limits})", about_us=about_us(estimate.us), limits=limits)
-    )
+    return say("{limits} us", limits=limits) if estimate.us is None else _ranged(estimate.us, estimate.low_us, estimate.high_us)
+
+
+def _ranged(us: float, low: float, high: float) -> str:
+    return say("about {about_us} us ({about_us2} to {about_us3})", about_us=about_us(us), about_us2=about_us(low), about_us3=about_us(high))
 
 
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
@@ -105,12 +105,7 @@ def call_estimate_text(timeline: Timeline) -> str:
     """Return the estimate of a call whose launches all have one, with its range."""
     ranges = [(launch.estimate.low_us, launch.estimate.high_us) for launch in timeline.launches if launch.estimate is not None]
     low, high = (sum(ends) for ends in zip(*ranges, strict=True))
-    return say(
-        "about {about_us} us ({about_us2} to {about_us3})",
-        about_us=about_us(timeline.estimate_us or 0.0),
-        about_us2=about_us(low),
-        about_us3=about_us(high),
-    )
+    return _ranged(timeline.estimate_us or 0.0, low, high)
 
 
 def estimate_cell(timeline: Timeline) -> str:
@@ -118,13 +113,10 @@ def estimate_cell(timeline: Timeline) -> str:
     if timeline.estimate_us is not None:
         return call_estimate_text(timeline)
     said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
-    return (
-        ""
-        if not said
-        else estimate_text(said[0]).replace("vector pipe", "V")
-        if len(said) == 1
-        else say("of {said} launches", said=len(said))
-    )
+    if len(said) != 1:
+        return say("of {said} launches", said=len(said)) if said else ""
+    (one,) = said
+    return f"V {_ranged(one.vector_us, one.low_us, one.high_us)}" if isinstance(one, VectorEstimate) else estimate_text(one)
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:

@@ -2,11 +2,14 @@
 
 import re
 
+import pytest
+
 from npu_sim.cores import load_profile
-from npu_sim.language import speaking
+from npu_sim.language import LANGUAGES, speaking
 from npu_sim.operators import plan
 from npu_sim.show.reports import plan_report, render
 from npu_sim.show.reports.picture_texts import TEXTS, picture_texts
+from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
 from npu_sim.timelines import timeline
 from npu_sim.timelines.tracks import tracks
 
@@ -18,6 +21,15 @@ def test_every_sentence_of_the_pictures_has_a_translation():
     with speaking("zh"):
         assert {source for source, _ in picture_texts()} == set(TEXTS)
     assert picture_texts() == []
+
+
+@pytest.mark.parametrize("spoken", LANGUAGES)
+def test_the_estimate_of_a_vector_pipe_has_the_letter_that_the_legend_explains(spoken):
+    profile = load_profile("atlas_a2")
+    bound = timeline(plan("rms_norm_grad", product=profile, **CALL), profile)
+    with speaking(spoken):
+        assert estimate_cell(bound).startswith("V ")
+        assert "V" in evidence_of_estimates([bound])
 
 
 def test_what_is_drawn_is_said_in_chinese(browser, tmp_path):
