@@ -152,6 +152,7 @@ def test_a_launch_without_a_bound_has_none_in_its_picture():
     picture = time_bars([("Sort", 10.0, None), ("Cast", 5.0, 2.0)])
     assert picture.count("<rect") == 3
     assert re.findall(r"\w+: [^<]*at least [^<]*", picture) == ["Cast: 5.000 us, at least 2.000 us"]
+    assert time_bars([("Sort", 0.0, None)]).count('width="0"') == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 199, 200, 201, 4096, 99999])

@@ -75,7 +75,7 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> str:
     rows
         Name, measured time and bound in microseconds; None where there is no bound.
     """
-    scale = WIDTH / max((max(measured, bound or 0.0) for _, measured, bound in rows), default=1.0)
+    scale = WIDTH / (max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0)
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
