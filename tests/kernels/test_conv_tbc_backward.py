@@ -257,7 +257,7 @@ def test_elements_are_multiplied_with_one_rounding_and_keep_the_sign_of_zero(rou
     assert np.signbit(out[out == 0]).any()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     taps=st.integers(1, 40),
     in_channels=st.integers(1, 700),

@@ -87,7 +87,7 @@ def test_a_sort_of_one_digit_or_several_is_the_stable_one(experts):
     np.testing.assert_array_equal(places[np.argsort(ids, kind="stable")], np.arange(ids.size))
 
 
-@settings(max_examples=60 if COMPILED else 10, deadline=None)
+@settings(max_examples=60 if COMPILED else 10)
 @given(st.lists(IDS, min_size=1, max_size=60))
 def test_ids_are_sorted_as_fp32_with_ties_away_from_zero(ids):
     places = np.empty(len(ids), np.int32)

@@ -3,7 +3,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals, philox, seed_words
@@ -32,7 +32,6 @@ def test_a_seed_is_two_words():
     assert seed_words(0x0123456789ABCDEF) == (0x89ABCDEF, 0x01234567)
 
 
-@settings(deadline=None)
 @given(counts_of_cores, st.sampled_from((SEQUENTIAL, REVERSE, ROUND_ROBIN, RANDOM)), st.integers(0, 2**64 - 1))
 def test_every_core_keeps_its_own_order(counts, order, seed):
     cores = np.repeat(np.arange(len(counts)), counts)

@@ -273,7 +273,7 @@ def test_every_flip_turns_its_decision_around(arguments, deterministic):
             assert outcome is not decision.outcome, f"{decision.name} does not flip at {flip}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     time=st.integers(1, 3000),
     batch=st.integers(1, 70),

@@ -298,7 +298,7 @@ def placed_as_the_page_says(nodes):
     return {name: number for number, bucket in enumerate(buckets) for name, *_ in bucket}, total
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(executors())
 def test_every_executor_is_placed_as_the_page_says(nodes):
     workspace = executor_workspace(nodes, 0)

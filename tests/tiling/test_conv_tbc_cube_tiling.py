@@ -131,7 +131,7 @@ small = st.builds(
 ).filter(lambda problem: output_time(problem) > 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(small, devices, splits)
 def test_every_output_element_and_every_term_belongs_to_exactly_one_block(problem, device, split):
     for grad_weight, tiling in enumerate(both(problem, device, split)):
@@ -179,7 +179,7 @@ def test_only_the_default_mode_splits_the_reduction(problem, device):
         assert fixed.blocks * shared.sample_blocks * 2 <= device.cube_cores
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 70), st.integers(1, 70))
 def test_the_split_over_cores_is_the_best_one(m_tiles, n_tiles, samples, cores):
     split = core_split.split_output(m_tiles, n_tiles, samples, cores)

@@ -195,7 +195,7 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
         assert (tiler.stage_bytes(tiler.tile(problem(1, 1, 2000), device, Rules)) <= ub_bytes) == fits
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(problems(), devices)
 @example(problem(0), A2)
 @example(problem(5, 3, 60000, 4, 7), A3)

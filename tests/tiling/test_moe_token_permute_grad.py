@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_sim.cores import load_profile
@@ -50,13 +50,11 @@ def test_the_raw_planner_says_failed_where_the_rule_divides_by_zero():
     assert plan_kernel("moe_token_permute_grad", "Ascend910B1", {**inputs, "num_topk": 0}) == {"status": "failed"}
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_compiled_and_plain_planner_agree(one, device):
     assert tuple(compiled(moe.tile)(one, device)) == tuple(moe.tile(one, device))
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_every_token_belongs_to_exactly_one_core(one, device):
     tiling = moe.tile(one, device)
@@ -71,7 +69,6 @@ def test_every_token_belongs_to_exactly_one_core(one, device):
     assert lengths[0] - lengths[-1] <= 1
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_pieces_and_batches_add_up(one, device):
     tiling = moe.tile(one, device)
@@ -92,7 +89,6 @@ def used_bytes(one, tiling):
     return tiling.buffers * h * size + tiling.batch_tokens * tiling.top_k * 4 + h * size + fp32_rows
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
     tiling = moe.tile(one, device)
@@ -103,7 +99,6 @@ def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
         assert tiling.hidden_length > token_sums.max_hidden(device.ub_bytes, tiling.buffers + 1, one.element_bytes)
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_documented_numbers_of_experts_always_fit(one, device):
     tiling = moe.tile(one._replace(top_k=512), device)
@@ -126,7 +121,6 @@ def test_the_largest_topk_is_the_last_one_that_fits(hidden, element_bytes):
     assert not fits(largest + 1, hidden, element_bytes, A2)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 30_000), st.sampled_from((2, 4)), devices)
 def test_the_largest_topk_of_any_device_is_the_last_one_that_fits(hidden, element_bytes, device):
     largest = token_sums.largest_topk(device.ub_bytes, hidden, element_bytes)

@@ -2,7 +2,7 @@ from itertools import pairwise
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_sim.cores import load_profile
@@ -47,7 +47,6 @@ def test_the_golden_data_has_every_key_and_kind_of_line():
     assert {line.get("release") for line in LINES} == {None, "8.3"}
 
 
-@settings(deadline=None)
 @given(sizes, columns, topks, dtypes, factors, devices)
 def test_the_compiled_planner_gives_the_same_tiling(tokens, hidden, top_k, dtype, probs, device):
     key, entry = tiler.key_with_probs(dtype, probs), tiler.bytes_of_entry(probs)

@@ -1,7 +1,7 @@
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_sim.cores import load_profile
@@ -43,7 +43,6 @@ def test_the_golden_data_has_both_keys_every_release_and_refusals():
     assert {line["expect"].get("tiling_key") for line in LINES} == {0, 1, None}
 
 
-@settings(deadline=None)
 @given(problems, devices)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device):
     assert tuple(compiled(tiler.tile)(problem, device)) == tuple(tiler.tile(problem, device))

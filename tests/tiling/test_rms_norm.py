@@ -223,7 +223,7 @@ def test_the_workspace_is_the_same_everywhere():
 
 
 @pytest.mark.long
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(problems(), devices, any_rules)
 @example(problem(0, 5), A2, RULES)
 @example(problem(64, 128, FP16), INFERENCE, RULES)

@@ -126,7 +126,7 @@ def flattened(value):
     return [one for part in value for one in flattened(part)] if isinstance(value, tuple) else [value]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(problems, devices, any_rules)
 @example(tiler.Problem(2**32, 348, BF16, True), A2, RULES)
 @example(tiler.Problem(2**32 + 5, 3, FP16, True), A2, RULES)

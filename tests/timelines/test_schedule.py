@@ -68,7 +68,7 @@ def scheduler_of(holds):
     return Scheduler(Phase("phase", PIPES, tuple(holds), {}), PROFILE)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(nodes, holds.map(lambda some: tuple(dict.fromkeys(some))))
 def test_a_core_ends_when_a_walk_through_its_tiles_ends(nodes, holds):
     events, end = simulate(nodes, holds)
@@ -78,7 +78,7 @@ def test_a_core_ends_when_a_walk_through_its_tiles_ends(nodes, holds):
         assert scheduler.busy(nodes)[pipe] == pytest.approx(sum(stop - start for one, start, stop in events if one == pipe))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(nodes, st.integers(1, 12))
 def test_pieces_cover_every_tile_without_overlap(nodes, most):
     scheduler = scheduler_of((Hold(0, 1, 1), Hold(1, 2, 1)))
