@@ -264,7 +264,7 @@ def _shipped_product(name: str) -> Product:
 
 
 def _load_product(path: Path) -> Product:
-    document = read_yaml(path)
+    document = read_yaml(path, "product", "name a product or a YAML file")
     data = _merge_chip(document)
     try:
         return Product.model_validate(data)
