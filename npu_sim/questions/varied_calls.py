@@ -1,12 +1,13 @@
 """The devices of a question: products, SoCs and releases by their names, and those that plan alike."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, names_a_file, shipped_products, with_socs
+from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, names_a_file, shipped_products, with_socs
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.fixed_calls import FixedCall
@@ -56,25 +57,35 @@ def chosen_profiles(
     UsageError
         For an unknown product, SoC or release.
     """
-    profiles = _told_apart(product_names("all" if products is None else products))
+    profiles = list(dict.fromkeys(told_apart(product_names("all" if products is None else products))))
     wanted = ["all"] if socs is None else items_of(socs)
     kept = profiles if wanted == ["all"] else with_socs(profiles, wanted)
     named = None if releases is None else items_of(releases)
     return [profile.with_release(release) for profile in kept for release in chosen_releases(named)]
 
 
-def _told_apart(names: Sequence[Any]) -> list[Profile]:
-    """Load all SoCs of products; a file whose product has the name of another as well, as a changed copy has, is named behind it."""
-    loaded: dict[str, list[Profile]] = {}
-    for name in names:
-        profiles = all_socs(name)
-        loaded[str(name)] = profiles
-    titles = [profiles[0].name for profiles in loaded.values()]
+def told_apart(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
+    """Load products; a file whose product has the name of another as well, as a changed copy has, is named behind it.
+
+    Parameters
+    ----------
+    names
+        Products, by name or file.
+    every_soc
+        Whether a product gives all its SoCs or its default one.
+
+    Raises
+    ------
+    UsageError
+        For an unknown product.
+    """
+    loaded = [(name, all_socs(name) if every_soc else [load_profile(name)]) for name in names]
+    titles = Counter(title for _, title in {(str(name), profiles[0].name) for name, profiles in loaded})
     return [
         profile.model_copy(update={"product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})})
-        if titles.count(profile.name) > 1 and names_a_file(name)
+        if titles[profile.name] > 1 and names_a_file(str(name))
         else profile
-        for name, profiles in loaded.items()
+        for name, profiles in loaded
         for profile in profiles
     ]
 

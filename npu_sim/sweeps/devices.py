@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, shipped_products, with_socs
-from npu_sim.questions.varied_calls import items_of
+from npu_sim.cores import Profile, with_socs
+from npu_sim.questions.varied_calls import items_of, product_names, told_apart
 from npu_sim.releases import chosen_releases, release_words
 
 
@@ -23,19 +23,12 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
 
 
 def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
-    names = (
-        items_of(products)
-        if products is not None
-        else [DEFAULT_PRODUCT]
-        if socs is None or items_of(socs) == ["all"]
-        else list(shipped_products())
-    )
-    if names == ["all"]:
-        names = list(shipped_products())
-    if socs is None:
-        return tuple(map(load_profile, names))
-    found = [profile for name in names for profile in all_socs(name)]
-    wanted = items_of(socs)
+    wanted = None if socs is None else items_of(socs)
+    implied = None if wanted in (None, ["all"]) else "all"
+    names = product_names(implied if products is None else products)
+    if wanted is None:
+        return tuple(told_apart(names, every_soc=False))
+    found = told_apart(names)
     return tuple(found if wanted == ["all"] else with_socs(found, wanted))
 
 
