@@ -152,7 +152,8 @@ class Profile(BaseModel):
         UsageError
             When there is no such release.
         """
-        return self if release in (None, self.release) else self.model_copy(update={"release": require_release(str(release))})
+        wanted = self.release if release is None else require_release(release)
+        return self if wanted == self.release else self.model_copy(update={"release": wanted})
 
 
 @lru_cache(maxsize=256)
@@ -198,6 +199,7 @@ def load_profile(product: "str | Path | Profile | None" = None, soc: str | None 
     """
     if not isinstance(soc, str | None):
         raise UsageError("soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default")
+    release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
@@ -207,12 +209,17 @@ def load_profile(product: "str | Path | Profile | None" = None, soc: str | None 
     text = str(product)
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
-    if text.endswith((".yaml", ".yml")) or ("/" in text and not shipped_names().meant(text)):
+    if names_a_file(text):
         return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
     name, named = shipped_names().product(text)
     if named is not None and soc is not None and _shipped_product(name).soc_named(soc) != named:
         raise UsageError("soc", f"soc = {shown(soc)}: product = {shown(text)} is another SoC", "name one of the two")
     return _shipped_profile(name, soc if named is None else named, release)
+
+
+def names_a_file(product: str) -> bool:
+    """Whether a text is the path of a profile file, and no name of a product; some of these have a slash."""
+    return product.endswith((".yaml", ".yml")) or ("/" in product and not shipped_names().meant(product))
 
 
 def all_socs(product: str | Path) -> list[Profile]:
@@ -264,7 +271,7 @@ def _shipped_product(name: str) -> Product:
 
 
 def _load_product(path: Path) -> Product:
-    document = read_yaml(path)
+    document = read_yaml(path, "product", "name a product or a YAML file")
     data = _merge_chip(document)
     try:
         return Product.model_validate(data)

@@ -7,12 +7,12 @@ source. Planners and kernels get the numbers of their operator (:func:`release_s
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from npu_sim.status import UsageError, closest
+from npu_sim.status import UsageError, closest, shown
 
 RELEASES_FILE = "releases.yaml"
 """Name of the file among the profiles."""
@@ -141,22 +141,23 @@ def default_release() -> str:
     return release_table().default
 
 
-def require_release(release: str) -> str:
-    """Check the name of a release.
+def require_release(release: str | float) -> str:
+    """Return the name of a release, which may be written as a number.
 
     Raises
     ------
     UsageError
         When there is no such release; the hint lists them.
     """
-    if not isinstance(release, str) or release not in release_names():
-        hint = f"releases: {', '.join(release_names())}{closest(str(release), release_names())}"
-        raise UsageError("release", f"release = {release!r}: no such release of the product's software", hint)
-    return release
+    name = str(release) if isinstance(release, float) else release
+    if not isinstance(name, str) or name not in release_names():
+        hint = f"releases: {', '.join(release_names())}{closest(name, release_names())}"
+        raise UsageError("release", f"release = {shown(release)}: no such release of the product's software", hint)
+    return name
 
 
-def chosen_releases(given: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return the releases that are meant: ``"all"``, names, a text with commas between them; the default when None.
+def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
+    """Return the releases that are meant: those of these names, every one for ``["all"]``, the default when None.
 
     Raises
     ------
@@ -165,10 +166,9 @@ def chosen_releases(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """
     if given is None:
         return (default_release(),)
-    if given == "all":
+    if list(given) == ["all"]:
         return release_names()
-    names = [name.strip() for name in given.split(",")] if isinstance(given, str) else given
-    return tuple(dict.fromkeys(require_release(name) for name in names))
+    return tuple(dict.fromkeys(map(require_release, given)))
 
 
 def release_words(release: str) -> str:

@@ -142,7 +142,11 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     return value
 
 
-@cache
 def functions_of(operator: str) -> dict[str, Callable[..., Any]]:
     """Return both functions of an operator by their names in C."""
-    return Prototype(load_operator(operator)).functions()
+    return _functions_of(load_operator(operator))
+
+
+@cache
+def _functions_of(declared: Operator) -> dict[str, Callable[..., Any]]:
+    return Prototype(declared).functions()

@@ -1,7 +1,8 @@
-"""Reading a profile file so that every error can name file, line, key, value and what is allowed."""
+"""Reading profiles and calibrations so that every error can name file, line, key, value and what is allowed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Takes a tenth of the time, where PyYAML has it."""
 
 KeyPath = tuple[str | int, ...]
+Refusal = Callable[..., UsageError]
+"""Makes the error for a file from a message and a hint."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,14 @@ class YamlDocument:
         Its content as plain Python data.
     lines
         Line number (from 1) of the key at every path.
+    argument
+        What the caller named the file as.
     """
 
     path: Path
     data: dict[str, Any]
     lines: Mapping[KeyPath, int]
+    argument: str
 
     def line(self, key: KeyPath) -> int:
         """Return the line of a key, or of the nearest key above it; facts a SoC shares are looked up under ``chip``."""
@@ -51,7 +57,7 @@ class YamlDocument:
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
-        return UsageError("profile", f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
+        return UsageError(self.argument, f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
         """Return the first problem that pydantic found as an error of this file; the hint counts the others."""
@@ -75,41 +81,51 @@ class YamlDocument:
         return self.error(key, problem, more)
 
 
-def read_yaml(path: Path) -> YamlDocument:
+def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     """Read a YAML file whose top level is a mapping.
+
+    Parameters
+    ----------
+    path
+        The file.
+    argument, hint
+        What the caller named it as, and what else could be named.
 
     Raises
     ------
     UsageError
         When the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or deeper than a profile is.
     """
-    content = read_limited("profile", path, YAML_BYTES, "name a product or a YAML file")
+    refusal = partial(UsageError, argument)
+    content = read_limited(argument, path, YAML_BYTES, hint)
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UsageError("profile", f"{path}: cannot be read: {error}", "name a product or a YAML file") from None
+        raise refusal(f"{path}: cannot be read: {error}", hint) from None
     try:
         try:
-            node, data = _read(text, path, FAST_LOADER)
+            node, data = _read(text, path, FAST_LOADER, refusal)
         except yaml.YAMLError:
-            node, data = _read(text, path, yaml.SafeLoader)  # the one that says on every machine what is wrong
+            node, data = _read(text, path, yaml.SafeLoader, refusal)  # the one that says on every machine what is wrong
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise UsageError("profile", f"{path}{line}: not valid YAML: {problem}") from None
+        raise refusal(f"{path}{line}: not valid YAML: {problem}") from None
+    except UsageError:
+        raise
     except (ValueError, OverflowError) as error:  # a date, a number or a tag whose value is none
-        raise UsageError("profile", f"{path}: holds a value that cannot be read: {error}") from None
+        raise refusal(f"{path}: holds a value that cannot be read: {error}") from None
     if node is None or not isinstance(data, dict):
-        raise UsageError("profile", f"{path}: a profile is a mapping of keys to values", "copy one of the shipped profiles")
+        raise refusal(f"{path}: is no mapping of keys to values", hint)
     lines: dict[KeyPath, int] = {}
-    _collect_lines(node, (), lines, path)
-    return YamlDocument(path, data, lines)
+    _collect_lines(node, (), lines, path, refusal)
+    return YamlDocument(path, data, lines, argument)
 
 
-def _read(text: str, path: Path, loader_class: Any) -> tuple[Any, Any]:
+def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[Any, Any]:
     """Return the nodes of a document, and what they hold."""
-    _require_modest(text, path, loader_class)
+    _require_modest(text, path, loader_class, refusal)
     node = yaml.compose(text, Loader=loader_class)
     loader = loader_class(text)
     try:
@@ -118,7 +134,7 @@ def _read(text: str, path: Path, loader_class: Any) -> tuple[Any, Any]:
         loader.dispose()
 
 
-def _require_modest(text: str, path: Path, loader_class: Any) -> None:
+def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) -> None:
     """Refuse what makes small files large, deep or strange: aliases, tags, nesting, and values longer than a person writes.
 
     Looks at the events of the parser, which takes neither memory nor depth of its own.
@@ -127,32 +143,32 @@ def _require_modest(text: str, path: Path, loader_class: Any) -> None:
     for event in yaml.parse(text, Loader=loader_class):
         where = f"{path}, line {event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent):
-            raise UsageError("profile", f"{where}: profiles take no aliases", f"write out what *{event.anchor} stands for")
+            raise refusal(f"{where}: such files take no aliases", f"write out what *{event.anchor} stands for")
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise UsageError("profile", f"{where}: profiles take no tags such as {shown(tag)}", "write the plain value")
+            raise refusal(f"{where}: such files take no tags such as {shown(tag)}", "write the plain value")
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
             message = f"{where}: a value of {len(event.value)} characters"
-            raise UsageError("profile", message, f"at most {YAML_SCALAR} characters")
+            raise refusal(message, f"at most {YAML_SCALAR} characters")
         if depth > YAML_DEPTH:
-            raise UsageError("profile", f"{where}: nested more than {YAML_DEPTH} deep", "a profile is nested 5 deep at most")
+            raise refusal(f"{where}: nested more than {YAML_DEPTH} deep")
 
 
-def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path) -> None:
+def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path, refusal: Refusal) -> None:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             inner = (*key, name.value)
             line = name.start_mark.line + 1
             if inner in lines:
                 dotted = ".".join(str(part) for part in inner)
-                raise UsageError("profile", f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
+                raise refusal(f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
             lines[inner] = line
-            _collect_lines(value, inner, lines, path)
+            _collect_lines(value, inner, lines, path, refusal)
     elif isinstance(node, yaml.SequenceNode):
         for position, value in enumerate(node.value):
             lines[(*key, position)] = value.start_mark.line + 1
-            _collect_lines(value, (*key, position), lines, path)
+            _collect_lines(value, (*key, position), lines, path, refusal)

@@ -214,12 +214,17 @@ def _may_be_remembered(infer: bool, product: Any, soc: Any, release: Any, determ
     return is_shipped and type(deterministic) is bool and PLAIN.issuperset(map(type, (soc, release, limits)))
 
 
-@cache
 def public_function(name: str) -> Callable[..., Any]:
     """Return the function of an operator, for instance ``npu_sim.rms_norm_grad``."""
+    return _function_of(load_operator(name))
+
+
+@cache
+def _function_of(declared: Operator) -> Callable[..., Any]:
+    """Keep functions by declaration: a name may be registered again for a changed one."""
     from npu_sim.operators.contract import functions
 
-    return functions.public_function(load_operator(name), _outputs)
+    return functions.public_function(declared, _outputs)
 
 
 __all__ = ["LIMITS", "plan", "prepare", "public_function", "require_limits", "run"]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from enum import StrEnum
+from threading import RLock
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, model_serializer
@@ -19,6 +20,15 @@ class Frozen(BaseModel):
         return [name for name in super().__dir__() if name.startswith("__") or name not in _BROUGHT]
 
 
+class _Promise:
+    """What is still to be found of an answer: answers are remembered, so that several threads may ask at once."""
+
+    def __init__(self, make: Callable[[], dict[str, Any]]) -> None:
+        self.lock = RLock()
+        self.make: Callable[[], dict[str, Any]] | None = make
+        self.later: dict[str, Callable[[], Any]] = {}
+
+
 class Promised(Frozen):
     """Base of answers that are put together when somebody first asks for something in them; see :meth:`promise`.
 
@@ -28,32 +38,31 @@ class Promised(Frozen):
     @classmethod
     def promise(cls, make: Callable[[], dict[str, Any]]) -> Self:
         """Return the answer with the fields that ``make`` will return; one that is a function is found when that field is asked for."""
-        answer = cls.__new__(cls)
+        answer, promise = cls.__new__(cls), _Promise(make)
         object.__setattr__(answer, "__dict__", {})
-        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", make)):
+        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", promise)):
             object.__setattr__(answer, name, value)
         return answer
 
     def kept(self) -> Self:
         """Return the answer, put together."""
-        promised: Any = self.__pydantic_private__
-        if promised is not None:
-            names = type(self).model_fields
-            object.__setattr__(self, "__dict__", {name: getattr(self, name) for name in names})
-            object.__setattr__(self, "__pydantic_fields_set__", set(names))
-            object.__setattr__(self, "__pydantic_private__", None)
+        promise: Any = self.__pydantic_private__
+        if promise is not None:
+            with promise.lock:
+                names = type(self).model_fields
+                object.__setattr__(self, "__dict__", {name: getattr(self, name) for name in names})
+                object.__setattr__(self, "__pydantic_fields_set__", set(names))
+                object.__setattr__(self, "__pydantic_private__", None)
         return self
 
-    def _begun(self) -> dict[str, Any]:
-        """Return what is in the answer so far: everything but the fields that are functions."""
-        make: Any = self.__pydantic_private__
-        if callable(make):
-            fields = make()
-            later = {name: value for name, value in fields.items() if callable(value)}
-            known = type(self)(**{name: value for name, value in fields.items() if name not in later}).__dict__
-            object.__setattr__(self, "__dict__", {name: value for name, value in known.items() if name not in later})
-            object.__setattr__(self, "__pydantic_private__", later)
-        return self.__dict__
+    def _begin(self, promise: _Promise) -> None:
+        """Find everything but the fields that are functions."""
+        if promise.make is not None:
+            fields = promise.make()
+            promise.later = {name: value for name, value in fields.items() if callable(value)}
+            known = type(self)(**{name: value for name, value in fields.items() if name not in promise.later}).__dict__
+            self.__dict__.update({name: value for name, value in known.items() if name not in promise.later})
+            promise.make = None
 
     if not TYPE_CHECKING:
 
@@ -61,10 +70,13 @@ class Promised(Frozen):
             """Find a field when it is asked for."""
             if name not in type(self).model_fields:
                 return super().__getattr__(name)
-            found, later = self._begun(), self.__pydantic_private__
-            if name not in found and later is not None:
-                found[name] = later[name]()
-            return self.__dict__[name] if later is None else found[name]
+            promise = self.__pydantic_private__
+            if promise is not None:
+                with promise.lock:
+                    self._begin(promise)
+                    if name not in self.__dict__:
+                        self.__dict__[name] = promise.later[name]()
+            return self.__dict__[name]
 
     def __eq__(self, other: object) -> bool:
         """Compare what is in both."""

@@ -10,6 +10,7 @@ from npu_sim.cores import Profile
 from npu_sim.operators import require_limits
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
 from npu_sim.operators.contract.planning import plan_of
@@ -132,6 +133,7 @@ def compare(
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
+    require_bool("deterministic", deterministic)
     require_limits(limits)
     single = [_compared(declared, built, profile, deterministic, limits) for profile in chosen_profiles(product, soc, release)]
     rows = _joined(_joined(single, "socs"), "releases")

@@ -7,6 +7,7 @@ from typing import Any
 from npu_sim.cores import Profile, load_profile
 from npu_sim.operators import LIMITS, require_limits
 from npu_sim.operators.contract.case import Limits
+from npu_sim.operators.contract.checks import require_bool
 from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.operator import Operator
@@ -105,6 +106,7 @@ def explain(
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     loaded = load_profile(product, soc, release)
+    require_bool("deterministic", deterministic)
     require_limits(limits)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None

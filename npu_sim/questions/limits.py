@@ -256,11 +256,10 @@ def _confirmed(ranges: list[Interval], accepted: Callable[[int], bool], axis: Nu
 
 def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) -> Callable[[int], AclnnError | None]:
     """Return the function from a value to the refusal of the call with it; None when the contract accepts it."""
-    operator = call.operator
 
     def refusal(value: int) -> AclnnError | None:
         try:
-            case = operator.check(operator.build(call.arguments({axis.name: value})), profile, call.deterministic, limits)
+            case = call.checked_with(axis, value, profile, limits)
         except AclnnError as error:
             return error
         return overflow_of(case) if limits == "hardware" else None

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import Axis, Number
+from npu_sim.operators.contract.axes import DETERMINISTIC, Axis, Number, distance
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.fixed_calls import FixedCall
 from npu_sim.operators.contract.flips import axis_of, with_results
@@ -45,9 +45,7 @@ class NearbyPlan:
     @property
     def distance(self) -> float:
         """How far the change is, relative to the value; switches and words are no distance and come last."""
-        if isinstance(self.axis, Number):
-            return abs(int(self.value) - int(self.now)) / max(abs(int(self.now)), 1)
-        return float("inf")
+        return distance(self.axis, self.now, self.value)
 
     @property
     def step_text(self) -> str:
@@ -82,7 +80,7 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # others have no result
             value = axis.value(axis.code(flip.value))
-            now = plan.deterministic if axis.name == "deterministic" else call.values[axis.name]
+            now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
             one = NearbyPlan(decision.name, axis, now, value, flip.path, flip.changes_path, flip.outcome, flip.refusal)
             found.setdefault((axis.name, value), one)
     return sorted(found.values(), key=lambda one: one.distance)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word
+from npu_sim.operators.contract.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
 from npu_sim.operators.contract.case import Limits
 from npu_sim.operators.contract.fixed_calls import FixedCall
 from npu_sim.operators.contract.planning import plan_of
@@ -39,9 +39,7 @@ class NearestCall:
     @property
     def distance(self) -> float:
         """How far the change is, relative to the value; words and switches come last."""
-        if isinstance(self.axis, Number):
-            return abs(int(self.value) - int(self.now)) / max(abs(int(self.now)), 1)
-        return float("inf")
+        return distance(self.axis, self.now, self.value)
 
 
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
@@ -73,11 +71,7 @@ def _changes(call: FixedCall, axis: Axis, profile: Profile, limits: Limits) -> I
 
 
 def _planned(call: FixedCall, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Plan | None:
-    common = {one.name for one in COMMON_AXES}
-    deterministic = bool(value) if axis.name == "deterministic" else call.deterministic
-    held: Limits = "hardware" if axis is LIMITS and value == "hardware" else "documented" if axis is LIMITS else limits
-    arguments = call.arguments({} if axis.name in common else {axis.name: value})
     try:
-        return plan_of(call.operator.check(call.operator.build(arguments), profile, deterministic, held))
+        return plan_of(call.checked_with(axis, value, profile, limits))
     except NpuSimError:
         return None

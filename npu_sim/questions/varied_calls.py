@@ -1,10 +1,13 @@
 """The devices of a question: products, SoCs and releases by their names, and those that plan alike."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, shipped_products, with_socs
+import numpy as np
+
+from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, names_a_file, shipped_products, with_socs
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.fixed_calls import FixedCall
@@ -54,20 +57,35 @@ def chosen_profiles(
     UsageError
         For an unknown product, SoC or release.
     """
-    profiles = _told_apart(product_names("all" if products is None else products))
-    kept = with_socs(profiles, _names(socs)) if socs not in (None, "all") else profiles
-    return [profile.with_release(release) for profile in kept for release in chosen_releases(releases)]
+    profiles = list(dict.fromkeys(told_apart(product_names("all" if products is None else products))))
+    wanted = ["all"] if socs is None else items_of(socs)
+    kept = profiles if wanted == ["all"] else with_socs(profiles, wanted)
+    named = None if releases is None else items_of(releases)
+    return [profile.with_release(release) for profile in kept for release in chosen_releases(named)]
 
 
-def _told_apart(names: Sequence[str]) -> list[Profile]:
-    """Load all SoCs of products; a file whose product has the name of another as well, as a changed copy has, is named behind it."""
-    loaded = {name: all_socs(name) for name in names}
-    titles = [profiles[0].name for profiles in loaded.values()]
+def told_apart(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
+    """Load products; a file whose product has the name of another as well, as a changed copy has, is named behind it.
+
+    Parameters
+    ----------
+    names
+        Products, by name or file.
+    every_soc
+        Whether a product gives all its SoCs or its default one.
+
+    Raises
+    ------
+    UsageError
+        For an unknown product.
+    """
+    loaded = [(name, all_socs(name) if every_soc else [load_profile(name)]) for name in names]
+    titles = Counter(title for _, title in {(str(name), profiles[0].name) for name, profiles in loaded})
     return [
         profile.model_copy(update={"product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})})
-        if titles.count(profile.name) > 1 and name.endswith(".yaml")
+        if titles[profile.name] > 1 and names_a_file(str(name))
         else profile
-        for name, profiles in loaded.items()
+        for name, profiles in loaded
         for profile in profiles
     ]
 
@@ -82,14 +100,16 @@ def device_groups(
     return [(group[0], tuple(profile.soc for profile in group)) for group in groups.values()]
 
 
-def product_names(given: str | Path | Sequence[str | Path] | None) -> list[str]:
+def product_names(given: Any) -> list[Any]:
     """Return the products that are meant: ``"all"`` shipped ones, names, a text with commas between them; the default when None."""
-    if given == "all":
-        return list(shipped_products())
-    return [DEFAULT_PRODUCT] if given is None else _names(given)
+    names = [DEFAULT_PRODUCT] if given is None else items_of(given)
+    return list(shipped_products()) if names == ["all"] else names
 
 
-def _names(given: Any) -> list[str]:
-    if isinstance(given, str | Path):
-        return [name.strip() for name in str(given).split(",") if name.strip()]
-    return [str(name) for name in given]
+def items_of(given: Any) -> list[Any]:
+    """Return what is meant by one value, several, or a text with commas."""
+    if isinstance(given, str):
+        return [item.strip() for item in given.split(",") if item.strip()]
+    if isinstance(given, np.ndarray):
+        return list(given.ravel().tolist())
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, Profile) else [given]

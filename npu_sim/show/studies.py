@@ -80,7 +80,8 @@ def _output_lines(output: OutputStudy) -> list[Line]:
             for step in steps[:SHOWN_STEPS]
         )
         more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS) if len(steps) > SHOWN_STEPS else ""
-        lines.append(("", f"{value:.9g} ({order})", shown + more))
+        scaled = say("; times {factor:.6g}", factor=worst.factor) if worst.factor != 1 else ""
+        lines.append(("", f"{value:.9g} ({order})", shown + more + scaled))
     return lines
 
 

@@ -245,7 +245,8 @@ def _study_output(
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
             part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape))
-            worst = worst_element(parts, part, column, orders, spread_ulp, fixed.outputs[name])
+            extremes = float(one.lowest[part, column]), float(one.highest[part, column])
+            worst = worst_element(parts, part, column, orders, extremes, spread_ulp, fixed.outputs[name])
         done += parts.count
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1

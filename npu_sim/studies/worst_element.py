@@ -24,11 +24,28 @@ class Step:
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element that moved most in ulp, with its contributions in the orders that give its extremes."""
+    """The element that moved most in ulp, with its contributions in the orders that give its extremes.
+
+    Attributes
+    ----------
+    index
+        Its index in the output.
+    lowest, highest
+        Its extreme results: the last sum of the steps times ``factor``, rounded to the dtype of the output.
+    factor
+        What the kernel multiplies the sum by; 1 where it does not.
+    spread, spread_ulp
+        How far the results are apart, in value and in ulp of the output's dtype.
+    lowest_order, highest_order, steps_to_lowest, steps_to_highest
+        The orders that give them, step by step.
+    deterministic_result
+        The element with deterministic computation.
+    """
 
     index: tuple[int, ...]
     lowest: float
     highest: float
+    factor: float
     spread: float
     spread_ulp: int
     lowest_order: str
@@ -43,15 +60,16 @@ def worst_element(
     part: int,
     column: int,
     orders: Orders,
+    results: tuple[float, float],
     spread_ulp: int,
     deterministic: np.ndarray,
 ) -> WorstElement:
-    """Add one element up in every order, step by step; ``spread_ulp`` is how far its results are apart."""
+    """Add one element up in every order, step by step; ``results`` are its extremes, and ``spread_ulp`` how far they are apart."""
     begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
     values, cores = parts.values[begin:stop], parts.cores[begin:stop]
     together = parts.columns_together
     first = column // together * together
-    results: dict[str, tuple[float, tuple[Step, ...]]] = {}
+    sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
     for name, (code, words) in orders.items():
         last = min(first + together, values.shape[1])
         order = order_study.arrival_of(code, words, int(parts.keys[part]), cores, values, first, last)
@@ -59,10 +77,21 @@ def worst_element(
         for place in order:
             total = np.float32(total + values[place, column])
             steps.append(Step(int(cores[place]), parts.describe(begin + int(place)), float(values[place, column]), float(total)))
-        results[name] = (float(total), tuple(steps))
-    low = min(results, key=lambda name: results[name][0])
-    high = max(results, key=lambda name: results[name][0])
+        sums[name] = (float(total), tuple(steps))
+    low = min(sums, key=lambda name: sums[name][0])
+    high = max(sums, key=lambda name: sums[name][0])
     index = parts.index_of(part, column)
-    lowest, highest = results[low][0], results[high][0]
-    both = (results[low][1], results[high][1])
-    return WorstElement(index, lowest, highest, highest - lowest, spread_ulp, low, high, *both, float(deterministic[index]))
+    lowest, highest = results
+    return WorstElement(
+        index=index,
+        lowest=lowest,
+        highest=highest,
+        factor=float(parts.factors[part]),
+        spread=highest - lowest,
+        spread_ulp=spread_ulp,
+        lowest_order=low,
+        highest_order=high,
+        steps_to_lowest=sums[low][1],
+        steps_to_highest=sums[high][1],
+        deterministic_result=float(deterministic[index]),
+    )

@@ -1,11 +1,10 @@
 """The devices of a sweep: products, SoCs and releases, its slowest axis."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, shipped_products, with_socs
+from npu_sim.cores import Profile, with_socs
+from npu_sim.questions.varied_calls import items_of, product_names, told_apart
 from npu_sim.releases import chosen_releases, release_words
 
 
@@ -19,24 +18,17 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
     UsageError
         For an unknown product, SoC or release.
     """
-    names = chosen_releases(None if releases is None else ",".join(str(one) for one in items_of(releases)))
+    names = chosen_releases(None if releases is None else items_of(releases))
     return tuple(profile.with_release(release) for profile in _socs(products, socs) for release in names)
 
 
 def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
-    names = (
-        items_of(products)
-        if products is not None
-        else [DEFAULT_PRODUCT]
-        if socs is None or items_of(socs) == ["all"]
-        else list(shipped_products())
-    )
-    if names == ["all"]:
-        names = list(shipped_products())
-    if socs is None:
-        return tuple(map(load_profile, names))
-    found = [profile for name in names for profile in all_socs(name)]
-    wanted = items_of(socs)
+    wanted = None if socs is None else items_of(socs)
+    implied = None if wanted in (None, ["all"]) else "all"
+    names = product_names(implied if products is None else products)
+    if wanted is None:
+        return tuple(told_apart(names, every_soc=False))
+    found = told_apart(names)
     return tuple(found if wanted == ["all"] else with_socs(found, wanted))
 
 
@@ -54,12 +46,3 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
 def device_name(profile: Profile) -> str:
     """Return a device as a sweep's own record names it."""
     return f"{profile.name}/{profile.soc}{release_words(profile.release)}"
-
-
-def items_of(given: Any) -> list[Any]:
-    """Return what is meant by one value, several, or a text with commas."""
-    if isinstance(given, str):
-        return [item.strip() for item in given.split(",") if item.strip()]
-    if isinstance(given, np.ndarray):
-        return list(given.tolist())
-    return list(given) if isinstance(given, Sequence | Iterable) and not isinstance(given, Profile) else [given]

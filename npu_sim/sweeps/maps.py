@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Profile
 from npu_sim.operators import LIMITS
 from npu_sim.operators.contract.axes import Number
 from npu_sim.operators.contract.fixed_calls import fixed_call
@@ -156,7 +155,7 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
         "cells": {kind: found for kind, found in (*_cells(area).items(), ("bound_us", _bounds(area))) if _has_values(found)},
-        "limits": [{"axis": name, **one} for name, values in (("x", x), ("y", y)) for one in _limits(space, area.profile, values)],
+        "limits": [{"axis": name, **one} for name, values in (("x", x), ("y", y)) for one in _limits(area, values)],
     }
 
 
@@ -205,10 +204,10 @@ def _bounds(area: Area) -> dict[str, Any]:
     return _field(area, places, values)
 
 
-def _limits(space: Space, profile: Profile, values: AxisValues) -> list[dict[str, Any]]:
+def _limits(area: Area, values: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal value of an axis, documented and of the hardware, the others at their first."""
     assert isinstance(values.axis, Number)
-    own = {one.axis.name: one.axis.value(one.at(0)) for one in space.axes if one.axis in space.operator.axes}
-    call = fixed_call(space.operator, own)
-    found = [(limits, find_bound(call, values.axis, profile, limits).largest) for limits in LIMITS]
+    operator, first = area.space.operator, {one.axis.name: one.axis.value(one.at(0)) for one in area.space.axes}
+    call = fixed_call(operator, {axis.name: first[axis.name] for axis in operator.axes}, bool(first["deterministic"]))
+    found = [(limits, find_bound(call, values.axis, area.profile, limits).largest) for limits in LIMITS]
     return [{"name": name, "value": value} for name, value in found if value is not None]

@@ -15,8 +15,9 @@ from npu_sim.cores import Profile
 from npu_sim.operators.contract.axes import Axis, Number, Values
 from npu_sim.operators.contract.checks import require_whole
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, shown
-from npu_sim.sweeps.devices import chosen_devices, device_name, items_of
+from npu_sim.sweeps.devices import chosen_devices, device_name
 
 MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

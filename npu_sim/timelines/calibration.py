@@ -91,7 +91,7 @@ def load_calibration(file: str | Path) -> Calibration:
     UsageError
         For a file that cannot be read or is no calibration; the message names file, line and key.
     """
-    document = read_yaml(Path(file))
+    document = read_yaml(Path(file), "calibration", "name what npu-sim profile --calibrate wrote")
     try:
         return Calibration.model_validate(dict(document.data))
     except ValidationError as error:

@@ -53,3 +53,6 @@ def test_a_changed_copy_of_a_product_is_told_apart_by_its_file(cli, tmp_path, mo
     assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yaml)"}
     assert all(len(row["socs"]) == len(set(row["socs"])) for row in rows)
     assert {row["product"] for row in cli(*CALL, "--products", "more.yaml", "--json").data["rows"]} == {"atlas_a2"}
+    (tmp_path / "more.yaml").rename("more.yml")
+    rows = cli(*CALL, "--products", "atlas_a2,more.yml", "--json").data["rows"]
+    assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yml)"}

@@ -43,7 +43,7 @@ PROFILES = {
     "infinite": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: .inf"), "finite"),
     "size": ("a: 1\n" * 300000, "larger than 1048576 bytes"),
     "no text": ("a: \0", "not valid YAML"),
-    "nothing": ("", "a profile is a mapping"),
+    "nothing": ("", "is no mapping"),
     "a key that is a mapping": ("? {a: b}\n: c", "not valid YAML"),
 }
 
@@ -52,8 +52,9 @@ PROFILES = {
 def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, words):
     path = tmp_path / "own.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=words) as refused:
         npu_sim.load_profile(path)
+    assert (refused.value.argument, refused.value.message.count(str(path))) == ("product", 1)
 
 
 def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):

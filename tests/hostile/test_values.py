@@ -54,7 +54,7 @@ def test_strange_arguments(operator, value):
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
-@pytest.mark.parametrize("option", ["soc", "profile", "limits", "deterministic"])
+@pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
 def test_strange_options(option, value):
     plans("rms_norm", **{option: value})
 
@@ -67,6 +67,14 @@ def test_strange_operators_orders_and_seeds(value):
         npu_sim.run("rms_norm", **small_call("rms_norm"), core_order=value)
     with pytest.raises(NpuSimError, match="seed"):
         npu_sim.run("rms_norm", **small_call("rms_norm"), seed=value)
+
+
+@pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))
+@pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
+def test_strange_options_of_questions(option, value):
+    for ask in (npu_sim.explain, npu_sim.compare):
+        error = refusal_of(lambda ask=ask: ask("rms_norm", **{**small_call("rms_norm"), "product": "atlas_a2", option: value}))
+        assert error is None or error.argument == option
 
 
 @pytest.mark.parametrize("value", STRANGE.values(), ids=list(STRANGE))

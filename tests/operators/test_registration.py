@@ -1,6 +1,7 @@
 """A declaration is looked through when it is registered; what it leaves out is a sentence when it is asked for."""
 
 import importlib.util
+import inspect
 from dataclasses import replace
 from pathlib import Path
 from types import FunctionType
@@ -96,6 +97,15 @@ DATA = {"x": np.ones((4, 8), np.float32), "scale": np.arange(4, dtype=np.float32
 def test_an_operator_half_way_through_is_planned_and_run(half_way):
     assert npu_sim.plan("half_way", x="4x8:fp32").tiling["blockDim"] == 4
     assert npu_sim.half_way(**DATA)[1].tolist() == [0, 8, 16, 24]
+
+
+def test_an_operator_that_is_registered_again_has_the_functions_of_its_new_declaration(half_way):
+    more = Attribute("times", int, "how often", 1)
+    for function in (lambda: npu_sim.half_way, lambda: npu_sim.aclnn.aclnnHalfWayGetWorkspaceSize):
+        npu_sim.register(half_way)
+        before = inspect.signature(function()).parameters
+        npu_sim.register(replace(half_way, arguments=(*half_way.arguments[:2], more, *half_way.arguments[2:])))
+        assert inspect.signature(function()).parameters.keys() - before.keys() == {"times"}
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 
 import npu_sim
-from npu_sim.plans.answers import Evidence
+from npu_sim.plans.answers import Evidence, Promised
 from npu_sim.plans.model import Plan
 
 
@@ -32,6 +34,35 @@ def test_a_plan_is_remembered_and_cannot_be_changed():
         with pytest.raises(TypeError, match="do not change"):
             facts["rowVal"] = 1
     assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == plan
+
+
+class Sum(Promised):
+    term: int
+    total: int = 0
+
+
+@pytest.mark.parametrize("ask", [lambda answer: answer.total, lambda answer: answer == Sum(term=1, total=3)])
+def test_threads_that_ask_at_once_are_given_one_answer(ask):
+    begun, asked, made = Event(), Event(), []
+
+    def make():
+        begun.set()
+        asked.wait()
+        made.append("term")
+        return {"term": 1, "total": lambda: made.append("total") or 3}
+
+    answer = Sum.promise(make)
+
+    def ask_too():
+        begun.wait()
+        asked.set()
+        return ask(answer)
+
+    with ThreadPoolExecutor() as threads:
+        first, others = threads.submit(lambda: answer.term), [threads.submit(ask_too) for _ in range(3)]
+        assert first.result() == 1
+        assert all(other.result() for other in others)
+    assert made == ["term", "total"]
 
 
 @pytest.mark.parametrize("changed", [{"ignore_index": -101}, {"label_smoothing": -0.0}, {"deterministic": True}, {"product": "atlas_a3"}])

@@ -168,6 +168,14 @@ def test_targets_are_named_by_what_tells_them_apart(arguments, labels):
     assert [target.label for target in chosen_targets(*arguments)] == labels
 
 
+def test_a_changed_copy_of_a_product_is_a_target_of_its_own(tmp_path):
+    from npu_sim.cores import config_directory
+
+    mine = tmp_path / "mine.yml"
+    mine.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
+    assert [target.label for target in chosen_targets(f"atlas_a2,{mine}")] == ["atlas_a2", f"atlas_a2 ({mine})"]
+
+
 @pytest.mark.parametrize(
     ("fail_on", "facts", "words"),
     [

@@ -270,7 +270,7 @@ def test_errors_are_counted_on_a_logarithmic_axis_with_every_number(tmp_path):
 def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
     steps = [{"value": 1.0, "sum_after": 1.0}, {"value": 2.0**-24, "sum_after": 1.0}, {"value": -1.0, "sum_after": 0.0}]
     assert rounding_errors(steps, 2.0**-30) == [0.0, -64.0, -64.0]
-    worst = {"index": [3], "deterministic_result": 2.0**-7, "spread_ulp": 9, "lowest_order": "a", "highest_order": "b"}
+    worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 0.5, "spread_ulp": 9, "lowest_order": "a", "highest_order": "b"}
     data = {"outputs": [{"output": "dx", "worst": {**worst, "steps_to_lowest": steps, "steps_to_highest": steps[:1]}}]}
     write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
     (figure,) = figures_of(tmp_path / "study.html")

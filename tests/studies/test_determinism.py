@@ -51,7 +51,9 @@ def test_the_worst_element_adds_up_as_it_says(path):
         for step in steps:
             total = np.float32(total + np.float32(step.value))
             assert float(total) == step.sum_after
-        assert float(total) == value
+        assert float((total * np.float32(worst.factor)).astype(call["grad"].dtype if "grad" in call else np.float32)) == value
+    assert (worst.factor == 1) == (not call.get("scale_grad_by_freq"))
+    assert worst.spread <= study.max_spread
     assert sorted(step.contribution for step in worst.steps_to_lowest) == sorted(step.contribution for step in worst.steps_to_highest)
 
 

@@ -10,6 +10,7 @@ from tests.studies import calls
 
 OPEN = {
     "rows of a table": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30)),
+    "scaled rows": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30, scale_grad_by_freq=True)),
     "rows of a table, training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, product="atlas_train")),
     "columns": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "columns in pieces": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
@@ -39,6 +40,7 @@ def test_spread_and_ulp_are_of_one_element_and_the_worst_one_leads(name):
     assert worst.spread == worst.highest - worst.lowest
     assert int(ulp_distance(np.float32([worst.lowest]), np.float32([worst.highest]), "float32")[0]) == worst.spread_ulp
     assert worst.spread_ulp == study.max_spread_ulp == first["spread_ulp"]
+    assert (worst.lowest, worst.highest) == (first["lowest"], first["highest"])
     assert (first["spread"], first["lowest"]) == pytest.approx((first["highest"] - first["lowest"], first["lowest"]))
     assert all(one["spread_ulp"] <= first["spread_ulp"] for one in study.rows.as_dicts())
 

@@ -130,3 +130,12 @@ def test_releases_are_an_axis_of_the_devices():
     space = make_space(load_operator("rms_norm_grad"), {"product": "atlas_a2", "release": "8.3,9.1", "row": "1..4"})
     assert [(profile.soc, profile.release) for profile in space.profiles] == [("Ascend910B1", "8.3"), ("Ascend910B1", "9.1")]
     assert space.rows == 8
+
+
+def test_a_changed_copy_of_a_product_is_a_device_of_its_own(tmp_path):
+    from npu_sim.cores import config_directory
+
+    mine = tmp_path / "mine.yaml"
+    mine.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
+    space = make_space(EMBEDDING, {"rows": "1..10", "product": ["atlas_a2", str(mine)]})
+    assert [profile.name for profile in space.profiles] == ["atlas_a2", f"atlas_a2 ({mine})"]

@@ -1,5 +1,6 @@
 """What can be varied about an operator's calls: sizes, dtypes, modes and switches, by the names people know them by."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -153,3 +154,8 @@ LIMITS = Word(
 )
 COMMON_AXES: tuple[Axis, ...] = (LIMITS, DETERMINISTIC)
 """Axes every operator has, besides product and SoC."""
+
+
+def distance(axis: Axis, now: Value, value: Value) -> float:
+    """Return how far a value is from another one, relative to it; for words and switches inf, so that they come last."""
+    return abs(int(value) - int(now)) / max(abs(int(now)), 1) if isinstance(axis, Number) else math.inf

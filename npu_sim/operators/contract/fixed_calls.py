@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.axes import Value, Values
+from npu_sim.operators.contract.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
+from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.operator import Operator
 
 
@@ -47,6 +49,21 @@ class FixedCall:
             if isinstance(arguments.get(name), TensorSpec):
                 arguments[name] = replace(arguments[name], contiguous=contiguous, storage_format=storage_format)
         return arguments
+
+    def checked_with(self, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Case:
+        """Check the call with another value of one axis, which may also be the determinism switch or the set of limits.
+
+        Raises
+        ------
+        AclnnError
+            When the changed call is refused.
+        UsageError
+            When the value makes no sense.
+        """
+        deterministic = bool(value) if axis is DETERMINISTIC else self.deterministic
+        held: Limits = "hardware" if (value if axis is LIMITS else limits) == "hardware" else "documented"
+        changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
+        return self.operator.check(self.operator.build(changed), profile, deterministic, held)
 
 
 def fixed_call(operator: Operator, given: Mapping[str, Any], deterministic: bool = False) -> FixedCall:

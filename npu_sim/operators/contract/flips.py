@@ -4,7 +4,7 @@ from contextlib import suppress
 from functools import partial
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import Axis
+from npu_sim.operators.contract.axes import DETERMINISTIC, LIMITS, Axis
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
 from npu_sim.operators.contract.operator import Operator
@@ -59,7 +59,7 @@ def axis_of(operator: Operator, name: str) -> Axis | None:
         axis = operator.axis(name)
     except UsageError:
         return None
-    return axis if axis.name != "limits" else None
+    return axis if axis is not LIMITS else None
 
 
 def _tried(plan: Plan, decision: Decision, flip: Flip, call: FixedCall, profile: Profile, limits: Limits) -> Flip | None:
@@ -70,13 +70,10 @@ def _tried(plan: Plan, decision: Decision, flip: Flip, call: FixedCall, profile:
         value = axis.value(axis.code(flip.value))
     except UsageError:
         return None  # beyond what makes sense, such as 0 rows or fewer
-    is_switch = axis.name == "deterministic"
-    if value == (plan.deterministic if is_switch else call.values[axis.name]):
+    if value == (call.deterministic if axis is DETERMINISTIC else call.values[axis.name]):
         return None
-    arguments = call.arguments({} if is_switch else {axis.name: value})
     try:
-        built = call.operator.build(arguments)
-        changed = plan_of(call.operator.check(built, profile, bool(value) if is_switch else plan.deterministic, limits))
+        changed = plan_of(call.checked_with(axis, value, profile, limits))
     except AclnnError as error:
         return flip.model_copy(update={"outcome": REFUSED, "changes_path": True, "refusal": error.message})
     except UsageError:

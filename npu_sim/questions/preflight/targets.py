@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.questions.varied_calls import chosen_profiles, product_names
+from npu_sim.questions.varied_calls import chosen_profiles, product_names, told_apart
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
 
@@ -54,7 +54,7 @@ def chosen_targets(products: str | None = None, socs: str | None = None, release
 
 def _profiles(products: str | None, socs: str | None) -> list[Profile]:
     if socs is None:
-        return [load_profile(name) for name in product_names(products)]
+        return told_apart(product_names(products), every_soc=False)
     if products is None and socs != "all":
         return [load_profile(None, soc.strip()) for soc in socs.split(",") if soc.strip()]
     return chosen_profiles(DEFAULT_PRODUCT if products is None else products, socs)

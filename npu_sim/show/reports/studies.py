@@ -60,14 +60,14 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
     for output in data.get("outputs", ()):
         worst = output.get("worst")
         if worst:
-            reference = float(worst["deterministic_result"])
+            reference, factor = float(worst["deterministic_result"]), worst["factor"]
             ulp = float(np.spacing(np.float32(abs(reference))))
             curves = [
-                Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), rounding_errors(steps, ulp))
+                Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), rounding_errors(steps, ulp / factor))
                 for end, steps in (("lowest", worst["steps_to_lowest"]), ("highest", worst["steps_to_highest"]))
             ]
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
-            bounds = (Bound("deterministic result", (reference - exact) / ulp, "y"),)
+            bounds = (Bound("deterministic result", (reference - factor * exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
             caption = say(
                 "{output}[{index}] in the orders of its lowest and highest result: running fp32 sum less the "
