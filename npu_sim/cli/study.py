@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_sim.cli.again import command_on
+from npu_sim.cli.help import HelpfulGroup
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
 from npu_sim.cli.options import (
@@ -31,7 +32,7 @@ NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees onl
 
 NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
 
-study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
+study_app = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
 
 
 def determinism_command(

@@ -116,6 +116,8 @@ class Table:
         Blanks before every line.
     narrow
         What stands in its place where the columns do not fit; blocks when left out.
+    said
+        Whether the cells are in the language that is spoken already.
     """
 
     columns: Sequence[Column]
@@ -123,11 +125,12 @@ class Table:
     styles: Sequence[str] = ()
     indent: int = 0
     narrow: RenderableType | None = None
+    said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines, in columns where they fit."""
         columns, rows = _used([column._replace(name=translated(column.name)) for column in self.columns], self.rows)
-        rows = [[translated(cell) for cell in row] for row in rows]
+        rows = rows if self.said else [[translated(cell) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
@@ -168,10 +171,14 @@ class Table:
                 yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
 
 
-def lines_table(lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({})) -> Table:
-    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label."""
+def lines_table(
+    lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({}), said: bool = False
+) -> Table:
+    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label; ``said`` as a table has it."""
     rows = [tuple(line) for line in lines]
-    return Table(LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent)
+    return Table(
+        LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent, said=said
+    )
 
 
 def stack(*parts: RenderableType) -> Group:

@@ -1,4 +1,4 @@
-"""Every command's examples fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
+"""Every command's examples and help fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
 
 A command runs once; what it shows is laid out again at every width.
 """
@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.cells import cell_len
+from typer.main import get_command
 
 from npu_sim.cli import console, demo
-from npu_sim.cli.app import HEADINGS
+from npu_sim.cli.app import HEADINGS, app
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show.layout import UNLIMITED, render
@@ -53,7 +54,15 @@ def examples():
             yield line
 
 
+def helps(command, words=()):
+    """Go through the help of a command and of those below it."""
+    yield " ".join([*words, "--help"])
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from helps(command.get_command(None, name), (*words, name))
+
+
 EXAMPLES = [*dict.fromkeys(examples())]
+HELPS = [*helps(get_command(app))]
 
 
 @pytest.fixture
@@ -85,7 +94,7 @@ def test_every_command_has_an_example():
     assert {name for names in HEADINGS.values() for name in names} - shown == {"explore", "record"}  # a server; and a script's own
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
     monkeypatch.setattr(console, "print_to", lambda screen, view: shown.append((screen.width, view)))
