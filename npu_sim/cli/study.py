@@ -1,5 +1,6 @@
 """``npu-sim study``: determinism, precision, invariance and certificates on a user's own data."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -161,7 +162,8 @@ def certificate_command(
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], core_order=core_order, seed=seed)
-    found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
+    options = {"probe": not no_probe, "deterministic": deterministic, "core_order": core_order, "seed": seed, **call}
+    found = _with_progress(lambda tick: certify(operator, progress=tick, **options))
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
     _show(
         data,
@@ -203,11 +205,11 @@ def _call(
 
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
-    """Run a study with a progress bar on standard error when that is a terminal."""
+    """Run a study, with a progress bar on standard error when that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("study", total=1.0)
         return work(lambda stage, share: bar.update(task, description=stage, completed=share))
 
