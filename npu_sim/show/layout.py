@@ -31,7 +31,9 @@ BETWEEN = " | "
 _UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
 _PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
 _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
-_SPLIT = re.compile(rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?=[(（《「【]*[{_WIDE}]|$))[^\w\s(（《「【]*|\s*\S+")
+_SPLIT = re.compile(
+    rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))[^\w\s(（《「【]*|\s*\S+"
+)
 """Chinese has no blanks: its lines end behind any character but an opening bracket, and before any but punctuation."""
 
 
@@ -64,17 +66,18 @@ LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more."""
+    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more; ``said`` is as in a table."""
 
     text: str
     style: str = ""
     indent: int = 0
     hanging: int = 0
+    said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        for paragraph in translated(self.text).split("\n"):
+        for paragraph in (self.text if self.said else translated(self.text)).split("\n"):
             lines = wrapped(paragraph, options.max_width - self.indent, options.max_width - len(later))
             for number, line in enumerate(lines):
                 yield _line([(later if number else first, ""), (line, self.style)])

@@ -71,11 +71,6 @@ def test_a_word_that_is_near_none_is_not_guessed_at(cli):
     assert "did you mean" not in refused.err
 
 
-def test_a_misspelt_word_of_an_attribute_gets_its_neighbour(cli):
-    words, _ = REFUSALS["a word of an attribute"]
-    assert "did you mean mean?" in cli(*words).err
-
-
 def test_names_in_a_profile_of_ones_own_get_their_neighbours(cli, tmp_path):
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
     for right, wrong in (
@@ -116,6 +111,22 @@ def test_what_the_product_refuses_has_its_status_and_exits_with_2(cli, words, st
     done = cli(*words, "--json")
     assert done.code == 2
     assert (done.data["outcome"], done.data["error"]["status"]) == ("refused", status)
+
+
+def test_a_misspelt_word_of_an_attribute_gets_its_neighbour(cli):
+    words, _ = REFUSALS["a word of an attribute"]
+    assert "did you mean mean?" in cli(*words).err
+
+
+@pytest.mark.parametrize("words", [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]])
+def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, words):
+    whole = cli(*words).err
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = cli(*words).err.splitlines()
+        assert " ".join(lines).split() == whole.split()
+        assert not [line for line in lines if len(line) > width or line != line.rstrip()]
+    assert any(len(line) > 120 for line in whole.splitlines())
 
 
 def test_the_shell_is_answered_in_its_own_words(cli):

@@ -100,6 +100,15 @@ def test_a_certificate_is_a_formula_with_a_hash(cli):
     assert one["hash"] in cli("study", "certificate", *TOKENS).out
 
 
+def test_a_long_formula_ends_between_two_of_its_terms(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    words = ("embedding_dense_backward", "--grad", "400x8:fp32", "--indices", "400:int32", "--num-weights", "2", "--no-probe")
+    whole = max((one["text"] for one in cli("study", "certificate", *words, "--json").data["certificates"]), key=len)
+    (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *words).out)[:1]
+    assert whole.startswith(f"{shown} ")
+    assert len(shown) < len(whole)
+
+
 @pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
 def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
     path = tmp_path / "study.html"
