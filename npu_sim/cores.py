@@ -14,9 +14,9 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
-from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames
+from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames, near_soc
 from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, release_words, require_release
-from npu_sim.status import UsageError, closest, shown
+from npu_sim.status import UsageError, shown
 
 NPU_ARCH_ATLAS_TRAIN = 1001
 NPU_ARCH_ATLAS_INFERENCE = 2002
@@ -141,7 +141,7 @@ class Profile(BaseModel):
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
             message = f"soc = {shown(soc)}: {self.product.name} has no such SoC"
-            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{closest(soc, self.product.socs)}")
+            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{near_soc(soc, self.product.socs)}")
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -244,7 +244,7 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
         found = {(one.name, one.soc) for one in profiles if one.product.soc_named(soc) == one.soc}
         if not found:
             known = [one.soc for one in profiles]
-            raise UsageError("soc", f"soc = {shown(soc)}: not among the chosen products", f"SoCs: {', '.join(known)}{closest(soc, known)}")
+            raise UsageError("soc", f"soc = {shown(soc)}: not among the chosen products", f"SoCs: {', '.join(known)}{near_soc(soc, known)}")
         kept |= found
     return [one for one in profiles if (one.name, one.soc) in kept]
 

@@ -145,11 +145,14 @@ class Product(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Product":
         if self.default_soc not in self.socs:
-            raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}")
+            raise ValueError(
+                f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}{near_soc(self.default_soc, self.socs)}"
+            )
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
-                raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(one.name for one in all_operators())}")
+                names = [one.name for one in all_operators()]
+                raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}")
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
@@ -178,6 +181,11 @@ def _short_and_long(soc: str) -> tuple[str, str]:
     """Return both names of a SoC, ``910b3`` for ``Ascend910B3``."""
     plain = plain_name(soc)
     return plain, plain.removeprefix("ascend")
+
+
+def near_soc(text: Any, socs: Iterable[str]) -> str:
+    """Return what `closest` says of a text that is meant to be one of some SoCs, or other names, with or without ``Ascend``."""
+    return closest(text, [name for soc in socs for name in (soc, soc.removeprefix("Ascend"))])
 
 
 class ProductNames:
@@ -214,7 +222,7 @@ class ProductNames:
         if found:
             raise _ambiguous("product", text, found)
         known = [name for one in self._products.values() for name in (one.name, *one.aliases, *one.socs)]
-        hint = f"a SoC, a profile file ending in .yaml, or one of the products: {', '.join(self._products)}{closest(text, known)}"
+        hint = f"a SoC, a profile file ending in .yaml, or one of the products: {', '.join(self._products)}{near_soc(text, known)}"
         raise UsageError("product", f"product = {shown(text)}: no such product", hint)
 
     def soc(self, text: str) -> tuple[str, str]:
@@ -235,7 +243,7 @@ class ProductNames:
             if soc is not None:
                 return name, soc
         names = [soc for product in self._products.values() for soc in product.socs]
-        hint = f"SoCs: {', '.join(names)}{closest(text, names)}"
+        hint = f"SoCs: {', '.join(names)}{near_soc(text, names)}"
         raise UsageError("soc", f"soc = {shown(text)}: no shipped product has such a SoC", hint)
 
 

@@ -134,6 +134,8 @@ def refusal_text(error: AclnnError) -> str:
 
 LONGEST_WORD = 100
 """Characters of a misspelt word that is compared with the known ones; the time grows with their number."""
+NEAR = 0.65
+"""How alike, of 1, two words are of which one may be meant for the other, as difflib counts."""
 
 
 def plain_name(text: str) -> str:
@@ -148,5 +150,5 @@ def closest(word: Any, known: Iterable[str]) -> str:
     import difflib  # only for those who mistyped
 
     by_plain_name = {plain_name(one): one for one in known}
-    near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1)
+    near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1, cutoff=NEAR)
     return f"; did you mean {by_plain_name[near[0]]}?" if near else ""

@@ -7,7 +7,6 @@ import typer
 
 from npu_sim.cli.app import app
 from npu_sim.cli.errors import USAGE, CommandError, report_error, usage_error
-from npu_sim.cli.help_language import in_language
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.status import NpuSimError
 
@@ -32,7 +31,7 @@ def _run(typed: list[str]) -> int:
     """Run a command; return its exit code."""
     as_json = "--json" in typed
     try:
-        return in_language(typer.main.get_command(app)).main(typed, standalone_mode=False) or 0
+        return typer.main.get_command(app).main(typed, standalone_mode=False) or 0
     except NpuSimError as error:
         return report_error(error, as_json=as_json)
     except CommandError as error:

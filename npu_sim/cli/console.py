@@ -8,7 +8,8 @@ from rich.console import Console, RenderableType
 from npu_sim.show.layout import UNLIMITED, print_to, stack
 
 
-def show(*parts: RenderableType) -> None:
-    """Print an answer: wrapped at the terminal's width or at ``COLUMNS``; not at all into a pipe or a file."""
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else UNLIMITED
-    print_to(Console(highlight=False, width=width), stack(*parts))
+def show(*parts: RenderableType, error: bool = False) -> None:
+    """Print an answer, or an error on standard error: as wide as the terminal or ``COLUMNS``, and not wrapped in a pipe or a file."""
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
+    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))

@@ -53,14 +53,22 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
         if as_json:
             print_json("error", {"outcome": "refused", "error": words})
         else:
-            print(in_shell_words(refusal_text(error)), file=sys.stderr)
+            _print(in_shell_words(refusal_text(error)))
         return REFUSED
     if as_json:
         print_json("usage", {"outcome": "usage", **words})
     else:
         message, hint = in_shell_words(translated(error.message)), in_shell_words(translated(error.hint))
-        print("\n".join(line for line in (f"npu-sim: {message}", hint) if line), file=sys.stderr)
+        _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
+
+
+def _print(text: str) -> None:
+    """Print an error, without breaking a word, whatever the text holds."""
+    from npu_sim.cli.console import show
+    from npu_sim.show.layout import Paragraph
+
+    show(Paragraph(text, hanging=2, said=True), error=True)
 
 
 def usage_error(error: Any) -> UsageError | None:

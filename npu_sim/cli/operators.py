@@ -9,9 +9,8 @@ from copy import copy
 from typing import Annotated, Any, get_args
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.cli.help_language import in_language
+from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
 from npu_sim.language import say
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
 
@@ -54,7 +53,7 @@ def add_action(
     action = f"{within} {name}".strip()
     summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
 
-    class OperatorGroup(TyperGroup):
+    class OperatorGroup(HelpfulGroup):
         def list_commands(self, ctx: Any) -> list[str]:
             return [entry.name for entry in all_operators()]
 
@@ -63,11 +62,9 @@ def add_action(
             if entry is None:
                 raise unknown_operator(cmd_name)
             if epilog is not None:
-                return in_language(operator_command(entry, action, handler, epilog=epilog(entry.name)))
-            made = operator_command(
-                entry, action, handler, takes_arguments=True, example=example, small=small, epilog=notes() if notes else ""
-            )
-            return in_language(made)
+                return operator_command(entry, action, handler, epilog=epilog(entry.name))
+            texts = notes() if notes else ""
+            return operator_command(entry, action, handler, takes_arguments=True, example=example, small=small, epilog=texts)
 
     group = typer.Typer(cls=OperatorGroup, no_args_is_help=True, help=summary, subcommand_metavar="OPERATOR [ARGS]...")
     group.callback()(_nothing)
@@ -119,7 +116,7 @@ def operator_command(
         arguments = {name: options.pop(option) for option, name in names.items()}
         handler(entry.name, {name: value for name, value in arguments.items() if value is not None}, **options)
 
-    class OperatorCommand(TyperCommand):
+    class OperatorCommand(HelpfulCommand):
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
             option.rich_help_panel = panel

@@ -1,11 +1,13 @@
 """``npu-sim study``: determinism, precision, invariance and certificates on a user's own data."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npu_sim.cli.again import command_on
+from npu_sim.cli.help import HelpfulGroup
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
 from npu_sim.cli.options import (
@@ -31,7 +33,7 @@ NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees onl
 
 NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
 
-study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
+study_app = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
 
 
 def determinism_command(
@@ -160,7 +162,8 @@ def certificate_command(
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], core_order=core_order, seed=seed)
-    found = certify(operator, probe=not no_probe, deterministic=deterministic, core_order=core_order, seed=seed, **call)
+    options = {"probe": not no_probe, "deterministic": deterministic, "core_order": core_order, "seed": seed, **call}
+    found = _with_progress(lambda tick: certify(operator, progress=tick, **options))
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
     _show(
         data,
@@ -202,11 +205,11 @@ def _call(
 
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
-    """Run a study with a progress bar on standard error when that is a terminal."""
+    """Run a study, with a progress bar on standard error when that is a terminal."""
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task("study", total=1.0)
         return work(lambda stage, share: bar.update(task, description=stage, completed=share))
 

@@ -21,7 +21,7 @@ from npu_sim.operators.cross_entropy_loss_grad_limits import beyond_buffer, beyo
 from npu_sim.operators.cross_entropy_loss_grad_plan import describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat
-from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, shown
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError, closest, shown
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def check_options(call: Inspection) -> None:
     arguments = call.arguments
     if arguments.reduction not in tiler.REDUCTIONS:
         message = f"reduction = {shown(arguments.reduction)} is not a reduction"
-        raise AclnnError(INVALID, "reduction", message, f"reduction: {', '.join(tiler.REDUCTIONS)}")
+        hint = f"reduction: {', '.join(tiler.REDUCTIONS)}{closest(arguments.reduction, tiler.REDUCTIONS)}"
+        raise AclnnError(INVALID, "reduction", message, hint)
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from npu_sim.language import say
 from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
@@ -59,13 +60,19 @@ def _text(value: Any) -> str:
 def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
     """Return what an argument is, whether a call needs it, and what it may look like."""
     if isinstance(argument, Output):
-        shape = f"; e.g. {example.values[argument.name]}" if argument.name in example.values else ""
-        return f"{argument.help}{shape}"
+        return with_example(argument.help, example.values.get(argument.name))
     needed = argument.name in example.needed
-    text = f"required: {argument.help}" if needed else argument.help
+    text = say("required: {help}", help=argument.help) if needed else argument.help
     if isinstance(argument, Attribute):
-        return text + (f"; e.g. {example.values[argument.name]}" if needed else "")
+        return with_example(text, example.values[argument.name] if needed else None)
     if argument.name not in example.values:
         return argument.help
-    implied = "" if needed or argument.optional else "; what the others imply when left out"
-    return f"{text}; e.g. {example.values[argument.name]}, or a .npy file{implied}"
+    shape = example.values[argument.name]
+    if needed or argument.optional:
+        return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
+    return say("{text}; e.g. {shape}, or a .npy file; what the others imply when left out", text=text, shape=shape)
+
+
+def with_example(text: str, value: object) -> str:
+    """Return a text with an example, where there is one."""
+    return text if value is None else say("{text}; e.g. {value}", text=text, value=value)

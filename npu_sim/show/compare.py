@@ -40,7 +40,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
     styles = ["dim" if row.plan is None else "red" if row.plan.overflow else "" for row in comparison.rows]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
-    estimates = [line for row in comparison.rows for line in estimate_lines(row)]
+    estimates = estimate_lines(comparison)
     if estimates:
         parts += ["", lines_table(estimates)]
     why = _refusals(comparison)
@@ -63,7 +63,7 @@ def _upgrade_title(upgrade: Upgrade) -> str:
         before=upgrade.before,
         after=upgrade.after,
         product=upgrade.product,
-        socs=", ".join(upgrade.socs),
+        socs=socs_text(upgrade.socs),
     )
 
 
@@ -75,10 +75,21 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
 
 
-def estimate_lines(row: Compared) -> list[Line]:
-    """Return the estimates of a row, at the clock of its first SoC."""
-    where = f"{row.profile.soc}, {row.profile.release}"
-    return [(where, f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)) for kernel, estimate in row.estimates]
+def estimate_lines(comparison: Comparison) -> list[Line]:
+    """Return the estimates, every one once: of rows, at the clock of the first SoC of each, in the releases that give it."""
+    products: dict[str, set[str]] = {}
+    for row in comparison.rows:
+        products.setdefault(row.profile.soc, set()).add(row.profile.name)
+    where: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for row in comparison.rows:
+        soc = row.profile.soc if len(products[row.profile.soc]) == 1 else f"{row.profile.name} {row.profile.soc}"
+        for kernel, estimate in row.estimates:
+            places = where.setdefault((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)), {})
+            places.setdefault(soc, []).extend(row.releases)
+    return [
+        ("; ".join(f"{soc}, {', '.join(releases)}" for soc, releases in places.items()), text, note)
+        for (text, note), places in where.items()
+    ]
 
 
 def _cells(row: Compared) -> dict[str, str]:

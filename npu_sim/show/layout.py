@@ -31,7 +31,9 @@ BETWEEN = " | "
 _UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
 _PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
 _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900-\ufaff"
-_SPLIT = re.compile(rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?=[(（《「【]*[{_WIDE}]|$))[^\w\s(（《「【]*|\s*\S+")
+_SPLIT = re.compile(
+    rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))[^\w\s(（《「【]*|\s*\S+"
+)
 """Chinese has no blanks: its lines end behind any character but an opening bracket, and before any but punctuation."""
 
 
@@ -64,17 +66,18 @@ LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more."""
+    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more; ``said`` is as in a table."""
 
     text: str
     style: str = ""
     indent: int = 0
     hanging: int = 0
+    said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        for paragraph in translated(self.text).split("\n"):
+        for paragraph in (self.text if self.said else translated(self.text)).split("\n"):
             lines = wrapped(paragraph, options.max_width - self.indent, options.max_width - len(later))
             for number, line in enumerate(lines):
                 yield _line([(later if number else first, ""), (line, self.style)])
@@ -116,6 +119,8 @@ class Table:
         Blanks before every line.
     narrow
         What stands in its place where the columns do not fit; blocks when left out.
+    said
+        Whether the cells are in the language that is spoken already.
     """
 
     columns: Sequence[Column]
@@ -123,11 +128,12 @@ class Table:
     styles: Sequence[str] = ()
     indent: int = 0
     narrow: RenderableType | None = None
+    said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines, in columns where they fit."""
         columns, rows = _used([column._replace(name=translated(column.name)) for column in self.columns], self.rows)
-        rows = [[translated(cell) for cell in row] for row in rows]
+        rows = rows if self.said else [[translated(cell) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
@@ -168,10 +174,14 @@ class Table:
                 yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
 
 
-def lines_table(lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({})) -> Table:
-    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label."""
+def lines_table(
+    lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({}), said: bool = False
+) -> Table:
+    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label; ``said`` as a table has it."""
     rows = [tuple(line) for line in lines]
-    return Table(LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent)
+    return Table(
+        LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent, said=said
+    )
 
 
 def stack(*parts: RenderableType) -> Group:

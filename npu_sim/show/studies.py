@@ -176,7 +176,8 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
             )
         )
         formula = one.text
-        lines.append(("", formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE] + " ...", f"t0 = {one.terms[0]}, ..."))
+        beginning = formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        lines.append(("", beginning, f"t0 = {one.terms[0]}, ..."))
     return lines
 
 

@@ -5,7 +5,7 @@ the two meet is absorbed, so the result counts the terms outside the smallest pa
 follows (numerical tree probing). The kernel is run as it is; nothing in it knows of the probe.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,7 +97,14 @@ def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
 
 
 @straight
-def certify(operator: str, *, probe: bool = True, deterministic: bool = False, **call: Any) -> list[Certificate]:
+def certify(
+    operator: str,
+    *,
+    probe: bool = True,
+    deterministic: bool = False,
+    progress: Callable[[str, float], None] | None = None,
+    **call: Any,
+) -> list[Certificate]:
     """Declare, and probe, the summation tree of every class of elements of a call.
 
     Parameters
@@ -106,6 +113,8 @@ def certify(operator: str, *, probe: bool = True, deterministic: bool = False, *
         Name of the operator.
     probe
         Whether to recover the trees from the kernel as well.
+    progress
+        Called with an output and the share of the classes that is done, before each.
     **call
         The call as for :func:`npu_sim.run`.
 
@@ -115,7 +124,10 @@ def certify(operator: str, *, probe: bool = True, deterministic: bool = False, *
         As the run itself.
     """
     certificates = []
-    for claim in claims(operator, deterministic=deterministic, **call):
+    declared = list(claims(operator, deterministic=deterministic, **call))
+    for place, claim in enumerate(declared):
+        if progress is not None:
+            progress(claim.output, place / len(declared))
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)

@@ -18,47 +18,47 @@ __all__: list[str]
 
 @overload
 def certificate(
-    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
+    operator: Literal["embedding_dense_backward", "EmbeddingDenseBackward", "aclnnEmbeddingDenseBackward"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[EmbeddingDenseBackwardComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardComputed]
+    operator: Literal["conv_tbc_backward", "ConvTbcBackward", "aclnnConvTbcBackward"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[ConvTbcBackwardComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormComputed]
+    operator: Literal["rms_norm", "RmsNorm", "aclnnRmsNorm"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradComputed]
+    operator: Literal["rms_norm_grad", "RmsNormGrad", "aclnnRmsNormGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[RmsNormGradComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
+    operator: Literal["cross_entropy_loss_grad", "CrossEntropyLossGrad", "aclnnCrossEntropyLossGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[CrossEntropyLossGradComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteComputed]
+    operator: Literal["moe_token_permute", "MoeTokenPermute", "aclnnMoeTokenPermute"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradComputed]
+    operator: Literal["moe_token_permute_grad", "MoeTokenPermuteGrad", "aclnnMoeTokenPermuteGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenPermuteGradComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteComputed]
+    operator: Literal["moe_token_unpermute", "MoeTokenUnpermute", "aclnnMoeTokenUnpermute"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteComputed]
 ) -> list[Certificate]: ...
 
 @overload
 def certificate(
-    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, probe: bool = ..., deterministic: bool = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradComputed]
+    operator: Literal["moe_token_unpermute_grad", "MoeTokenUnpermuteGrad", "aclnnMoeTokenUnpermuteGrad"], *, probe: bool = ..., deterministic: bool = ..., progress: Callable[[str, float], None] | None = ..., product: str | Path | Profile | None = ..., soc: str | None = ..., release: str | None = ..., core_order: CoreOrder = ..., seed: int = ..., limits: Limits = ..., **arguments: Unpack[MoeTokenUnpermuteGradComputed]
 ) -> list[Certificate]: ...
 
 @overload

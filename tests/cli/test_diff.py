@@ -39,6 +39,17 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     assert any(line.startswith(sentence) for line in lines[-3:])
 
 
+def test_equal_estimates_are_told_once_and_those_of_two_profiles_apart(cli, tmp_path, monkeypatch):
+    call = ("diff", "rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16", "--soc", "Ascend910B3")
+    (line,) = [one for one in cli(*call, "--products", "atlas_a2", "--releases").out.splitlines() if "vector pipe" in one]
+    assert line.startswith("Ascend910B3, 8.3, 8.5, 9.0, 9.1  RmsNormGrad: vector pipe about")
+    monkeypatch.chdir(tmp_path)
+    text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: mine")
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    (line,) = [one for one in cli(*call, "--products", "atlas_a2,mine.yaml").out.splitlines() if "vector pipe" in one]
+    assert line.startswith("atlas_a2 Ascend910B3, 9.1; mine Ascend910B3, 9.1  RmsNormGrad")
+
+
 @pytest.mark.parametrize("switch", [(), ("--deterministic",)])
 def test_switches_reach_every_plan(cli, switch):
     rows = cli(*CALL, "--json", "--products", "atlas_a2,atlas_train", *switch).data["rows"]

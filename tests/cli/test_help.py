@@ -13,25 +13,24 @@ from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 
 NAMES = [one.name for one in OPERATORS]
-PANEL = re.compile(r"^╭─ (.+?) ─*╮$(.*?)^╰", re.M | re.S)
-"""Heading and rows of a panel of the help."""
+PANEL = re.compile(r"^(\S.*)\n((?:  .*\n)+)", re.M)
+"""A heading of the help, and the lines below it."""
 
 
 @pytest.fixture
-def helped(cli, monkeypatch):
+def helped(cli):
     """The panels of the help of a command, by heading, and the text below them; one line an option."""
-    monkeypatch.setenv("COLUMNS", "400")
 
     def panels(*words):
         text = cli(*words, "--help").out
-        return dict(PANEL.findall(text)), text.rpartition("╯")[2]
+        return dict(PANEL.findall(text)), PANEL.split(text)[-1]
 
     return panels
 
 
 def test_commands_stand_under_their_headings(helped):
     panels, _ = helped()
-    listed = {heading: tuple(re.findall(r"^│ (\w+) ", rows, re.M)) for heading, rows in panels.items() if heading in HEADINGS}
+    listed = {heading: tuple(re.findall(r"^  (\w+) ", rows, re.M)) for heading, rows in panels.items() if heading in HEADINGS}
     assert listed == HEADINGS
     assert set(get_command(app).list_commands(None)) == {name for names in HEADINGS.values() for name in names}
 
@@ -49,14 +48,32 @@ def test_arguments_have_examples_and_what_is_required_is_marked(helped, name):
     example = example_call(declared)
     for heading, fields in (("Arguments", [*declared.inputs, *declared.attributes]), ("Outputs", declared.outputs)):
         (rows,) = [rows for found, rows in panels.items() if found.startswith(heading)]
-        assert {re.match(r"│ --(\S+)", row)[1].replace("-", "_") for row in rows.strip().splitlines()} == {
+        lines = [row for row in rows.splitlines() if not row.startswith("  --no-")]
+        assert {re.match(r"  --(\S+)", row)[1].replace("-", "_") for row in lines} == {
             one.output if isinstance(one, Output) else one.name for one in fields
         }
-        for row, one in zip(rows.strip().splitlines(), sorted(fields, key=declared.arguments.index), strict=True):
+        for row, one in zip(lines, sorted(fields, key=declared.arguments.index), strict=True):
             assert ("required: " in row) == (one.name in example.needed)
             if one.name in example.needed or isinstance(one, Output):
                 assert f"e.g. {example.values[one.name]}" in row
     assert f"Example: npu-sim plan {name} {example.options}" in " ".join(below.split())
+
+
+def test_switches_say_how_they_are_switched_off_and_options_what_they_are_when_left_out(helped):
+    panels, _ = helped("run", "embedding_dense_backward")
+    lines = [" ".join(line.split()) for rows in panels.values() for line in rows.splitlines()]
+    assert "--no-scale-grad-by-freq the default" in lines
+    assert any(line.startswith("--padding-idx ") and line.endswith("[default: --padding-idx=-1]") for line in lines)
+    assert any(line.startswith("--limits ") and line.endswith("[default: --limits=documented]") for line in lines)
+    assert "--json Print JSON instead of text." in lines
+
+
+def test_the_help_is_chinese_but_for_words_that_are_typed(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    text = cli("plan", "embedding_dense_backward", "--help").out
+    assert "documented：文档给出的约束；hardware：硬件实际能容纳的范围。[默认：--limits=documented]" in text
+    assert "必填：embedding 输出的梯度，(..., dim)；例如 1024x128:fp32，或 .npy 文件" in text
+    assert "显示本帮助后退出。" in text
 
 
 @pytest.mark.parametrize("name", NAMES)

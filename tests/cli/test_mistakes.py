@@ -5,14 +5,26 @@ import socket
 import pytest
 
 from npu_sim.cli.errors import in_shell_words
+from npu_sim.cores import config_directory
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
 EMBEDDING = ("embedding_dense_backward", "--indices", "4096:int32", "--num-weights", "10")
+RUN = ("rms_norm", "--x", "4x8:fp32", "--gamma", "8:fp32")
 MISTAKES = {
     "a product": (("plan", *CALL, "--product", "atlas_a4"), "product", "did you mean atlas_a"),
     "a SoC": (("plan", *CALL, "--soc", "Ascend910_9931"), "soc", "did you mean Ascend910_93"),
+    "a short name of a SoC": (("plan", *CALL, "--soc", "910B9"), "soc", "did you mean 910B"),
     "a SoC of another product": (("plan", *CALL, "--product", "A2", "--soc", "Ascend910_9391"), "soc", "its SoCs: Ascend910B1"),
     "a dtype": (("plan", "rms_norm_grad", "--dy", "4096x7168:b16", "--gamma", "7168:bf16"), "dy", "did you mean bf16?"),
+    "a dtype of a grid": (("sweep", "rms_norm", "--grid", "dtype=b16"), "dtype", "did you mean bf16?"),
+    "a dtype to vary": (("timeline", *CALL, "--vary", "dtype=b16"), "dtype", "did you mean bf16?"),
+    "a column of a sweep": (
+        ("sweep", "rms_norm", "--grid", "row=1", "--columns", "worksapce_bytes"),
+        "columns",
+        "did you mean workspace_bytes?",
+    ),
+    "an order": (("run", *RUN, "--core-order", "randm"), "core_order", "did you mean random?"),
+    "a fault": (("preflight", "calls.jsonl", "--fail-on", "caveats"), "fail_on", "did you mean caveat?"),
     "an operator": (("plan", "rmsnorm_gard", *CALL[1:]), "operator", "did you mean rms_norm_grad?"),
     "an operator of a study": (("study", "determinism", "rms_nrm"), "operator", "did you mean rms_norm?"),
     "an option": (("plan", "rms_norm_grad", "--gama", "1"), "gama", "did you mean --gamma?"),
@@ -54,6 +66,25 @@ def test_a_mistake_exits_with_64_and_names_what_is_wrong(cli, tmp_path, monkeypa
     assert says in as_json.data["message"] + as_json.data["hint"]
 
 
+def test_a_word_that_is_near_none_is_not_guessed_at(cli):
+    refused = cli("plan", *CALL, "--out", "dx.npy")
+    assert "No such option: --out" in refused.err
+    assert "did you mean" not in refused.err
+
+
+def test_names_in_a_profile_of_ones_own_get_their_neighbours(cli, tmp_path):
+    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
+    for right, wrong in (
+        ("- rms_norm_grad", "- rms_nrm_grad"),
+        ("default_soc: Ascend910B1", "default_soc: 910B11"),
+        ("l2_bytes:", "l2_byte:"),
+    ):
+        assert right in text
+        (tmp_path / "own.yaml").write_text(text.replace(right, wrong), encoding="utf-8")
+        meant = right.strip("- :").removeprefix("default_soc: Ascend")
+        assert f"did you mean {meant}?" in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
+
+
 def test_a_busy_port_is_a_mistake(cli):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         done = cli("explore", "--no-browser", "--port", taken.getsockname()[1])
@@ -65,6 +96,10 @@ def test_a_busy_port_is_a_mistake(cli):
 REFUSALS = {
     "an unsupported product": (("plan", *CALL, "--product", "atlas_train"), 161002),
     "an unsupported dtype": (("plan", "rms_norm_grad", "--dy", "4x8:int8", "--gamma", "8:bf16"), 161002),
+    "a word of an attribute": (
+        ("plan", "cross_entropy_loss_grad", "--log-prob", "4x8:fp32", "--target", "4:int64", "--reduction", "men"),
+        161002,
+    ),
     "a documented limit": (
         ("plan", "cross_entropy_loss_grad", "--log-prob", "200000x32000:fp32", "--target", "200000:int64"),
         561002,
@@ -77,6 +112,22 @@ def test_what_the_product_refuses_has_its_status_and_exits_with_2(cli, words, st
     done = cli(*words, "--json")
     assert done.code == 2
     assert (done.data["outcome"], done.data["error"]["status"]) == ("refused", status)
+
+
+def test_a_misspelt_word_of_an_attribute_gets_its_neighbour(cli):
+    words, _ = REFUSALS["a word of an attribute"]
+    assert "did you mean mean?" in cli(*words).err
+
+
+@pytest.mark.parametrize("words", [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]])
+def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, words):
+    whole = cli(*words).err
+    for width in (60, 80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        lines = cli(*words).err.splitlines()
+        assert " ".join(lines).split() == whole.split()
+        assert not [line for line in lines if len(line) > width or line != line.rstrip()]
+    assert any(len(line) > 120 for line in whole.splitlines())
 
 
 def test_the_shell_is_answered_in_its_own_words(cli):

@@ -3,6 +3,7 @@ import re
 import numpy as np
 import pytest
 
+from npu_sim.studies.certificate import certify
 from npu_sim.studies.determinism import study_determinism
 from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED
 from npu_sim.studies.verdicts import MEANINGS
@@ -15,6 +16,7 @@ def wide(monkeypatch):
 
 
 EMBEDDING = ("embedding_dense_backward", "--grad", "400x40:fp32", "--indices", "400:int32", "--num-weights", "50")
+CLASSES = {"grad": np.ones((60, 8), np.float32), "indices": np.arange(60, dtype=np.int32) ** 2 % 50, "num_weights": 50}
 TOKENS = ("moe_token_permute_grad", "--permuted-output-grad", "80x16:bf16", "--sorted-indices", "80:int32", "--num-topk", "4")
 
 
@@ -98,6 +100,15 @@ def test_a_certificate_is_a_formula_with_a_hash(cli):
     assert one["hash"] in cli("study", "certificate", *TOKENS).out
 
 
+def test_a_long_formula_ends_between_two_of_its_terms(cli, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    words = ("embedding_dense_backward", "--grad", "400x8:fp32", "--indices", "400:int32", "--num-weights", "2", "--no-probe")
+    whole = max((one["text"] for one in cli("study", "certificate", *words, "--json").data["certificates"]), key=len)
+    (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *words).out)[:1]
+    assert whole.startswith(f"{shown} ")
+    assert len(shown) < len(whole)
+
+
 @pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
 def test_every_study_writes_a_report_that_needs_no_network(cli, tmp_path, kind):
     path = tmp_path / "study.html"
@@ -139,3 +150,19 @@ def test_the_bar_of_a_study_moves_while_orders_are_tried():
     assert shares == sorted(set(shares))
     assert len(shares) >= 4
     assert shares[-1] == 1
+
+
+def test_the_bar_of_a_certificate_moves_from_class_to_class():
+    said = []
+    found = certify("embedding_dense_backward", progress=lambda stage, share: said.append((stage, share)), **CLASSES)
+    assert said == [("grad_weight", place / len(found)) for place in range(len(found))]
+    assert len(found) > 1
+
+
+@pytest.mark.parametrize("kind", ["determinism", "precision", "invariance", "certificate"])
+def test_a_study_shows_a_bar_on_a_terminal_and_nothing_where_nobody_looks(cli, monkeypatch, kind):
+    words = ("study", kind, *TOKENS, "--json")
+    assert cli(*words).err == ""
+    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal, so that the bar is drawn
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert "%" in cli(*words).err

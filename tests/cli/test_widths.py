@@ -1,4 +1,4 @@
-"""Every command's examples fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
+"""Every command's examples and help fit 60, 80 and 120 columns: whole words, no trailing blanks; in a pipe a record is one line.
 
 A command runs once; what it shows is laid out again at every width.
 """
@@ -10,12 +10,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.cells import cell_len
+from typer.main import get_command
 
 from npu_sim.cli import console, demo
-from npu_sim.cli.app import HEADINGS
+from npu_sim.cli.app import HEADINGS, app
+from npu_sim.cores import config_directory
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
-from npu_sim.show.layout import UNLIMITED, render
+from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.measured import GRAD, OTHER, Row, write_csv
 
 STREAM = Row("Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40)
@@ -33,7 +35,11 @@ OTHERS = (
     "limits embedding_dense_backward --vary dim --vary num_weights=1000,32000 --scale-grad-by-freq",
     "timeline embedding_dense_backward --grad 4096x512:bf16 --indices 4096:int32 --num-weights 32000 --vary dim=256,512,513",
     "diff embedding_dense_backward --grad 4096x1024:bf16 --indices 4096:int32 --num-weights 32000 --releases",
-    "sweep rms_norm_grad --grid row=1..100",
+    "run embedding_dense_backward --grad g.npy --indices same.npy --num-weights 4 --rows",
+    "study determinism embedding_dense_backward --grad g.npy --indices same.npy --num-weights 4 --rows --random-orders 2",
+    "plan rms_norm_grad --dy 4096x7168:bf16 --gamma 7168:bf16 --product small.yaml",
+    "plan cross_entropy_loss_grad --log-prob 262144x1000:fp32 --target 262144:int64",
+    "sweep rms_norm_grad --grid row=1..100 --check 3",
     "profile stream.csv --calibrate --soc Ascend910B3",
     "preflight calls.jsonl --products all",
 )
@@ -53,7 +59,15 @@ def examples():
             yield line
 
 
+def helps(command, words=()):
+    """Go through the help of a command and of those below it."""
+    yield " ".join([*words, "--help"])
+    for name in command.list_commands(None) if hasattr(command, "list_commands") else ():
+        yield from helps(command.get_command(None, name), (*words, name))
+
+
 EXAMPLES = [*dict.fromkeys(examples())]
+HELPS = [*helps(get_command(app))]
 
 
 @pytest.fixture
@@ -61,6 +75,9 @@ def folder(tmp_path, monkeypatch):
     """A folder with the files that the examples read."""
     np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
+    np.save(tmp_path / "same.npy", np.zeros(64, np.int32))
+    own = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("ub_bytes: 196608", "ub_bytes: 98304")
+    (tmp_path / "small.yaml").write_text(own, encoding="utf-8")
     calls = [
         '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}}',
         '{"op": "moe_token_permute", "inputs": {"tokens": "4096x2048:bf16", "indices": "4096x8:int32"}}',
@@ -85,13 +102,13 @@ def test_every_command_has_an_example():
     assert {name for names in HEADINGS.values() for name in names} - shown == {"explore", "record"}  # a server; and a script's own
 
 
-@pytest.mark.parametrize("example", EXAMPLES)
+@pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
     monkeypatch.setattr(console, "print_to", lambda screen, view: shown.append((screen.width, view)))
     assert cli(*shlex.split(example)).code in (0, 1, 2)
-    assert [width for width, _ in shown] == [UNLIMITED], "everything is shown at once, through the one place, and not wrapped in a pipe"
-    ((_, view),) = shown
+    assert {width for width, _ in shown} == {UNLIMITED}, "everything is shown through the one place, and not wrapped in a pipe"
+    view = stack(*(view for _, view in shown))
     whole = render(view, UNLIMITED)
     for width in (60, 80, 120):
         printed = render(view, width)

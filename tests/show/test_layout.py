@@ -49,6 +49,11 @@ def test_chinese_ends_lines_between_characters_but_not_before_punctuation(width)
     assert all(cell_len(line) <= max(width, longest_word(line)) for line in lines)
 
 
+def test_names_between_chinese_commas_are_words():
+    lines = wrapped("SoC：Ascend910B1，Ascend910B2，Ascend910B4-1；dtype", 24)
+    assert lines == ["SoC：Ascend910B1，", "Ascend910B2，", "Ascend910B4-1；dtype"]
+
+
 @given(st.lists(st.tuples(WORDS, SENTENCES, SENTENCES), min_size=1, max_size=4), st.sampled_from([30, 60, 80, 120, UNLIMITED]))
 def test_labelled_lines_keep_every_word_at_every_width(lines, width):
     printed = render(lines_table(lines), width)

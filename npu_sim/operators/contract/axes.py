@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
 
 Value = int | str | bool
@@ -90,11 +90,9 @@ class Word:
             except (ValueError, TypeError):
                 word = str(value).lower()
         if word not in self.words:
-            raise UsageError(
-                self.name,
-                f"{self.name} = {shown(value)} is not one of its values",
-                f"values: {', '.join(self.words)}{closest(value, self.words)}",
-            )
+            names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
+            message = f"{self.name} = {shown(value)} is not one of its values"
+            raise UsageError(self.name, message, f"values: {', '.join(self.words)}{closest(value, names)}")
         return self.words.index(word)
 
     def value(self, code: int) -> Value:

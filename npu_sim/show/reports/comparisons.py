@@ -60,7 +60,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         tables.append(Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"))
     if refusals:
         tables.append(Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused"))
-    estimates = tuple(line for row in comparison.rows for line in estimate_lines(row))
+    estimates = tuple(estimate_lines(comparison))
     if estimates:
         tables.append(Table(("SoC, release", "estimate", "of which, and what it rests on"), estimates, "Beyond the lower bounds"))
     if comparison.nearby:
