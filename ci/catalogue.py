@@ -77,7 +77,7 @@ def found_literals(path: Path) -> Iterator[str]:
             yield escaped(" ".join((ast.get_docstring(node) or "").split()))  # the help of a command
     for node in ast.walk(tree):
         match node:
-            case ast.Call(ast.Name("say"), [ast.Constant(str(text)), *_]):
+            case ast.Call(ast.Name("say" | "Template"), [ast.Constant(str(text)), *_]):
                 passed.add(id(node.args[0]))
                 yield Template(text).plain
         if isinstance(node, ast.JoinedStr):

@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from npu_sim import __version__
-from npu_sim.cli.help_language import in_language
+from npu_sim.cli.help_language import Command, Group
 from npu_sim.cli.operators import add_action
 
 HEADINGS = {
@@ -27,7 +26,7 @@ ACTIONS: dict[str, dict[str, Any]] = {
 """Commands with one of their own for every operator, and what their help has."""
 
 
-class _Commands(TyperGroup):
+class _Commands(Group):
     def list_commands(self, ctx: Any) -> list[str]:
         return [*HEADING]
 
@@ -38,7 +37,7 @@ class _Commands(TyperGroup):
                 part = typer.Typer()
                 _add(part, name)
                 self.commands.update(typer.main.get_group(part).commands)
-        return in_language(super().get_command(ctx, cmd_name))
+        return super().get_command(ctx, cmd_name)
 
 
 def _add(part: typer.Typer, name: str) -> None:
@@ -51,7 +50,7 @@ def _add(part: typer.Typer, name: str) -> None:
         add_action(part, name, getattr(module, f"{name}_command"), panel=panel, **ACTIONS[name])
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
-        part.command(name, epilog=texts, context_settings=settings, rich_help_panel=panel)(getattr(module, f"{name}_command"))
+        part.command(name, cls=Command, epilog=texts, context_settings=settings, rich_help_panel=panel)(getattr(module, f"{name}_command"))
 
 
 app = typer.Typer(

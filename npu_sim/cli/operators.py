@@ -6,14 +6,17 @@ The command of an operator is made when it is asked for, so that ``npu-sim --hel
 import inspect
 from collections.abc import Callable
 from copy import copy
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.cli.help_language import in_language
-from npu_sim.language import say
+from npu_sim.cli.help_language import Command, Group, in_language
+from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
+
+if TYPE_CHECKING:
+    from npu_sim.operators.contract.arguments import Attribute, Tensor
+    from npu_sim.questions.example_calls import ExampleCall
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
@@ -54,7 +57,7 @@ def add_action(
     action = f"{within} {name}".strip()
     summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
 
-    class OperatorGroup(TyperGroup):
+    class OperatorGroup(Group):
         def list_commands(self, ctx: Any) -> list[str]:
             return [entry.name for entry in all_operators()]
 
@@ -89,13 +92,13 @@ def operator_command(
     epilog: str = "",
 ) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
-    panel = say("Options of {action}", action=action)
+    panel = say("Options of {action}", action=Verbatim(action))
     typed = [*inspect.signature(handler, eval_str=True).parameters.values()][2 if takes_arguments else 1 :]
     own = [_in_panel(one, panel) for one in typed]
     parameters: list[inspect.Parameter] = []
     names: dict[str, str] = {}
     if takes_arguments:
-        from npu_sim.questions.example_calls import argument_help, example_call
+        from npu_sim.questions.example_calls import example_call
 
         declared = load_operator(entry.name)
         shown = example_call(declared, small=small)
@@ -105,12 +108,12 @@ def operator_command(
         parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
         line = say(
             "Example: npu-sim {action} {name} {options}{value}",
-            action=action,
-            name=entry.name,
-            options=shown.options,
-            value=f" {example}" if example else "",
+            action=Verbatim(action),
+            name=Verbatim(entry.name),
+            options=Verbatim(shown.options),
+            value=Verbatim(f" {example}" if example else ""),
         )
-        epilog = f"{line}\n\n{epilog}" if epilog else line
+        epilog = Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
 
     def command(**options: Any) -> None:
         if not takes_arguments:
@@ -119,7 +122,7 @@ def operator_command(
         arguments = {name: options.pop(option) for option, name in names.items()}
         handler(entry.name, {name: value for name, value in arguments.items() if value is not None}, **options)
 
-    class OperatorCommand(TyperCommand):
+    class OperatorCommand(Command):
         def get_help_option(self, ctx: Any) -> Any:
             option: Any = super().get_help_option(ctx)
             option.rich_help_panel = panel
@@ -162,3 +165,23 @@ def _parameter(one: Any, text: str) -> inspect.Parameter:
         kind = str if issubclass(one.kind, tuple) else one.kind
         annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str:
+    """Return what an argument is, whether a call needs it, and what it may look like."""
+    if hasattr(argument, "output"):
+        return _with_example(argument.help, example.values.get(argument.name))
+    needed = argument.name in example.needed
+    text = say("required: {help}", help=argument.help) if needed else argument.help
+    if not hasattr(argument, "shape"):
+        return _with_example(text, example.values[argument.name] if needed else None)
+    if argument.name not in example.values:
+        return argument.help
+    shape = Verbatim(example.values[argument.name])
+    if needed or argument.optional:
+        return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
+    return say("{text}; e.g. {shape}, or a .npy file; what the others imply when left out", text=text, shape=shape)
+
+
+def _with_example(text: str, value: str | None) -> str:
+    return say("{text}; e.g. {value}", text=text, value=Verbatim(value)) if value else text

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_sim.cli.again import command_on
+from npu_sim.cli.help_language import Group
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.operators import add_action
 from npu_sim.cli.options import (
@@ -31,7 +32,7 @@ NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees onl
 
 NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
 
-study_app = typer.Typer(no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
+study_app = typer.Typer(cls=Group, no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
 
 
 def determinism_command(
@@ -176,7 +177,7 @@ def _precision_notes() -> str:
     """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
     from npu_sim.show.studies import precision_meanings
 
-    return "\n\n".join(f"{name}: {meaning}" for _, name, meaning in precision_meanings())
+    return "\n\n".join(say("{name}: {meaning}", name=name, meaning=meaning) for _, name, meaning in precision_meanings())
 
 
 for _name, _handler, _notes in (

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.language.choice import LANGUAGES, language
-from npu_sim.language.template import Template
+from npu_sim.language.template import Template, Verbatim
 
 CHINESE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 """What has been translated already has one of these."""
@@ -28,6 +28,8 @@ PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
 CHINESE_JOINTS = re.compile("([，；：（）。])")
 JOINTS = re.compile("([,;:] | -> )")
 """What joins parts of a text that is translated in part."""
+NAME = re.compile(r"[A-Za-z_][\w-]*")
+"""What may be the name of an argument, a size or an experiment."""
 LONG_LETTERS = 24
 """Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
@@ -66,8 +68,9 @@ class Catalogue:
 
     def said(self, template: Template, contents: dict[str, str]) -> str:
         """Return a sentence of the catalogue with its contents, both in this language."""
-        changed = {name: self.translated(content) for name, content in contents.items()}
-        return self._templates.get(template.plain, template).filled(changed, str)
+        changed = {name: content if isinstance(content, Verbatim) else self.translated(content) for name, content in contents.items()}
+        target = self._templates.get(template.plain, template)
+        return target.filled({**changed, **{name: contents[name] for name in target.names}}, str)
 
     def _found(self, text: str) -> str:
         core = text.strip(" ")
@@ -104,6 +107,9 @@ class Catalogue:
             return f"{self._whole[word]} {number}"
         if word.removesuffix(" in") in self._whole and word.endswith(" in"):  # what is computed in which format
             return f"{self._whole[word.removesuffix(' in')]}，{number}"
+        label, _, meaning = text.partition(": ")
+        if meaning in self._whole and NAME.fullmatch(label):  # a name and what it is
+            return f"{label}：{self._whole[meaning]}"
         name, _, words = text.partition(" ")
         return f"{name} {self._whole[words]}" if words in self._whole and not name.endswith((":", ",", ";")) else None
 
@@ -112,20 +118,28 @@ class Catalogue:
             if source.letters < letters:
                 return None
             contents = source.contents(text)
-            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or self._fits(contents)):
+            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or self._fits(contents, target)):
                 return target.filled(contents, self.translated)
         return None
 
-    def _fits(self, contents: Mapping[str, str]) -> bool:
-        """Whether no list stands in a hole, other than one that is a sentence."""
+    def _fits(self, contents: Mapping[str, str], target: Template) -> bool:
+        """Whether no list stands in a hole, other than one of names, or one that is a sentence."""
         separators = (*LISTS, ": ")
-        lists = [content for content in contents.values() if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
-        return all(self._sentence(content, LONG_LETTERS) is not None for content in lists)
+        texts = [content for name, content in contents.items() if name not in target.names]
+        texts = [content for content in texts if not self._are_names(content.split(", "))]
+        lists = [content for content in texts if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
+        return all(content in self._whole or self._sentence(content, LONG_LETTERS) is not None for content in lists)
+
+    def _are_names(self, parts: Sequence[str]) -> bool:
+        """Whether the parts of a list are names, among which may be words."""
+        return len(parts) > 1 and all(map(NAME.fullmatch, parts)) and not all(part in self._whole for part in parts)
 
     def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
         for separator, joint in separators.items():
             parts = self._known_together(split_outside_brackets(text, separator), separator)
-            changed = self._all(parts)
+            if separator == ", " and self._are_names(parts):
+                return text
+            changed = [parts[0], self.translated(parts[1])] if _is_value(separator, parts) else self._all(parts)
             if changed is not None:
                 return joint.join(changed)
         return None
@@ -153,6 +167,11 @@ class Catalogue:
         return None if changed == list(parts) else changed
 
 
+def _is_value(separator: str, parts: Sequence[str]) -> bool:
+    """Whether a text is a name and its value: ``rows = 4096``."""
+    return separator == " = " and len(parts) == 2 and NAME.fullmatch(parts[0]) is not None
+
+
 def split_outside_brackets(text: str, separator: str) -> list[str]:
     """Return the parts of a text between separators that do not stand in brackets."""
     parts = [""]
@@ -173,9 +192,9 @@ def catalogue(name: str) -> Catalogue:
 
 
 def translated(text: str) -> str:
-    """Return a text in the language that is spoken; what no catalogue holds stays English."""
+    """Return a text in the language that is spoken; what is verbatim, or in no catalogue, stays as it is."""
     spoken = language()
-    return text if spoken == LANGUAGES[0] else catalogue(spoken).translated(text)
+    return text if spoken == LANGUAGES[0] or isinstance(text, Verbatim) else catalogue(spoken).translated(text)
 
 
 def say(template: str, /, **contents: object) -> str:
@@ -186,13 +205,20 @@ def say(template: str, /, **contents: object) -> str:
     template
         The sentence, with named holes and their formats, as for `str.format`.
     contents
-        What stands in the holes; texts are translated too.
+        What stands in the holes; texts are translated too, unless they are :class:`Verbatim`.
     """
     spoken = language()
     if spoken == LANGUAGES[0]:
         return template.format(**contents)
     asked = Template(template)
-    return catalogue(spoken).said(asked, {name: format(contents[name], form) for name, form in asked.formats.items()})
+    kept = {name for name, content in contents.items() if isinstance(content, Verbatim)}
+    filled = {name: format(contents[name], form) for name, form in asked.formats.items()}
+    return Verbatim(catalogue(spoken).said(asked, {name: Verbatim(text) if name in kept else text for name, text in filled.items()}))
+
+
+def joined(parts: Iterable[str], separator: str = "; ") -> str:
+    """Return the parts of a list, one of those of `LISTS`, joined as the language that is spoken does; each is said already."""
+    return Verbatim((separator if language() == LANGUAGES[0] else LISTS[separator]).join(parts))
 
 
 TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "why"})

@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
 
@@ -54,18 +54,3 @@ def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
-    """Return what an argument is, whether a call needs it, and what it may look like."""
-    if isinstance(argument, Output):
-        shape = f"; e.g. {example.values[argument.name]}" if argument.name in example.values else ""
-        return f"{argument.help}{shape}"
-    needed = argument.name in example.needed
-    text = f"required: {argument.help}" if needed else argument.help
-    if isinstance(argument, Attribute):
-        return text + (f"; e.g. {example.values[argument.name]}" if needed else "")
-    if argument.name not in example.values:
-        return argument.help
-    implied = "" if needed or argument.optional else "; what the others imply when left out"
-    return f"{text}; e.g. {example.values[argument.name]}, or a .npy file{implied}"
