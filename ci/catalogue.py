@@ -117,8 +117,12 @@ def one_line(text: str) -> str:
 
 
 def words() -> set[str]:
-    """Return every literal of the code."""
-    return {one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)}
+    """Return every literal of the code, and the titles of products."""
+    titles = re.compile("^title: (.*)$", re.M)
+    return {
+        *(one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)),
+        *(titles.findall(path.read_text(encoding="utf-8"))[0] for path in (ROOT / "configs").glob("atlas_*.yaml")),
+    }
 
 
 def holes(text: str) -> set[str]:
