@@ -77,7 +77,7 @@ def found_literals(path: Path) -> Iterator[str]:
             yield escaped(" ".join((ast.get_docstring(node) or "").split()))  # the help of a command
     for node in ast.walk(tree):
         match node:
-            case ast.Call(ast.Name("say"), [ast.Constant(str(text)), *_]):
+            case ast.Call(ast.Name("say" | "Template"), [ast.Constant(str(text)), *_]):
                 passed.add(id(node.args[0]))
                 yield Template(text).plain
         if isinstance(node, ast.JoinedStr):
@@ -122,8 +122,12 @@ def one_line(text: str) -> str:
 
 
 def words() -> set[str]:
-    """Return every literal of the code."""
-    return {one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)}
+    """Return every literal of the code, and the titles of products."""
+    titles = re.compile("^title: (.*)$", re.M)
+    return {
+        *(one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)),
+        *(titles.findall(path.read_text(encoding="utf-8"))[0] for path in (ROOT / "configs").glob("atlas_*.yaml")),
+    }
 
 
 def holes(text: str) -> set[str]:

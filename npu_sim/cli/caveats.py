@@ -19,9 +19,10 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
         if json_output:
             print_json("caveats", {"caveats": [{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS]})
             return
+        from npu_sim.language import Verbatim
         from npu_sim.show.layout import lines_table
 
-        show(lines_table((one.name, one.title, one.source) for one in CAVEATS))
+        show(lines_table((Verbatim(one.name), one.title, one.source) for one in CAVEATS))
         return
     caveat = find_caveat(name)
     numbers = caveat.experiment()

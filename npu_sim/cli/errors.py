@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from npu_sim.cli.json_output import print_json
-from npu_sim.language import translated
+from npu_sim.language import Template, translated
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -20,6 +20,21 @@ _OPTION = re.compile(
     r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
     r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
 )
+TYPER_SAYS = (
+    Template("No such command {name}."),
+    Template("No such command {name}. Did you mean {others}?"),
+    Template("No such option: {name}"),
+    Template("Option {name} requires an argument."),
+    Template("Option {name} does not take a value."),
+    Template("Missing argument {name}."),
+    Template("Got unexpected extra argument(s) ({words})"),
+    Template("Invalid value for {name}: {message}"),
+    Template("Input should be a valid integer, unable to parse string as an integer"),
+    Template("Input should be greater than or equal to {least}"),
+    Template("Input should be less than or equal to {most}"),
+)
+"""Mistakes in typer's words, as the catalogue has to know them."""
+
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
 if TYPE_CHECKING:
@@ -80,4 +95,4 @@ def usage_error(error: Any) -> UsageError | None:
     name = getattr(getattr(error, "param", None), "name", None) or str(getattr(error, "option_name", "")).lstrip("-")
     where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
     near = closest(error.option_name, known) if known else ""
-    return UsageError(name, f"{message}{near}", f"see {where}")
+    return UsageError(name, f"{message}{near}", f"for help: {where}")

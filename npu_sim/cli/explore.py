@@ -33,9 +33,7 @@ def explore_command(
         address = explorer.address
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
-        raise UsageError(
-            "port", say("port = {port} of {host} cannot be used: {strerror}", port=port, host=host, strerror=error.strerror), hint
-        ) from None
+        raise UsageError("port", f"port = {port} of {host} cannot be used: {error.strerror}", hint) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
     if browser:
         import webbrowser

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import RenderableType
 from typer.core import TyperCommand, TyperGroup
 
-from npu_sim.language import say, translated
+from npu_sim.language import Verbatim, say, translated
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
 """Headings of what is given by its place, of options, and of commands, unless they have another."""
@@ -38,7 +38,7 @@ def _print_help(command: Any, ctx: Any) -> None:
     from npu_sim.cli.console import show
     from npu_sim.show.layout import Paragraph, lines_table
 
-    usage = say("Usage: {path} {rest}", path=ctx.command_path, rest=" ".join(command.collect_usage_pieces(ctx)))
+    usage = say("Usage: {path} {rest}", path=Verbatim(ctx.command_path), rest=Verbatim(" ".join(command.collect_usage_pieces(ctx))))
     parts: list[RenderableType] = [Paragraph(usage, "bold", hanging=2)]
     for text in _paragraphs(command.help):
         parts += ["", text]
@@ -50,9 +50,10 @@ def _print_help(command: Any, ctx: Any) -> None:
 
 
 def _paragraphs(text: str | None) -> Iterator[str]:
+    kind = Verbatim if isinstance(text, Verbatim) else str
     for paragraph in (text or "").split("\n\n"):
         if paragraph.strip():
-            yield " ".join(paragraph.split())
+            yield kind(" ".join(paragraph.split()))
 
 
 def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
@@ -72,9 +73,9 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     """Go through the lines of an option: a switch that can also be switched off has two."""
     on, _, off = label.partition(" / ")
-    text, value = " ".join(_paragraphs(OWN_TEXTS.get(option.name, option.help))), option.default
+    text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help))), option.default
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
-        yield on, say("{text} [default: {default}]", text=text, default=f"{option.opts[0]}={value}")
+        yield on, say("{text} [default: {default}]", text=text, default=Verbatim(f"{option.opts[0]}={value}"))
     else:
         yield on, translated(text)
     if off:

@@ -7,7 +7,6 @@ import typer
 from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
-from npu_sim.language import say
 from npu_sim.status import UsageError
 
 Vary = Annotated[
@@ -78,8 +77,6 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise UsageError(
-                option, say("{text} does not say what has which value", text=repr(text)), "write name=value, such as rows=4096"
-            )
+            raise UsageError(option, f"{text!r} does not say what has which value", "write name=value, such as rows=4096")
         named[name.strip().replace("-", "_")] = value.strip()
     return named

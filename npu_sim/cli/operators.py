@@ -11,7 +11,7 @@ from typing import Annotated, Any, get_args
 import typer
 
 from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
-from npu_sim.language import say
+from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
 
 Handler = Callable[..., None]
@@ -86,7 +86,7 @@ def operator_command(
     epilog: str = "",
 ) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
-    panel = say("Options of {action}", action=action)
+    panel = say("Options of {action}", action=Verbatim(action))
     typed = [*inspect.signature(handler, eval_str=True).parameters.values()][2 if takes_arguments else 1 :]
     own = [_in_panel(one, panel) for one in typed]
     parameters: list[inspect.Parameter] = []
@@ -102,12 +102,12 @@ def operator_command(
         parameters = [_parameter(one, argument_help(one, shown)) for one in fields]
         line = say(
             "Example: npu-sim {action} {name} {options}{value}",
-            action=action,
-            name=entry.name,
-            options=shown.options,
-            value=f" {example}" if example else "",
+            action=Verbatim(action),
+            name=Verbatim(entry.name),
+            options=Verbatim(shown.options),
+            value=Verbatim(f" {example}" if example else ""),
         )
-        epilog = f"{line}\n\n{epilog}" if epilog else line
+        epilog = Verbatim(f"{line}\n\n{translated(epilog)}") if epilog else line
 
     def command(**options: Any) -> None:
         if not takes_arguments:

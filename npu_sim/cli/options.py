@@ -6,8 +6,6 @@ from typing import Annotated
 import typer
 from typer import CallbackParam
 
-from npu_sim.language import say
-
 
 def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
     """Refuse a file that cannot be written while the options are read: before the command does any work."""
@@ -31,7 +29,7 @@ def seed_of(typed: str | int) -> int:
     except ValueError:
         seed = -1
     if not 0 <= seed < 2**64:
-        raise typer.BadParameter(say("{typed} is not a seed: write a whole number from 0 to 2**64 - 1", typed=repr(typed)))
+        raise typer.BadParameter(f"{typed!r} is not a seed: write a whole number from 0 to 2**64 - 1")
     return seed
 
 

@@ -10,7 +10,6 @@ import typer
 from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report, writable
-from npu_sim.language import say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -34,11 +33,13 @@ OutFile = Annotated[
 ]
 JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")]
 
-EPILOG = """A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16",
-"indices": "4096:int32", "num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product,
-release, limits, name, count, and the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every call is
-accepted, or is as it expects; 1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is a call.
-On GitHub faults are marked at their lines."""
+EPILOG = (
+    'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16", "indices": "4096:int32", '
+    '"num_weights": 32000}, "deterministic": true, "expect": {"block_dim": 48}}. soc instead of product, release, limits, name, count, and '
+    "the name of a vendor kernel with the inputs of its golden data work too. Exit code 0: every call is accepted, or is as it expects; "
+    "1: some call is not, or some line is none; 64: the file cannot be read, or no line of it is a call. On GitHub faults are marked at "
+    "their lines."
+)
 
 
 def preflight_command(
@@ -67,7 +68,7 @@ def preflight_command(
     except OSError as error:
         raise UsageError(
             "calls",
-            say("{calls}: cannot be read: {strerror}", calls=calls, strerror=error.strerror),
+            f"{calls}: cannot be read: {error.strerror}",
             "a file of calls, one JSON object a line",
         ) from None
     except UsageError as error:

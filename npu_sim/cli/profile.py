@@ -9,7 +9,6 @@ import typer
 from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc, writable
-from npu_sim.language import say
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -47,9 +46,7 @@ def profile_command(
         _calibrate(file, {"product": product, "soc": soc, "release": release}, out, json_output)
         return
     if out is not None:
-        raise UsageError(
-            "out", say("out = {out}: there is nothing to write without --calibrate", out=out), "--calibrate --out FILE, or --report"
-        )
+        raise UsageError("out", f"out = {out}: there is nothing to write without --calibrate", "--calibrate --out FILE, or --report")
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 

@@ -10,7 +10,6 @@ import typer
 
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
-from npu_sim.language import say
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -19,14 +18,16 @@ Script = Annotated[Path, typer.Argument(help="Python script that trains a PyTorc
 Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")]
 OutFile = Annotated[Path, typer.Option("--out", help="File for the calls, which npu-sim preflight reads.")]
 
-EPILOG = """No device and no torch_npu are needed: the names of torch_npu that this package knows can be imported while the script runs.
-Options stand before the script. The exit code is the script's; when it fails, no file is written."""
+EPILOG = (
+    "No device and no torch_npu are needed: the names of torch_npu that this package knows can be imported while the script runs. "
+    "Options stand before the script. The exit code is the script's; when it fails, no file is written."
+)
 
 
 def record_command(script: Script, arguments: Arguments = None, out: OutFile = Path("calls.jsonl"), json_output: Json = False) -> None:
     """Run a training script and write down the calls it makes of the operators, forward and backward."""
     if not script.is_file():
-        raise UsageError("script", say("{script}: no such file", script=script), "the Python script to run, then its own arguments")
+        raise UsageError("script", f"{script}: no such file", "the Python script to run, then its own arguments")
     try:
         from npu_sim.torch import record
     except ImportError as error:

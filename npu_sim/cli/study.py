@@ -179,7 +179,7 @@ def _precision_notes() -> str:
     """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
     from npu_sim.show.studies import precision_meanings
 
-    return "\n\n".join(f"{name}: {meaning}" for _, name, meaning in precision_meanings())
+    return "\n\n".join(say("{name}: {meaning}", name=name, meaning=meaning) for _, name, meaning in precision_meanings())
 
 
 for _name, _handler, _notes in (

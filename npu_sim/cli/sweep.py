@@ -12,7 +12,7 @@ from npu_sim.cli.again import command_again
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
-from npu_sim.language import say
+from npu_sim.language import Verbatim, joined, say
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
@@ -52,15 +52,15 @@ def sweep_epilog(operator: str) -> str:
     names = []
     for axis in declared.all_axes:
         values = f" ({', '.join(axis.words)})" if isinstance(axis, Word) else "" if isinstance(axis, Number) else " (true, false)"
-        names.append(f"{axis.name}{values}: {axis.help}")
+        names.append(say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help))
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = say(
         "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 --grid product=all --out plans",
-        operator=operator,
-        numbers=numbers[-1],
-        numbers2=numbers[-2],
+        operator=Verbatim(operator),
+        numbers=Verbatim(numbers[-1]),
+        numbers2=Verbatim(numbers[-2]),
     )
-    return say("Names: product, soc, release (all, or names), {names}. Example: {example}", names="; ".join(names), example=example)
+    return say("Names: product, soc, release (all, or names), {names}. Example: {example}", names=joined(names), example=example)
 
 
 def sweep_command(

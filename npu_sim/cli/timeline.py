@@ -109,7 +109,7 @@ def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[t
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
         hint = say("write AXIS=VALUE,VALUE with one of: {name}", name=", ".join(one.name for one in declared.axes))
-        raise UsageError("vary", say("vary = {vary} does not say what takes which values", vary=repr(vary)), hint)
+        raise UsageError("vary", f"vary = {vary!r} does not say what takes which values", hint)
     call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from npu_sim.language.choice import LANGUAGES, language
-from npu_sim.language.template import Template
+from npu_sim.language.template import Template, Verbatim
 
 CHINESE = re.compile("[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 """What has been translated already has one of these."""
@@ -23,11 +23,18 @@ SURE_LETTERS = 7
 """Letters with which it is more likely than a list of parts."""
 LISTS = MappingProxyType({"\n": "\n", "; ": "；", " -> ": " -> ", ", ": "，"})
 """What joins the parts of a list, widest first, and what joins them in Chinese."""
-PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " = ": " = "})
+PAIRS = MappingProxyType({": ": "：", " or ": " 或 ", " and ": " 和 ", " = ": " = "})
 """What joins two parts."""
 CHINESE_JOINTS = re.compile("([，；：（）。])")
 JOINTS = re.compile("([,;:] | -> )")
 """What joins parts of a text that is translated in part."""
+NAME = re.compile(r"[A-Za-z_][\w-]*")
+"""What may be the name of an argument, a size or an experiment."""
+VALUE = re.compile(rf"{NAME.pattern} = \S+")
+"""A name and its value."""
+_ALTERNATIVE = re.compile(r"[\w-]+( \(\w+\))?")
+NEUTRAL = MappingProxyType({", ": re.compile(".+ = .+"), " or ": _ALTERNATIVE, " and ": _ALTERNATIVE})
+"""Parts of lists that may need no translation: values, and alternatives, each a name or a value with its name."""
 LONG_LETTERS = 24
 """Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
@@ -67,15 +74,16 @@ class Catalogue:
 
     def said(self, template: Template, contents: dict[str, str]) -> str:
         """Return a sentence of the catalogue with its contents, both in this language."""
-        changed = {name: self.translated(content) for name, content in contents.items()}
-        return self._templates.get(template.plain, template).filled(changed, str)
+        changed = {name: content if isinstance(content, Verbatim) else self.translated(content) for name, content in contents.items()}
+        target = self._templates.get(template.plain.strip(" "), template)
+        return target.filled({**changed, **{name: contents[name] for name in target.names}}, str)
 
     def _found(self, text: str) -> str:
         core = text.strip(" ")
-        if not re.search("[A-Za-z]", core):
-            return text
         if CHINESE.search(core):
             return self._mixed(core)
+        if not re.search("[A-Za-z]", core):
+            return text
         answer = self._whole.get(core)
         if answer is None:
             answer = self._counted(core)
@@ -83,6 +91,8 @@ class Catalogue:
             answer = self._sentence(core, SURE_LETTERS)
         if answer is None:
             answer = self._joined(core, LISTS)
+        if answer is None:
+            answer = self._after_name(core)
         if answer is None:
             answer = self._sentence(core, FEWEST_LETTERS)
         if answer is None:
@@ -96,7 +106,12 @@ class Catalogue:
         for joints in (CHINESE_JOINTS, JOINTS):
             parts = joints.split(text)
             if len(parts) > 1:
-                return "".join(part if joints.fullmatch(part) else self.translated(part) for part in parts)
+                said = [part if joints.fullmatch(part) else self.translated(part) for part in parts]
+                beside = [CHINESE.search("".join(said[max(place - 1, 0) : place + 2])) for place in range(len(said))]
+                return "".join(
+                    (LISTS.get(part) or PAIRS.get(part) or part) if near and place % 2 else part
+                    for place, (part, near) in enumerate(zip(said, beside, strict=True))
+                )
         return text
 
     def _counted(self, text: str) -> str | None:
@@ -105,8 +120,13 @@ class Catalogue:
             return f"{self._whole[word]} {number}"
         if word.removesuffix(" in") in self._whole and word.endswith(" in"):  # what is computed in which format
             return f"{self._whole[word.removesuffix(' in')]}，{number}"
-        name, _, words = text.partition(" ")
-        return f"{name} {self._whole[words]}" if words in self._whole and not name.endswith((":", ",", ";")) else None
+        name, _, value = text.partition(" = ")
+        if VALUE.fullmatch(text):
+            return f"{name} = {self.translated(value)}"
+        label, _, meaning = text.partition(": ")
+        if meaning in self._whole and NAME.fullmatch(label):  # a name and what it is
+            return f"{label}：{self._whole[meaning]}"
+        return None
 
     def _sentence(self, text: str, letters: int) -> str | None:
         for source, target in self.sentences:
@@ -118,15 +138,24 @@ class Catalogue:
         return None
 
     def _fits(self, contents: Mapping[str, str]) -> bool:
-        """Whether no list stands in a hole, other than one that is a sentence."""
+        """Whether no list stands in a hole, other than one of names, or one that is a sentence."""
         separators = (*LISTS, ": ")
-        lists = [content for content in contents.values() if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
-        return all(self._sentence(content, LONG_LETTERS) is not None for content in lists)
+        texts = [content for content in contents.values() if not self._are_names(content.split(", "))]
+        lists = [content for content in texts if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
+        return all(content in self._whole or self._sentence(content, LONG_LETTERS) is not None for content in lists)
+
+    def _are_names(self, parts: Sequence[str]) -> bool:
+        """Whether the parts of a list are names, among which may be words."""
+        return len(parts) > 1 and all(NAME.fullmatch(part.strip("'")) for part in parts) and not all(part in self._whole for part in parts)
 
     def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
         for separator, joint in separators.items():
             parts = self._known_together(split_outside_brackets(text, separator), separator)
+            if separator == ", " and self._are_names(parts):
+                return text
             changed = self._all(parts)
+            if changed is None and len(parts) > 1 and separator in NEUTRAL and all(map(NEUTRAL[separator].fullmatch, parts)):
+                changed = parts
             if changed is not None:
                 return joint.join(changed)
         return None
@@ -140,6 +169,12 @@ class Catalogue:
             found.append(separator.join(parts[:count]))
             parts = parts[count:]
         return found
+
+    def _after_name(self, text: str) -> str | None:
+        """Return what follows a name or a number in this language."""
+        name, _, words = text.partition(" ")
+        meant = self._whole.get(words) or self._sentence(words, SURE_LETTERS)
+        return f"{name} {meant}" if meant is not None and not name.endswith((":", ",", ";")) else None
 
     def _beside(self, text: str) -> str | None:
         for pattern, together in BESIDE:
@@ -180,9 +215,9 @@ def catalogue(name: str) -> Catalogue:
 
 
 def translated(text: str) -> str:
-    """Return a text in the language that is spoken; what no catalogue holds stays English."""
+    """Return a text in the language that is spoken; what is verbatim, or in no catalogue, stays as it is."""
     spoken = language()
-    return text if spoken == LANGUAGES[0] else catalogue(spoken).translated(text)
+    return text if spoken == LANGUAGES[0] or isinstance(text, Verbatim) else catalogue(spoken).translated(text)
 
 
 def say(template: str, /, **contents: object) -> str:
@@ -193,13 +228,20 @@ def say(template: str, /, **contents: object) -> str:
     template
         The sentence, with named holes and their formats, as for `str.format`.
     contents
-        What stands in the holes; texts are translated too.
+        What stands in the holes; texts are translated too, unless they are :class:`Verbatim`.
     """
     spoken = language()
     if spoken == LANGUAGES[0]:
         return template.format(**contents)
     asked = Template(template)
-    return catalogue(spoken).said(asked, {name: format(contents[name], form) for name, form in asked.formats.items()})
+    kept = {name for name, content in contents.items() if isinstance(content, Verbatim)}
+    filled = {name: format(contents[name], form) for name, form in asked.formats.items()}
+    return Verbatim(catalogue(spoken).said(asked, {name: Verbatim(text) if name in kept else text for name, text in filled.items()}))
+
+
+def joined(parts: Iterable[str], separator: str = "; ") -> str:
+    """Return the parts of a list, one of those of `LISTS`, joined as the language that is spoken does; each is said already."""
+    return Verbatim((separator if language() == LANGUAGES[0] else LISTS[separator]).join(parts))
 
 
 TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "why"})

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 
+class Verbatim(str):
+    """Text that stays as it is: what people type, such as a command or an argument, or what is said in their language already."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Template:
     """A text such as ``{name} needs {bytes} bytes``.
@@ -33,6 +39,11 @@ class Template:
     def formats(self) -> dict[str, str]:
         """The format of what stands in every hole, such as ``.1f``."""
         return {hole: form or "" for _, hole, form, _ in string.Formatter().parse(self.text) if hole is not None}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The holes of a translation in which names stand, the same in every language: those written as ``{hole!s}``."""
+        return frozenset(hole for _, hole, _, kept in string.Formatter().parse(self.text) if hole is not None and kept == "s")
 
     @cached_property
     def plain(self) -> str:
@@ -62,8 +73,9 @@ class Template:
         return dict(zip(self.holes, found.groups(), strict=True)) if found else None
 
     def filled(self, contents: dict[str, str], change: Callable[[str], str]) -> str:
-        """Return the sentence with what stood in another's holes of the same names, each changed first."""
-        return "".join(literal + ("" if hole is None else change(contents[hole])) for literal, hole in self.parts)
+        """Return the sentence with what stood in another's holes of the same names, each changed first unless names stand there."""
+        changed = {hole: contents[hole] if hole in self.names else change(contents[hole]) for hole in self.holes}
+        return "".join(literal + ("" if hole is None else changed[hole]) for literal, hole in self.parts)
 
 
 def _content(before: str, place: int) -> str:

@@ -114,16 +114,21 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
 
 def _blocks_text(tiling: CubeTiling) -> str:
     most = tiling.blocks_per_core
-    rounds = f"up to {most} of {tiling.blocks} blocks" if most > 1 else f"one of {tiling.blocks} blocks"
-    return f"{rounds} of {tiling.single_m} x {tiling.single_n} (base {tiling.base_m} x {tiling.base_n} x {tiling.base_k})"
+    base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    if most > 1:
+        return f"up to {most} of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
+    return f"one of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
 
 
 def _model_note(tiling: CubeTiling) -> str:
     parts = tiling.sample_blocks * tiling.time_blocks
-    split = f"; reduction split {parts} ways ({tiling.sample_blocks} x {tiling.single_samples} samples" if parts > 1 else ""
-    if parts > 1 and tiling.time_blocks > 1:
-        split += f", {tiling.time_blocks} x {tiling.single_reduction} time steps"
-    return _blocks_text(tiling) + (split + ")" if parts > 1 else "")
+    if parts <= 1:
+        return _blocks_text(tiling)
+    shares = f"{tiling.sample_blocks} x {tiling.single_samples} samples"
+    if tiling.time_blocks > 1:
+        shares = f"{shares} and {tiling.time_blocks} x {tiling.single_reduction} time steps"
+    split = f"reduction split {parts} ways ({shares})"
+    return f"{_blocks_text(tiling)}; {split}"
 
 
 def _tail(case: Case) -> TailSplit | None:

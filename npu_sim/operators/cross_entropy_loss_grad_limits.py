@@ -68,7 +68,8 @@ def _arithmetic(case: Case) -> str:
     text = f"{cores}: {buffers} = {used} of {device.ub_bytes} bytes"
     if tiling.wraps == 1:
         return text
-    return f"{text}, {device.ub_bytes - used} left // {tiler.bytes_per_column(case.row.dtype)} = {tiling.column_budget} columns"
+    rest = f"{device.ub_bytes - used} left // {tiler.bytes_per_column(case.row.dtype)} = {tiling.column_budget} columns"
+    return f"{text}, {rest}"
 
 
 def _break_text(case: Case) -> str:

@@ -8,8 +8,9 @@ from typing import Any
 from npu_sim.operators import embedding_dense_grad_plan as older
 from npu_sim.operators.contract.case import Case
 from npu_sim.operators.contract.codes import FLOAT32
+from npu_sim.operators.contract.describing import spread
 from npu_sim.operators.embedding_dense_backward_outcome import CAST_LIMIT_BYTES, CAST_LIMIT_ROWS, GRAD_V2, needs_cast, rows_per_flush
-from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of, spread
+from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of
 from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.plans.workspace_model import WorkspacePart
@@ -28,7 +29,7 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
     key = tiling.tiling_key
     launches = launches_of(case, _kernel_parts(case, tiling), tiling.block_dim, sorts=key < 100)
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
-    row_name = "rows" if key >= 100 else "sorted rows"
+    row_name = "row" if key >= 100 else "sorted row"
     return {
         "kernel": "EmbeddingDenseGradV2",
         "path": _path(case, key),
@@ -39,7 +40,7 @@ def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
         "cores_note": spread([stop - start for start, stop in ranges], row_name),
         "per_core": _per_core(tiling),
         "tiling": v2.vendor_structure(tiling, case.row.padding_idx, case.rules),
-        "cores": lambda: tuple(_work(case, tiling, core, {row_name: rows}) for core, rows in enumerate(ranges)),
+        "cores": lambda: tuple(_work(case, tiling, core, {f"{row_name}s": rows}) for core, rows in enumerate(ranges)),
         "memories": lambda: _memories(case, tiling),
         "decisions": lambda: _decisions(case, key),
         "workspace": executor_workspace(launches, tiling.workspace_bytes),

@@ -19,15 +19,6 @@ EXACT_COUNT = 16777216
 """2^24: fp32 counters stop here (page, "scale")."""
 
 
-def spread(shares: list[int], name: str) -> str:
-    """Say how evenly something is spread over cores."""
-    if len(set(shares)) == 1:
-        return f"{shares[0]} {name if shares[0] != 1 else name.removesuffix('s')} each"
-    if len(set(shares[:-1])) == 1:
-        return f"{shares[0]} {name} each, the last one {shares[-1]}"
-    return f"{max(shares)} {name} on {shares.count(max(shares))} cores, {min(shares)} on {shares.count(min(shares))}"
-
-
 def buffer(name: str, size: int, note: str = "") -> Allocation:
     """Return one allocation of the Unified Buffer."""
     return Allocation(name=name, bytes=size, note=note)

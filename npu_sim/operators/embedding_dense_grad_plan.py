@@ -7,8 +7,9 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.operators.contract.case import Case
+from npu_sim.operators.contract.describing import spread
 from npu_sim.operators.embedding_dense_backward_outcome import INT32_MAX, older_index_bytes
-from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of, spread
+from npu_sim.operators.embedding_dense_backward_plan_parts import buffer, caveats_of, launches_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
@@ -21,7 +22,7 @@ def describe(case: Case) -> dict[str, Any]:
     tiling = case.tiling.older
     launches = launches_of(case, (), tiling.block_dim, sorts=False)
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
-    name = "weight rows" if tiling.splits_weights else "rows"
+    name = "weight row" if tiling.splits_weights else "row"
     ranges = [v1.split_range(tiling, total, core) for core in range(tiling.block_dim)]
     pieces = f", each row in {tiling.dim_pieces} pieces of {tiling.dim_piece} columns" if tiling.dim_pieces > 1 else ""
     return {
@@ -32,7 +33,7 @@ def describe(case: Case) -> dict[str, Any]:
         "cores_note": spread([stop - start for start, stop in ranges], name),
         "per_core": f"{tiling.batch_rows} rows in the Unified Buffer at a time{pieces}",
         "tiling": tiling._asdict(),
-        "cores": lambda: tuple(CoreWork(core=core, ranges={name: rows}) for core, rows in enumerate(ranges)),
+        "cores": lambda: tuple(CoreWork(core=core, ranges={f"{name}s": rows}) for core, rows in enumerate(ranges)),
         "memories": lambda: (_memory(case, tiling),),
         "decisions": lambda: _decisions(case, tiling),
         "workspace": executor_workspace(launches, 0),

@@ -123,7 +123,8 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
         if whole
         else f"rows in {copies.pieces} pieces of up to {copies.piece} columns"
     )
-    return f"{sorts}; places of {copies.group_tokens} tokens at once; {moves}"
+    places = f"places of {copies.group_tokens} tokens at once"
+    return f"{sorts}; {places}; {moves}"
 
 
 def _memories(case: Case) -> tuple[Memory, ...]:

@@ -81,20 +81,20 @@ def _cores_note(tiling: tiler.Tiling) -> str:
 
 def _per_core(tiling: tiler.Tiling) -> str:
     if tiling.tiling_key == tiler.SPLIT_D:
-        groups = _parts_text(tiling.block_factor, tiler.GROUP_ROWS, "group of rows", "groups of rows")
-        return f"{groups}, {_parts_text(tiling.columns, tiler.PIECE_COLUMNS, 'piece of columns', 'pieces of columns')}"
-    batches = _parts_text(tiling.block_factor, tiling.ub_factor, "batch of rows", "batches of rows")
+        groups = _parts_text(tiling.block_factor, tiler.GROUP_ROWS, "group", "groups", "groups of rows")
+        return f"{groups}, {_parts_text(tiling.columns, tiler.PIECE_COLUMNS, 'piece', 'pieces', 'pieces of columns')}"
+    batches = _parts_text(tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows")
     return f"{batches}, {_count(tiling.columns, 'column')} wide"
 
 
-def _parts_text(total: int, part: int, name: str, names: str) -> str:
+def _parts_text(total: int, part: int, one: str, several: str, names: str) -> str:
     """Say how many parts there are and how large: ``3 groups of rows (32, 32, 22)``, ``2 pieces of 4096 columns``."""
     count, tail = ceil_div(total, part), total % part
-    kind, _, unit = names.partition(" of ")
+    unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
-        return f"one {name.partition(' of ')[0]} of {_count(total, unit.removesuffix('s'))}"
+        return f"one {one} of {_count(total, unit)}"
     if tail == 0:
-        return f"{count} {kind} of {_count(part, unit.removesuffix('s'))}"
+        return f"{count} {several} of {_count(part, unit)}"
     if count <= LISTED_BATCHES:
         return f"{count} {names} ({', '.join(map(str, [part] * (count - 1) + [tail]))})"
     return f"{count} {names} ({part} each, the last one {tail})"

@@ -196,12 +196,13 @@ def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
     token_bytes = tiling.top_k * entries.bytes
     one_batch = tiling.core_tokens * token_bytes <= left
     beyond = (left // token_bytes + 1) * case.device.vector_cores
+    in_batches = f"{entries.name} are copied for {_count(tiling.batch_tokens)} at a time"
     return Decision(
         name=f"{entries.name} in one batch",
         condition=f"tokens of a core * numTopk * {entries.bytes} <= bytes left beside the rows",
         values={"tokens of a core": tiling.core_tokens, "bytes needed": tiling.core_tokens * token_bytes, "bytes left": left},
         outcome=one_batch,
-        effect=f"{entries.name} are copied {'at once' if one_batch else f'for {_count(tiling.batch_tokens)} at a time'}",
+        effect=f"{entries.name} are copied at once" if one_batch else in_batches,
         flips=(Flip(argument="tokens", value=beyond if one_batch else beyond - 1),),
     )
 

@@ -56,7 +56,7 @@ class NearbyPlan:
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
         unit = (self.axis.unit or self.axis.name) + ("s" if abs(difference) != 1 and self.axis.unit else "")
-        return f"{count} {'more' if difference > 0 else 'fewer'} {unit}"
+        return f"{count} more {unit}" if difference > 0 else f"{count} fewer {unit}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""

@@ -91,9 +91,14 @@ def _section(title: str, rows: Sequence[Row], right: int | None = None, styles: 
 def _decision_rows(number: int, decision: Decision) -> list[Row]:
     values = values_text(decision)
     return [
-        (f"{number}", f"{decision.name}: {'yes' if decision.outcome else 'no'}, {decision.effect}"),
+        (f"{number}", _effect_text(decision)),
         ("", f"{decision.condition}; {values}" if values else decision.condition),
     ]
+
+
+def _effect_text(decision: Decision) -> str:
+    answer = "yes" if decision.outcome else "no"
+    return say("{name}: {answer}, {effect}", name=decision.name, answer=answer, effect=decision.effect)
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
@@ -166,15 +171,14 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
 
 def _memory_title(memory: Memory) -> str:
     phase = f", {memory.phase}" if memory.phase else ""
-    model = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
-    return say(
-        "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes{model}",
+    title = say(
+        "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
         name=memory_name(memory),
         phase=phase,
         used_bytes=memory.used_bytes,
         capacity_bytes=memory.capacity_bytes,
-        model=model,
     )
+    return title if memory.evidence is Evidence.EXACT else say("{title} ({evidence})", title=title, evidence=memory.evidence.value)
 
 
 def _memory_rows(memory: Memory) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from npu_sim.language import joined, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.launches import Launch, LaunchTensor
 
@@ -10,7 +11,12 @@ HEADINGS = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written"
 
 def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
     """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
-    return ", ".join(f"{tensor.name} {TensorSpec(tensor.shape, tensor.dtype)}" for tensor in tensors)
+    return joined((f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}" for tensor in tensors), ", ")
+
+
+def name_text(name: str) -> str:
+    """Return the name of an argument as it is, and what else a tensor is called, in the language that is spoken."""
+    return translated(name) if " " in name else name
 
 
 def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:

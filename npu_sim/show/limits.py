@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Verbatim, say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
@@ -53,7 +53,7 @@ def _ranges(table: LimitTable) -> Table:
     for row in _rows(table):
         told = table.along and before == (row.product, row.socs)
         before = (row.product, row.socs)
-        where = ["", ""] if told else [*([row.size] if size else []), row.product, socs_text(row.socs)]
+        where = ["", ""] if told else [*([Verbatim(row.size)] if size else []), Verbatim(row.product), socs_text(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -95,7 +95,7 @@ def bound_text(bound: Bound) -> str:
 
 def reason_text(error: AclnnError) -> str:
     """Return why a value is not legal: the status, where the product refuses it, and the message."""
-    return error.message if error.status == SUCCESS else f"{int(error.status)} {error.message}"
+    return error.message if error.status == SUCCESS else say("{status} {message}", status=int(error.status), message=error.message)
 
 
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from npu_sim.language import say
+from npu_sim.language import joined, say
 from npu_sim.show.layout import lines_table, render
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy, OutputStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import AGAINST_GIVEN, AGAINST_ROUNDED, PrecisionStudy
-from npu_sim.studies.verdicts import MEANINGS
+from npu_sim.studies.verdicts import MEANINGS, Verdict
 
 SHOWN_STEPS = 6
 SHOWN_TREE = 400
@@ -89,7 +89,7 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     """Return a precision study as lines."""
     lines: list[Line] = []
     for one in study.outputs:
-        verdicts = ", ".join(f"{verdict.standard} {'passes' if verdict.passed else 'FAILS'}" for verdict in one.verdicts)
+        verdicts = joined(map(_verdict_text, one.verdicts), ", ")
         lines.append(
             (
                 one.variant,
@@ -129,6 +129,10 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
     return [*lines, *precision_meanings()]
 
 
+def _verdict_text(verdict: Verdict) -> str:
+    return say("{standard} passes", standard=verdict.standard) if verdict.passed else say("{standard} FAILS", standard=verdict.standard)
+
+
 def precision_meanings() -> list[Line]:
     """Return what a precision study measures against, and what every verdict means, a line each."""
     return [
@@ -152,7 +156,8 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             if row.first is not None
             else row.note
         )
-        lines.append((row.output, f"{row.change}: {'changes' if row.changes else 'same bits'}", first))
+        found = say("{change}: changes", change=row.change) if row.changes else say("{change}: same bits", change=row.change)
+        lines.append((row.output, found, first))
     return lines
 
 

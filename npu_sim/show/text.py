@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 from rich.console import Group
 
-from npu_sim.language import say
+from npu_sim.language import Verbatim, joined, say
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.plans.answers import Evidence
@@ -125,7 +125,7 @@ def memory_name(memory: Memory) -> str:
 
 def _memory_line(memory: Memory) -> Line:
     label = "buffer" if memory.name == "UB" else memory.name
-    phase = f", {memory.phase}" if memory.phase else ""
+    phase = say(", {phase}", phase=memory.phase) if memory.phase else ""
     share = say(
         "{used_bytes} of {capacity_bytes} bytes ({used_bytes2:.0f} %){phase}",
         used_bytes=memory.used_bytes,
@@ -157,7 +157,11 @@ def change_text(plan: Plan, flip: Flip) -> str:
 
 def flip_text(plan: Plan, decision: Decision) -> str:
     """Return what would turn a decision around, each with its result."""
-    return "; ".join(f"{flip.argument} {flip.value} -> {change_text(plan, flip)}" for flip in decision.flips)
+    return joined(_flip_text(plan, flip) for flip in decision.flips)
+
+
+def _flip_text(plan: Plan, flip: Flip) -> str:
+    return say("{argument} -> {change}", argument=Verbatim(f"{flip.argument} {flip.value}"), change=change_text(plan, flip))
 
 
 def change_lines(plan: Plan) -> list[Line]:
@@ -171,7 +175,7 @@ def change_lines(plan: Plan) -> list[Line]:
         names = ", ".join(decision.name for decision in decisions)
         note = flip.refusal or say("{names}; now {values_text}", names=names, values_text=values_text(decisions[0]))
         label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
-        lines.append((label, f"{flip.argument} {flip.value} -> {change_text(plan, flip)}", note))
+        lines.append((label, _flip_text(plan, flip), note))
     return lines
 
 

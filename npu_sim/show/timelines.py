@@ -133,7 +133,9 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     how = (
         say("{binds} binds", binds=launch.binds)
         if launch.planned
-        else say("{binds} {max} bytes", binds=launch.binds, max=max(launch.read_bytes, launch.written_bytes))
+        else say("reading {read_bytes} bytes", read_bytes=launch.read_bytes)
+        if launch.binds == "reading"
+        else say("writing {written_bytes} bytes", written_bytes=launch.written_bytes)
     )
     doubt = "" if launch.evidence is Evidence.EXACT else f"; {launch.evidence.value}"
     label = "launches" if number == 0 else ""

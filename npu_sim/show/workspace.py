@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
+from npu_sim.show.launches import name_text
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 
 KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
@@ -54,8 +55,13 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 def kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row for every kernel, under ``KERNELS``."""
     return [
-        (str(number), node.name, ", ".join(node.inputs), ", ".join(node.outputs), _own(node)) for number, node in enumerate(workspace.nodes)
+        (str(number), node.name, _names_text(node.inputs), _names_text(node.outputs), _own(node))
+        for number, node in enumerate(workspace.nodes)
     ]
+
+
+def _names_text(names: Sequence[str]) -> str:
+    return joined(map(name_text, names), ", ")
 
 
 def _own(node: WorkspaceNode) -> str:

@@ -9,7 +9,7 @@ import polib
 import pytest
 
 import npu_sim
-from npu_sim.language import say, speaking, translated, translated_data
+from npu_sim.language import Verbatim, say, speaking, translated, translated_data
 from npu_sim.language.catalogue import FEWEST_LETTERS, catalogue
 from npu_sim.language.choice import language_of
 from npu_sim.language.template import Template
@@ -47,6 +47,33 @@ def test_what_is_joined_is_translated_in_parts():
     with speaking("zh"):
         assert translated("gradient rows 167936, accumulator 2048, dy 32") == "梯度行 167936，累加器 2048，dy 32"
         assert translated("batch twice as large; no weight") == "批大小加倍；没有 weight"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("3 groups of rows (32, 32, 22), 2 pieces of 4096 columns", "3 组行（32, 32, 22），2 段，各 4096 列"),
+        (
+            "gradInput one of 8 blocks of 112 x 32 (base 16 x 16 x 32)",
+            "gradInput 每核最多 1 块，共 8 块，每块 112 x 32（基本块 16 x 16 x 32）",
+        ),
+        ("input in cube layout", "cube 排布的 input"),
+        ("deterministic = true, dim = 512", "deterministic = true，dim = 512"),
+        ("1 (ALLOW_FP32_DOWN_PRECISION) or 2 (USE_FP16)", "1 (ALLOW_FP32_DOWN_PRECISION) 或 2 (USE_FP16)"),
+        ("counters, sort-trick", "counters, sort-trick"),
+        ("gamma: scale of every column, (columns ...)", "gamma：每列的缩放系数，(columns ...)"),
+    ],
+)
+def test_lists_say_what_is_known_and_keep_names(text, said):
+    with speaking("zh"):
+        assert translated(text) == said
+
+
+def test_what_is_verbatim_stays_and_what_is_said_is_not_translated_again():
+    with speaking("zh"):
+        assert translated(Verbatim("limits")) == "limits"
+        assert say("Options of {action}", action=Verbatim("limits")) == "limits 的选项"
+        assert isinstance(say("no weight"), Verbatim)
 
 
 @pytest.mark.parametrize("text", ["", "4096x512:bf16", "grad_weight", "没有 weight", "some words of a user"])

@@ -1,0 +1,81 @@
+"""The command line in Chinese: typer's words too, and never what people type."""
+
+import re
+
+import pytest
+
+from npu_sim.cli.app import HEADING
+from npu_sim.studies.caveats import CAVEATS
+
+OF_AN_OPERATOR = ("plan", "explain", "run", "diff", "limits", "timeline", "workspace", "sweep")
+STUDIES = ("determinism", "precision", "invariance", "certificate")
+HELP = [
+    (),
+    *((name,) for name in HEADING),
+    *((name, "rms_norm_grad") for name in OF_AN_OPERATOR),
+    *(("study", name, *operator) for name in STUDIES for operator in ((), ("rms_norm_grad",))),
+]
+ENGLISH = re.compile(r"\b(?:Usage|Options|Arguments|Show|default:|required|message|exit|the|of|or|which|every|with|are|e\.g)\b")
+
+
+@pytest.fixture
+def help_of(cli, monkeypatch):
+    """The help of a command in a language, every example of a call in one line."""
+
+    def asked(language, *words):
+        monkeypatch.setenv("NPU_SIM_LANG", language)
+        monkeypatch.setenv("COLUMNS", "1000")
+        return "\n".join(line.strip(" │") for line in cli(*words, "--help").out.splitlines())
+
+    return asked
+
+
+@pytest.mark.parametrize("words", HELP, ids=" ".join)
+def test_help_is_chinese_and_cuts_nothing_off(help_of, words):
+    text = help_of("zh", *words)
+    assert ENGLISH.findall(text) == []
+    assert "…" not in text
+
+
+@pytest.mark.parametrize("words", [words for words in HELP if words[-1:] == ("rms_norm_grad",)], ids=" ".join)
+def test_examples_are_typed_in_every_language_alike(help_of, words):
+    english, chinese = (re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *words)) for language in ("en", "zh"))
+    assert len(english) == 1
+    assert chinese == english
+
+
+MISTAKES = [
+    ("pln",),
+    ("plan", "rms_norm", "--gama", "1"),
+    ("plan", "rms_norm", "--x"),
+    ("plan", "rms_norm", "--json=3"),
+    ("plan", "rms_norm", "--x", "4x4:bf16"),
+    ("preflight",),
+    ("explore", "--port", "abc"),
+    ("demo", "extra"),
+    ("demo", "--seed", "-3"),
+    ("sweep", "rms_norm", "--check", "-3"),
+    ("limits", "rms_norm", "--vary", "x"),
+]
+
+
+@pytest.mark.parametrize("words", MISTAKES, ids=" ".join)
+def test_mistakes_are_said_in_chinese_and_data_in_english(cli, monkeypatch, words):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    said, data = cli(*words).err, cli(*words, "--json").data
+    assert (data["outcome"], data["message"].isascii()) == ("usage", True)
+    assert re.search("[\u4e00-\u9fff]", said)
+    assert not set(re.findall(r"[a-z]+", re.sub(r"npu-sim [^\n]*--help|'[^']*'|--\w+|extra$", "", said, flags=re.M))) & set(
+        re.findall(
+            r"[a-z]+",
+            "no such option command requires an argument does not take value missing got unexpected extra input should be scale of",
+        )
+    )
+
+
+def test_names_that_people_type_stay(cli, monkeypatch):
+    monkeypatch.setenv("NPU_SIM_LANG", "zh")
+    listed = cli("caveats").out
+    assert [line.split()[0] for line in listed.splitlines()] == [one.name for one in CAVEATS]
+    assert ", ".join(one.name for one in CAVEATS) in cli("caveats", "conter").err
+    assert "col, row" in cli("limits", "rms_norm", "--vary", "x").err
