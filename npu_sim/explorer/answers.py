@@ -18,7 +18,7 @@ from npu_sim.show.reports.commands import command_line, python_call
 from npu_sim.show.reports.document import Document, Lines, Section
 from npu_sim.show.reports.html import block_html, lines_html
 from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.plans import plan_sections
+from npu_sim.show.reports.plan_sections import plan_sections
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
@@ -104,12 +104,12 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
 
 
 def _sections(made: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
-    return [section_answer(section) for section in plan_sections(made) if section.title in titles]
+    return [section_answer(section) for section in plan_sections(made, titles)]
 
 
 def section_answer(section: Section) -> dict[str, str]:
     """Return a section of a report: its title, and its blocks as markup."""
-    return {"title": section.title, "html": "".join(block_html(block) for block in section.blocks)}
+    return {"title": translated(section.title), "html": "".join(block_html(block) for block in section.blocks)}
 
 
 def document_answer(document: Document) -> dict[str, Any]:

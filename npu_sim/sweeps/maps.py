@@ -1,14 +1,5 @@
-"""A sweep of two sizes as a map: which path where, with borders that are searched and not drawn between samples.
+"""A sweep of two sizes as a map: which path where, with borders that are searched and not drawn between samples."""
 
-Along the second axis every value of a drawn column is planned; an axis of more than ``ASKED_THROUGH`` values is searched: every change
-between two neighbouring probes is bisected. Paths that only their names tell apart are told apart at both ends of what else is alike,
-and between these bisected. Along the first axis a column is added, by bisection, wherever the order of paths changes.
-"""
-
-import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,102 +10,14 @@ from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.sweeps.area import Area, ascending, edge, is_logarithmic, open_numbers, spread_positions
+from npu_sim.sweeps.borders import Columns, Path
 from npu_sim.sweeps.space import AxisValues, Space
 from npu_sim.timelines import timeline
 
-ASKED_THROUGH = 4096
-"""Axes of up to this many values are planned at every one of them."""
-PROBES = 512
-DRAWN_COLUMNS = 64
-MOST_COLUMNS = 256
-"""Columns with those that the search adds."""
 CELLS = (48, 32)
 """Columns and rows of the maps of cores and workspace: sampled."""
 BOUND_CELLS = (8, 6)
 """Columns and rows of the map of lower bounds, each one planned and timed."""
-PATH_FIELDS = ("status", "kernel", "tiling_key")
-"""Fields of a record that tell one path from another, where an operator has them."""
-
-NUMBER = re.compile(r"\d+")
-
-Path = tuple[Any, ...]
-"""Values of ``PATH_FIELDS``, and the name of the path; a status other than 0 is a refusal."""
-Run = tuple[int, int, Path]
-"""First and last position of equal paths along a column, and the path."""
-
-
-@dataclass
-class _Search:
-    """Columns of a map, found one by one."""
-
-    area: Area
-    found: dict[int, list[Run]] = field(default_factory=dict)
-
-    def run_all(self) -> list[int]:
-        """Search the map; return positions of its columns in ascending order."""
-        first = spread_positions(self.area.axes[0], DRAWN_COLUMNS)
-        for position in first:
-            self.column(position)
-        open_pairs = list(pairwise(first))
-        while open_pairs and len(self.found) < MOST_COLUMNS:
-            left, right = open_pairs.pop(0)
-            if right - left > 1 and self.paths(left) != self.paths(right):
-                middle = (left + right) // 2
-                open_pairs += [(left, middle), (middle, right)]
-        return sorted(self.found)
-
-    def paths(self, position: int) -> list[Path]:
-        """Return the paths along a column, in their order."""
-        return [path for _, _, path in self.column(position)]
-
-    def column(self, position: int) -> list[Run]:
-        """Return the runs of equal paths along a column."""
-        if position not in self.found:
-            rows = self.area.axes[1]
-            asked = spread_positions(rows, ASKED_THROUGH if rows.count <= ASKED_THROUGH else PROBES)
-            known = self._bisected(position, dict(zip(asked, self._asked(position, asked), strict=True)))
-            self.found[position] = [run for whole in _joined(known) for run in self._named(position, whole)]
-        return self.found[position]
-
-    def _named(self, position: int, run: Run) -> list[Run]:
-        """Name a run; one that has different names at its ends is cut where the first one ends, by bisection."""
-        first, last, path = run
-        name = self._name(position, first)
-        if name == self._name(position, last):
-            return [(first, last, (*path, name))]
-        same, other = first, last
-        while other - same > 1:
-            middle = (same + other) // 2
-            same, other = (middle, other) if self._name(position, middle) == name else (same, middle)
-        return [(first, same, (*path, name)), *self._named(position, (other, last, path))]
-
-    def _name(self, position: int, row: int) -> str:
-        """Return path and key of a plan, or the reason of a refusal, without the numbers that differ from call to call."""
-        found = self.area.planned(position, row)
-        if not isinstance(found, Plan):
-            return f"{int(found.status)}, {NUMBER.sub('N', found.message)}"
-        return NUMBER.sub("N", found.path) + ("" if found.tiling_key is None else f", key {found.tiling_key}")
-
-    def _asked(self, position: int, rows: Sequence[int]) -> list[Path]:
-        records = self.area.records([position], rows)[0]
-        fields = [records[name].tolist() for name in PATH_FIELDS if name in (records.dtype.names or ())]
-        return list(zip(*fields, strict=True))
-
-    def _bisected(self, position: int, known: dict[int, Path]) -> dict[int, Path]:
-        """Halve every gap between two different neighbours until there is none, all gaps at a time."""
-        while middles := [(a + b) // 2 for a, b in pairwise(sorted(known)) if b - a > 1 and known[a] != known[b]]:
-            known |= dict(zip(middles, self._asked(position, middles), strict=True))
-        return known
-
-
-def _joined(known: dict[int, Path]) -> list[Run]:
-    runs: list[Run] = []
-    for row, path in sorted(known.items()):
-        if runs and runs[-1][2] == path:
-            runs[-1] = (runs[-1][0], row, path)
-        else:
-            runs.append((row, row, path))
-    return runs
 
 
 def sweep_map(space: Space) -> dict[str, Any]:
@@ -132,8 +35,8 @@ def sweep_map(space: Space) -> dict[str, Any]:
         return {}
     area = Area(space, space.profiles[0], tuple(ascending(one) for one in numbers[:2]))
     x, y = area.axes
-    search = _Search(area)
-    positions = search.run_all()
+    search = Columns(area)
+    positions = search.search()
     states: dict[Path, int] = {}
     columns: list[dict[str, Any]] = []
     for position, following in zip(positions, [*positions[1:], x.count], strict=True):

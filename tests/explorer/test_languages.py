@@ -3,10 +3,11 @@
 import pytest
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer.answers import work_answer
+from npu_sim.explorer.answers import plan_answer, work_answer
 from npu_sim.explorer.state import language_of
 from npu_sim.explorer.texts import STAGES, TEXTS, page_texts
 from npu_sim.language import speaking
+from npu_sim.show.reports.plan_sections import SECTIONS
 
 PRODUCTS = {name: load_profile(name) for name in shipped_products()}
 STATE = {"operator": "rms_norm_grad", "product": "atlas_a2", "row": "64", "col": "8192"}
@@ -27,6 +28,12 @@ def test_answers_are_said_in_chinese_and_named_in_english():
     assert chinese["changes"][0]["decision"] != english["changes"][0]["decision"]
     assert chinese["steps"]["why"] != english["steps"]["why"]
     assert [one["name"] for one in chinese["steps"]["views"]] == [one["name"] for one in english["steps"]["views"]]
+
+
+def test_titles_of_sections_are_said_in_chinese():
+    with speaking("zh"):
+        titles = {one["title"] for answer in (plan_answer, work_answer) for one in answer(STATE, PRODUCTS)["sections"]}
+    assert not titles & SECTIONS.keys() - {"Tiling"}
 
 
 @pytest.mark.parametrize(("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")])

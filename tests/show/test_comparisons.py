@@ -111,7 +111,9 @@ def test_a_cut_through_a_sweep_is_what_plan_says(written):
     curves = data["curves"]
     assert curves["axis"] == "dim"
     for one in curves["series"]:
-        for dim, used in list(zip(one["points"]["x"], one["points"]["used_bytes"], strict=True))[::15]:
+        memory = one["memory"]
+        assert memory["asked"] == curves["values"]
+        for dim, used in list(zip(memory["x"], memory["used_bytes"], strict=True))[::15]:
             plan = npu_sim.plan(
                 "embedding_dense_backward",
                 product=one["product"],

@@ -20,6 +20,7 @@ from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 
 CALL = rms(4096, 8192, "bf16")
+LONG_WORDS = "embedding_dense_backward on atlas_a2, with moe_token_unpermute_grad_and_what_follows_it"
 CERTIFICATE = {
     "output": "grad_weight",
     "element": [0, 0],
@@ -75,7 +76,7 @@ def page(browser, plan, work, tmp_path_factory):
         ),
     )
     file = tmp_path_factory.mktemp("drawings") / "all.html"
-    file.write_text(render(Document("all", "all", (*report.sections, pictures), report.call)), encoding="utf-8")
+    file.write_text(render(Document("all", LONG_WORDS, (*report.sections, pictures), report.call)), encoding="utf-8")
 
     def opened(dark=False):
         browser.driver.set_window_size(1400, 1800)

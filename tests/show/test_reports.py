@@ -11,10 +11,11 @@ from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
 from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.order import MOST_BINS, order_strip_data
+from npu_sim.show.reports.plan_sections import plan_sections
 from npu_sim.show.reports.svg import order_strip
 from npu_sim.timelines import timeline
 from npu_sim.timelines.tracks import tracks
-from tests.timelines.calls import CALLS
+from tests.timelines.calls import CALLS, rms
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")
 PLAIN_REPORT_BYTES = 300_000
@@ -95,6 +96,13 @@ def test_every_core_buffer_and_part_has_its_hover(name):
         assert {f"{one.name}: {one.bytes} bytes" for one in memory.allocations} <= {title.split(",")[0] for title in titles}
     for part in plan.workspace.parts:
         assert any(title.startswith(f"{part.name}: ") and part.evidence in title for title in titles)
+
+
+def test_sections_ask_a_plan_for_what_they_show_alone():
+    plan = npu_sim.plan("rms_norm_grad", product="atlas_a2", **rms(1234, 7168, "bf16"))
+    sections = plan_sections(plan, ("Cores", "Workspace in global memory"))
+    assert [one.title for one in sections] == ["Cores", "Workspace in global memory"]
+    assert "decisions" not in vars(plan)
 
 
 def test_idle_cores_are_drawn():

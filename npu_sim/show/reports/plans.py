@@ -7,18 +7,17 @@ from npu_sim.language import say
 from npu_sim.operators.contract.prepared import Prepared
 from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Plan
-from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
 from npu_sim.show.open_rows import row_cells, rows_title
 from npu_sim.show.reports.commands import plan_command
-from npu_sim.show.reports.core_map import core_map
 from npu_sim.show.reports.document import Block, Cell, Document, Lines, Picture, Section, Table, Text
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, order_strip, workspace_colours, workspace_map
+from npu_sim.show.reports.plan_sections import plan_sections
+from npu_sim.show.reports.svg import order_strip
 from npu_sim.show.reports.work import steps_section, time_section
-from npu_sim.show.text import change_lines, flip_text, plan_headline, plan_lines, result_lines
+from npu_sim.show.text import plan_headline, result_lines
 from npu_sim.show.timelines import NOT_MEASURED, caution_lines, determinism_lines, estimate_note, estimate_text
 from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines import is_timed
@@ -105,88 +104,6 @@ def prepared_html(prepared: Prepared) -> str:
 def timeline_html(timeline: Timeline) -> str:
     """Return a timeline as notebooks show it."""
     return embedded(timeline_report([("as given", timeline)]))
-
-
-def plan_sections(plan: Plan) -> tuple[Section, ...]:
-    """Return the sections of a plan."""
-    pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
-    sections = [Section("Plan", (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan)))]
-    if plan.cores:
-        legend = (
-            "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
-            "a click on one shows its steps"
-        )
-        sections.append(Section("Cores", (Picture(core_map(plan), legend),)))
-    if plan.memories:
-        sections.append(Section("On-chip memory of one core", (Picture(memory_map(plan.memories)), _memory_table(plan))))
-    sections.append(Section("Workspace in global memory", workspace_blocks(plan)))
-    if plan.launches:
-        sections.append(Section("Launches", (Table(HEADINGS, tuple(launch_rows(plan.launches))),)))
-    if plan.decisions:
-        sections.append(Section("Decisions", (_decision_table(plan), Lines(tuple(change_lines(plan))))))
-    if plan.tiling:
-        fields = tuple(flat(plan.tiling))
-        sections.append(Section("Tiling", (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)))
-    return tuple(sections)
-
-
-def _call_table(plan: Plan) -> Table:
-    rows: list[tuple[str, Any]] = list(plan.arguments.items())
-    rows += [
-        ("product", plan.product),
-        ("soc", plan.soc),
-        ("release", plan.release),
-        ("deterministic", plan.deterministic),
-        ("limits", plan.limits),
-    ]
-    return Table(("argument", "value"), tuple(rows), "the call", folded=True)
-
-
-def _memory_table(plan: Plan) -> Table:
-    rows = tuple(
-        (memory_title(memory), allocation.name, allocation.bytes, allocation.note)
-        for memory in plan.memories
-        for allocation in memory.allocations
-    )
-    colours = tuple(colour for memory in plan.memories for colour, _ in memory_colours(memory)[: len(memory.allocations)])
-    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16, colours=colours)
-
-
-def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
-    """Return the parts of a workspace, drawn and as a table."""
-    workspace = plan.workspace
-    if not workspace.parts:
-        return (Text("none needed"),)
-    rows = tuple((part.name, part.bytes, part.kind, part.evidence.value, part.note) for part in workspace.parts)
-    table = Table(("part", "bytes", "kind", "evidence", "note"), rows, colours=workspace_colours(workspace.parts))
-    unknown = (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),) if workspace.unknown else ()
-    return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
-
-
-def _decision_table(plan: Plan) -> Table:
-    rows = tuple(
-        (
-            decision.name,
-            decision.condition,
-            ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
-            "yes" if decision.outcome else "no",
-            decision.effect,
-            flip_text(plan, decision) or "nothing by itself",
-        )
-        for decision in plan.decisions
-    )
-    return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
-
-
-def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Flatten nested fields to (dotted name, value)."""
-    rows: list[tuple[str, Any]] = []
-    for name, value in fields.items():
-        if isinstance(value, dict):
-            rows += flat(value, f"{prefix}{name}.")
-        else:
-            rows.append((prefix + name, value if isinstance(value, str | int | float | bool) else str(value)))
-    return rows
 
 
 MOST_DRAWN = 4

@@ -18,8 +18,10 @@ MOST_ASKED = 1 << 18
 """Values of the axis that are planned; beyond, so many of them are sampled."""
 MOST_STEPS = 2000
 """Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest, highest and last."""
-MOST_PLANNED = 64
-"""Points of the axis whose on-chip memory is planned."""
+MOST_PLANNED = 8192
+"""Values of the axis, over all series, whose on-chip memory is planned, which takes a whole plan each."""
+PLANNED_OF_MORE = 512
+"""How many are planned of an axis with more."""
 MOST_SERIES = 6
 STAIRCASES = {"cores": ("block_dim",), "workspace_bytes": ("total_workspace_bytes", "workspace_bytes")}
 """What is drawn as a staircase, and the fields of a record that say it, the first one there is."""
@@ -38,8 +40,9 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     dict
         ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the ``documented`` and ``hardware`` bounds of the
         axis on the first product (None where there is none), how many of its ``values`` were ``asked``, and one of ``series`` for every
-        product and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``; ``points`` with ``x``, ``used_bytes`` and
-        ``capacity_bytes``; ``refused``: first and last value of every range, and why. Empty without an axis of several numbers.
+        product and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``; ``memory`` with ``x``, ``used_bytes``,
+        ``capacity_bytes`` of the fullest on-chip memory: a staircase, which may be ``binned``, where every value was ``asked``, or else the
+        calls that were; ``refused``: first and last value of every range, and why. Empty without an axis of several numbers.
     """
     numbers = open_numbers(space)
     if not numbers:
@@ -52,7 +55,8 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     assert isinstance(cut.axis, Number)
     bounds: dict[str, int | None] = {limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS}
     ends = {"first": cut.at(0), "last": cut.at(cut.count - 1), "values": cut.count, "asked": len(positions)}
-    series = [_series(area, cut, positions) for area in areas]
+    planned = spread_positions(cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas))
+    series = [{**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas]
     return {"axis": cut.axis.name, **ends, "with": areas[0].fixed, "logarithmic": is_logarithmic(cut), **bounds, "series": series}
 
 
@@ -70,7 +74,6 @@ def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
         "product": area.profile.name,
         "soc": area.profile.soc,
         "staircases": staircases,
-        "points": _points(area, cut),
         "refused": _refused(area, cut, positions, runs),
     }
 
@@ -92,19 +95,20 @@ def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     return {"x": x[kept].tolist(), "y": y[kept].tolist(), "binned": binned}
 
 
-def _points(area: Area, cut: AxisValues) -> dict[str, Any]:
-    """Plan some calls whole, for what records lack: the fullest on-chip memory."""
-    found: dict[str, Any] = {"x": [], "used_bytes": [], "capacity_bytes": None}
-    for position in spread_positions(cut, MOST_PLANNED):
+def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
+    """Plan calls whole, for what records lack: the fullest on-chip memory."""
+    used: dict[int, int] = {}
+    capacity = None
+    for position in positions:
         made = area.planned(position)
-        if not isinstance(made, Plan):
-            continue
-        memory = max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
+        memory = max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None) if isinstance(made, Plan) else None
         if memory is not None:
-            found["x"].append(cut.at(position))
-            found["used_bytes"].append(memory.used_bytes)
-            found["capacity_bytes"] = memory.capacity_bytes
-    return found
+            used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
+    x, y, binned = list(used), list(used.values()), False
+    if used and len(positions) == cut.count:
+        steps = staircase(np.array(x), np.array(y))
+        x, y, binned = steps["x"], steps["y"], steps["binned"]
+    return {"x": x, "used_bytes": y, "capacity_bytes": capacity, "asked": len(positions), "binned": binned}
 
 
 def _refused(area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 
 STAIRCASES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
 MAP_CAPTION = (
-    "Borders are searched: exact along every drawn column, and to the next value between columns where the order of paths changes. "
+    "Borders are exact: every call of a map of up to 1048576 is planned; of larger ones every drawn column, and the next value between "
+    "columns where the order of paths changes. "
     "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
 )
 
@@ -39,7 +40,7 @@ def bar_figure(name: str, counts: dict[str, int]) -> Figure:
 
 
 def cut_figures(curves: dict[str, Any]) -> list[Figure]:
-    """Draw a cut: cores and workspace as staircases, on-chip memory as the points that were planned."""
+    """Draw a cut: cores, workspace and on-chip memory as staircases; where memory is not planned at every value, points."""
     if not curves.get("series"):
         return []
     with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
@@ -51,36 +52,41 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
         found = [(one, one["staircases"][kind]) for one in curves["series"] if kind in one["staircases"]]
         if found:
             lines = [Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True) for one, steps in found]
-            how = _how_asked(curves, any(steps["binned"] for _, steps in found))
-            caption = say("a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how)
+            caption = _staircase_caption(curves, with_others, binned=any(steps["binned"] for _, steps in found))
             figures.append(curve_figure(curves["axis"], title, lines, limits, caption=caption, refused=refused, **shared))
-    if any(one["points"]["x"] for one in curves["series"]):
+    if any(one["memory"]["x"] for one in curves["series"]):
         figures.append(_memory_figure(curves, limits, with_others, shared))
     return figures
 
 
-def _how_asked(curves: dict[str, Any], binned: bool) -> str:
+def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
     asked = (
         "every value is planned"
         if curves["asked"] == curves["values"]
         else say("{curves} of {curves2} values are planned", curves=curves["asked"], curves2=curves["values"])
     )
-    return (
+    how = (
         say("{asked}, every bin drawn with its lowest and highest", asked=asked)
         if binned
         else say("{asked}, every step is drawn", asked=asked)
     )
+    return say("a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how)
 
 
 def _memory_figure(curves: dict[str, Any], limits: list[Bound], with_others: str, shared: dict[str, Any]) -> Figure:
-    lines = [
-        Curve(f"{one['product']}, {one['soc']}", one["points"]["x"], one["points"]["used_bytes"], joined=False)
-        for one in curves["series"]
-        if one["points"]["x"]
-    ]
-    capacities = sorted({one["points"]["capacity_bytes"] for one in curves["series"] if one["points"]["x"]})
-    bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
-    caption = say(
-        "a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them", with_others=with_others
+    series = [(one, one["memory"]) for one in curves["series"] if one["memory"]["x"]]
+    whole = series[0][1]["asked"] == curves["values"]
+    caption = (
+        _staircase_caption(curves, with_others, binned=any(memory["binned"] for _, memory in series))
+        if whole
+        else say(
+            "a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them",
+            with_others=with_others,
+        )
     )
+    lines = [
+        Curve(f"{one['product']}, {one['soc']}", memory["x"], memory["used_bytes"], stepped=whole, joined=whole) for one, memory in series
+    ]
+    capacities = sorted({memory["capacity_bytes"] for _, memory in series})
+    bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
     return curve_figure(curves["axis"], "fullest on-chip memory, bytes", lines, bounds, caption=caption, **shared)

@@ -3,7 +3,7 @@
 from npu_sim.plans.model import Plan
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import Document, Section, Table
-from npu_sim.show.reports.plans import workspace_blocks
+from npu_sim.show.reports.plan_sections import workspace_blocks
 from npu_sim.show.workspace import AREAS, BUCKETS, KERNELS, area_rows, bucket_rows, kernel_rows, workspace_title
 
 
