@@ -11,6 +11,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 from npu_sim.kernels.conv_tbc_backward_folds import Integers
+from npu_sim.kernels.vectors.lane_type import I64, element_address
 
 
 def take(queue: Integers) -> int:
@@ -22,8 +23,8 @@ def take(queue: Integers) -> int:
 @intrinsic
 def _take(typing_context: Any, queue: Any) -> tuple[Any, Callable[..., Any]]:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.atomic_rmw("add", data, ir.IntType(64)(1), "monotonic")
+        first = element_address(context, builder, queue, 1, arguments[0], I64(0))
+        return builder.atomic_rmw("add", first, I64(1), "monotonic")
 
     return types.int64(queue), generate
 

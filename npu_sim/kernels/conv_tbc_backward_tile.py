@@ -25,6 +25,7 @@ from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from npu_sim.kernels.vectors.fused import fused_multiply_add
+from npu_sim.kernels.vectors.lane_type import require_elements
 
 Floats = NDArray[np.float32]
 
@@ -182,6 +183,17 @@ class _Tile:
         builder.position_at_end(done)
 
 
+def _reaches(builder: ir.IRBuilder, walk: Walk, rows: int, row_stride: int, step_stride: int) -> Iterator[ir.Value]:
+    """Emit how many elements from the start of each operand a walk reads, and of the tile it writes; 0 when it has no blocks."""
+    last_outer, last_inner, last_step = (builder.sub(size, WORD(1)) for size in (walk.outer, walk.inner, walk.length))
+    a_blocks = builder.add(builder.mul(last_outer, walk.a_outer), builder.mul(last_inner, walk.a_inner))
+    a = builder.add(a_blocks, builder.add(builder.mul(last_step, WORD(step_stride)), WORD((rows - 1) * row_stride + 1)))
+    b = builder.add(builder.mul(last_outer, walk.b_outer), builder.mul(builder.mul(walk.inner, walk.length), WORD(TILE_COLUMNS)))
+    is_empty = builder.icmp_signed("<", builder.or_(builder.or_(last_outer, last_inner), last_step), WORD(0))
+    for reach in (a, b, WORD(rows * TILE_COLUMNS)):
+        yield builder.select(is_empty, WORD(0), reach)
+
+
 def _emitted(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
     """Return the intrinsic: sum a block with the sums in registers, add them to the tile in memory."""
 
@@ -189,6 +201,9 @@ def _emitted(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, .
         arrays = [context.make_array(signature.args[at])(context, builder, arguments[at]).data for at in (0, 2, 4)]
         a, b, c = (builder.gep(data, [arguments[at + 1]]) for data, at in zip(arrays, (0, 2, 4), strict=True))
         walk = Walk(*cgutils.unpack_tuple(builder, arguments[6]))
+        reaches = _reaches(builder, walk, rows, row_stride, step_stride)
+        for at, reach in zip((0, 2, 4), reaches, strict=True):
+            require_elements(context, builder, signature.args[at], reach, *arguments[at : at + 2])
         tile = _Tile(builder, rows, row_stride, step_stride, lengths)
         block_size = builder.mul(walk.length, WORD(TILE_COLUMNS))
         with cgutils.for_range(builder, walk.outer, intp=WORD) as outer:

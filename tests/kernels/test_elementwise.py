@@ -17,7 +17,7 @@ import pytest
 from numba import config, njit, prange
 
 from npu_sim.kernels import elementwise, ulp
-from npu_sim.kernels.engine.compile import Kernel
+from npu_sim.kernels.engine.compile import PLAIN, Kernel
 from npu_sim.numbers import scalars
 from npu_sim.numbers.formats import FORMATS, numpy_dtype
 from npu_sim.numbers.storage import from_storage, kernel_input, storage_view
@@ -359,6 +359,7 @@ def assembly(compiled, argument):
 
 
 @pytest.mark.skipif(not COMPILED or platform.machine() != "x86_64" or not scalars._has_half_conversions(), reason="x86-64 with F16C")
+@pytest.mark.skipif(PLAIN, reason="looks at what the engine compiles")
 def test_loops_become_vector_instructions(monkeypatch):
     for name in SIXTEEN:
         stored = storage_view(np.ones((8, 64), numpy_dtype(name)))

@@ -42,24 +42,77 @@ def test_an_operator_gives_the_same_bits():
 
 OUTSIDE = """
 import numpy as np
+from npu_sim.kernels.conv_tbc_backward_tile import ROW_STRIDE, TILE_COLUMNS, Walk, multiply_row
 from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.vectors import lane_blocks, lanes, lanes_edges, lanes_kept, words
+
+def tried(kernel, *arguments):
+    try:
+        kernel.over(1, *arguments)
+        return "."
+    except IndexError:
+        return "x"
+
+def of_array(kernel, array, *places):
+    print(kernel.__name__, *(tried(kernel, array, place) for place in places))
 
 @kernel
-def reach(share, values, place):
-    values[place] = share
+def index(share, array, place):
+    array[place] = share
 
-for place in (3, 4):
-    reach.over(1, np.zeros(4), place)
-    print(place, flush=True)
+@kernel
+def line(share, array, place):
+    lanes.store(array, place, lanes.load(array, place))
+
+@kernel
+def part(share, array, place):
+    lanes_edges.store_some(array, place, lanes_edges.load_some(array, place, 2, 5, array), 2, 5)
+
+@kernel
+def block(share, array, place):
+    lane_blocks.store_numbers(array, place, lane_blocks.load_block(array, place))
+
+@kernel
+def kept(share, array, place):
+    lanes_kept.keep(array, place, lanes_kept.recall(array, place, array))
+
+@kernel
+def copied(share, array, place):
+    words.copy_words(array, 0, array, place, 4)
+
+@kernel
+def product(share, array, place):
+    multiply_row(array, place, array, 0, array, 0, Walk(1, 0, 0, 2, 8, 8))
+
+numbers = np.zeros(16 * TILE_COLUMNS, np.float32)
+end = numbers.size
+of_array(index, numbers, 0, end - 1, end)
+of_array(line, numbers, 0, end - 16, end - 15, -1)
+of_array(part, numbers, -2, end - 5, end - 4, -3)
+of_array(block, numbers, 0, end - 1, -1)
+of_array(kept, numbers, 0, end - 16, end - 15, -1)
+of_array(copied, np.zeros(end, np.uint16), 0, end - 4, end - 3, -1)
+of_array(product, numbers, 0, end - 16, end - 15, -1)
+of_array(product, numbers[:-1], 0)
+"""
+ACCESSES = """\
+index . . x
+line . . x x
+part . . x x
+block . x x
+kept . . x x
+copied . . x x
+product . . x x
+product x
 """
 
 
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
-def test_a_checked_kernel_says_which_index_is_outside():
+def test_a_checked_kernel_refuses_every_access_outside_its_arrays():
+    """Places within (.) and outside (x), for single elements and for what reads and writes vectors."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), plain.CHECK_VARIABLE: "1"}
     done = subprocess.run([sys.executable, "-c", OUTSIDE], env=environment, capture_output=True, text=True, check=False)
-    assert done.stdout == "3\n"
-    assert "IndexError: index is out of bounds" in done.stderr
+    assert done.stdout == ACCESSES, done.stderr
 
 
 @pytest.mark.parametrize("version", ["0.61.0", "0.61.2rc1", "0.9"])

@@ -10,7 +10,7 @@ compile than the kernel, most of it four times.
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -132,9 +132,18 @@ def _run_some(begin, stop, entry, first):  # type: ignore[no-untyped-def]
 def _run_plainly(worker: Any, shares: int, arguments: tuple[Any, ...]) -> None:
     if in_this_process():
         with parallel_loop():
-            plain.loop_of(worker, len(arguments), True)(0, shares, *arguments)
+            _plain_loop(worker, len(arguments), True)(0, shares, *arguments)
     else:
-        on_own_threads(plain.loop_of(worker, len(arguments), False), shares, *arguments)
+        on_own_threads(_plain_loop(worker, len(arguments), False), shares, *arguments)
+
+
+@cache
+def _plain_loop(worker: Any, arguments: int, parallel: bool) -> Any:
+    """Return :func:`npu_sim.kernels.engine.plain.loop_of`; checked kernels are kept on disk, where Numba's inside is the known one."""
+    loop = plain.loop_of(worker, arguments, parallel)
+    if plain.CHECKED and not is_plain():
+        loop._cache = KernelCache(worker.py_func, ("checked",))
+    return loop
 
 
 def _probe() -> bool:

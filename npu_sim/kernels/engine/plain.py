@@ -1,18 +1,17 @@
 """Kernels through Numba's public interface alone: the way for a Numba whose inside is not the one that the engine knows.
 
-With ``NPU_SIM_CHECK=1`` kernels run this way as well, on one thread, and every index is checked: one outside its array is an IndexError.
-Loads and stores of whole vectors are not seen by Numba's check.
+With ``NPU_SIM_CHECK=1`` kernels run this way as well, on one thread, and every access is checked: one outside its array is an
+IndexError. Numba checks indices; loads and stores of vectors check themselves (`npu_sim.kernels.vectors.lane_type.element_address`).
 """
 
 import os
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 from numba import njit, prange
 
 CHECK_VARIABLE = "NPU_SIM_CHECK"
-"""Environment variable: 1 checks the indices of kernels."""
+"""Environment variable: 1 checks every access of kernels."""
 CHECKED = os.environ.get(CHECK_VARIABLE, "") not in ("", "0")
 OPTIONS = {"nogil": True, "error_model": "numpy", "boundscheck": CHECKED}
 
@@ -22,7 +21,6 @@ def device_function(function: Callable[..., Any]) -> Any:
     return njit(**OPTIONS)(function)
 
 
-@cache
 def loop_of(worker: Any, arguments: int, parallel: bool) -> Any:
     """Return the compiled loop ``run(first, stop, *arguments)`` over a kernel's shares; a checked one is not parallel, so as to raise.
 
@@ -35,6 +33,6 @@ def loop_of(worker: Any, arguments: int, parallel: bool) -> Any:
         f"    for share in {'prange' if parallel else 'range'}(first, stop):",
         f"        worker(share, {names})",
     ]
-    scope: dict[str, Any] = {"worker": worker, "prange": prange}
+    scope: dict[str, Any] = {"__name__": __name__, "worker": worker, "prange": prange}
     exec("\n".join(lines), scope)  # our own text: numbered arguments
     return njit(parallel=parallel, **OPTIONS)(scope["run"])

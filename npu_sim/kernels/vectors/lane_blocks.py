@@ -144,7 +144,7 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
     count = _lane_count(array)
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, array, *arguments)
+        address = element_address(context, builder, array, count, *arguments)
         if array.dtype == types.uint16:
             return widen_bfloat(builder, address, count)
         if array.dtype == types.float32:
@@ -158,11 +158,12 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
 
 def _emit_numbers(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
     array, index, bits = arguments
+    count = bits.type.count
     if array_type.dtype == types.uint16:
-        bits = narrow_to_bfloat(builder, bits, bits.type.count, _rounded_to_bfloat)
+        bits = narrow_to_bfloat(builder, bits, count, _rounded_to_bfloat)
     else:
         bits = narrow_lanes(context, builder, array_type, bits)
-    address = element_address(context, builder, array_type, array, index)
+    address = element_address(context, builder, array_type, count, array, index)
     return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
 
 
@@ -202,7 +203,7 @@ def _patterns_at(typing_context: Any, array: Any, index: Any) -> Emitted | None:
     width = array.dtype.bitwidth
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return load_vector(builder, element_address(context, builder, array, *arguments), ir.IntType(width), count, width // 8)
+        return load_vector(builder, element_address(context, builder, array, count, *arguments), ir.IntType(width), count, width // 8)
 
     return (PatternsType(width, count)(array, types.intp), generate) if count else None
 

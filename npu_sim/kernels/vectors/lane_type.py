@@ -14,13 +14,14 @@ from numba.core.datamodel import models
 from numba.extending import lower_builtin, register_model, type_callable
 
 from npu_sim.kernels.engine import scratch
+from npu_sim.kernels.engine.plain import CHECKED
 
 LINE_BYTES = scratch.LINE_BYTES
 """Bytes of a cache line, and of the stored elements of one vector."""
 Emitted = tuple[Any, Callable[..., Any]]
 """What an intrinsic returns: its signature, and the function that emits its instructions."""
 
-FLOAT, I32 = ir.FloatType(), ir.IntType(32)
+FLOAT, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
 
 class LanesType(types.Type):  # type: ignore[misc]
@@ -65,9 +66,24 @@ def counting_vector(first: int, count: int) -> ir.Constant:
     return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
 
 
-def element_address(context: Any, builder: ir.IRBuilder, array_type: Any, array: ir.Value, index: ir.Value) -> ir.Value:
-    """Emit the address of an element of a 1-D, C-contiguous array."""
+def element_address(
+    context: Any, builder: ir.IRBuilder, array_type: Any, count: int | ir.Value, array: ir.Value, index: ir.Value
+) -> ir.Value:
+    """Emit the address of an element of a 1-D, C-contiguous array, from which ``count`` elements are read or written there."""
+    require_elements(context, builder, array_type, count, array, index)
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
+
+
+def require_elements(context: Any, builder: ir.IRBuilder, array_type: Any, count: int | ir.Value, array: ir.Value, first: ir.Value) -> None:
+    """Emit, where kernels are checked, an IndexError unless an array without gaps has ``count`` elements from ``first`` on."""
+    if not CHECKED:
+        return
+    count = I64(count) if isinstance(count, int) else count
+    size = context.make_array(array_type)(context, builder, array).nitems
+    is_negative = builder.icmp_signed("<", builder.or_(first, count), I64(0))
+    is_outside = builder.or_(is_negative, builder.icmp_signed(">", builder.add(first, count), size))
+    with builder.if_then(builder.and_(builder.icmp_signed("!=", count, I64(0)), is_outside), likely=False):
+        context.call_conv.return_user_exc(builder, IndexError, ("a vector is out of bounds",))
 
 
 def load_vector(builder: ir.IRBuilder, address: ir.Value, element: ir.Type, count: int, alignment: int) -> ir.Value:

@@ -5,8 +5,8 @@ no way to ask for stores past the cache. So the few operations such kernels need
 lanes is in `npu_sim.kernels.vectors.lane_type`. A lane holds the same bits as a scalar would.
 
 ``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D, C-contiguous and aligned. Indices count elements;
-nothing checks them. While NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small fp32 arrays and give
-the same bits; otherwise they are intrinsics, to be called by kernels only.
+nothing but NPU_SIM_CHECK=1 checks them. While NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small
+fp32 arrays and give the same bits; otherwise they are intrinsics, to be called by kernels only.
 """
 
 from collections.abc import Callable
@@ -22,6 +22,7 @@ from npu_sim.kernels.engine.device import device_function
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
+    I64,
     LINE_BYTES,
     Emitted,
     constant_vector,
@@ -91,7 +92,7 @@ def prefetch_to_write(array: Stored, index: int) -> None:
 
 # --- compiled twins -----------------------------------------------------------------------------------------
 
-_HALF, _I8, _I16, _I64 = ir.HalfType(), ir.IntType(8), ir.IntType(16), ir.IntType(64)
+_HALF, _I8, _I16 = ir.HalfType(), ir.IntType(8), ir.IntType(16)
 _UPPER_HALF = 0xFFFF_0000
 Rounding = Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
 """Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16 elements."""
@@ -179,7 +180,7 @@ def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
 def _emit_store(context: Any, builder: ir.IRBuilder, array_type: Any, arguments: Any) -> Any:
     array, index, lanes = arguments
     bits = narrow_lanes(context, builder, array_type, lanes)
-    address = element_address(context, builder, array_type, array, index)
+    address = element_address(context, builder, array_type, lanes.type.count, array, index)
     return builder.store(bits, builder.bitcast(address, bits.type.as_pointer()))
 
 
@@ -202,7 +203,7 @@ def _load(typing_context: Any, array: Any, index: Any) -> Emitted | None:
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return emit_load(context, builder, array, element_address(context, builder, array, *arguments))
+        return emit_load(context, builder, array, element_address(context, builder, array, lanes.count, *arguments))
 
     return lanes(array, types.intp), generate
 
@@ -246,9 +247,9 @@ def _to_next_line(typing_context: Any, array: Any, index: Any) -> Emitted | None
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = builder.ptrtoint(element_address(context, builder, array, *arguments), _I64)
-        missing = builder.and_(builder.neg(address), _I64(LINE_BYTES - 1))
-        return builder.udiv(missing, _I64(array.dtype.bitwidth // 8))
+        address = builder.ptrtoint(element_address(context, builder, array, 0, *arguments), I64)
+        missing = builder.and_(builder.neg(address), I64(LINE_BYTES - 1))
+        return builder.udiv(missing, I64(array.dtype.bitwidth // 8))
 
     return types.intp(array, types.intp), generate
 
@@ -264,7 +265,7 @@ def _emit_prefetch(builder: ir.IRBuilder, element: ir.Value, to_write: int) -> N
 @intrinsic
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=0)
+        _emit_prefetch(builder, element_address(context, builder, array, 0, *arguments), to_write=0)
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate
@@ -273,7 +274,7 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Emitted:
 @intrinsic
 def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        _emit_prefetch(builder, element_address(context, builder, array, *arguments), to_write=1)
+        _emit_prefetch(builder, element_address(context, builder, array, 0, *arguments), to_write=1)
         return context.get_dummy_value()
 
     return types.void(array, types.intp), generate

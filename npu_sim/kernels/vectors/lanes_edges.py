@@ -15,6 +15,7 @@ from numba.extending import intrinsic
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
+    I64,
     LINE_BYTES,
     Emitted,
     LanesType,
@@ -22,6 +23,7 @@ from npu_sim.kernels.vectors.lane_type import (
     element_address,
     lanes_of,
     load_vector,
+    require_elements,
     splat_numbers,
 )
 from npu_sim.kernels.vectors.lanes import Stored, Values, emit_load, narrow_lanes
@@ -59,6 +61,21 @@ def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
     """Emit which elements of a line lie in first..stop."""
     element, (first, stop) = counting_vector(0, count), (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds)
     return builder.and_(builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop))
+
+
+def _line_address(context: Any, builder: ir.IRBuilder, array_type: Any, place: Any, bounds: Any, bits: ir.VectorType) -> ir.Value:
+    """Emit the address of a line, of which the elements first..stop are read or written."""
+    array, index = place
+    first, stop = (_within_line(builder, bound, bits.count) for bound in bounds)
+    count = builder.select(builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0))
+    require_elements(context, builder, array_type, count, array, builder.add(index, first))
+    return builder.bitcast(element_address(context, builder, array_type, 0, array, index), bits.as_pointer())
+
+
+def _within_line(builder: ir.IRBuilder, bound: ir.Value, count: int) -> ir.Value:
+    """Emit the element of a line that a bound stands for: its first for one before it, its end for one behind it."""
+    low = builder.select(builder.icmp_signed("<", bound, I64(0)), I64(0), bound)
+    return builder.select(builder.icmp_signed(">", low, I64(count)), I64(count), low)
 
 
 def _call_masked(builder: ir.IRBuilder, operation: str, bits: ir.VectorType, result: Any, arguments: list[ir.Value]) -> ir.Value:
@@ -103,11 +120,13 @@ def _load_as(context: Any, builder: ir.IRBuilder, array: Any, like: Any, address
 @intrinsic
 def _load_like(typing_context: Any, array: Any, index: Any, like: Any) -> Emitted | None:
     lanes = _lanes_as(array, like)
+    if lanes is None:
+        return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return _load_as(context, builder, array, like, element_address(context, builder, array, *arguments[:2]))
+        return _load_as(context, builder, array, like, element_address(context, builder, array, lanes.count, *arguments[:2]))
 
-    return None if lanes is None else (lanes(array, types.intp, like), generate)
+    return lanes(array, types.intp, like), generate
 
 
 @intrinsic
@@ -119,7 +138,7 @@ def _load_some(typing_context: Any, array: Any, index: Any, first: Any, stop: An
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         count, width = lanes.count, array.dtype.bitwidth
         bits = ir.VectorType(ir.IntType(width), count)
-        address = builder.bitcast(element_address(context, builder, array, *arguments[:2]), bits.as_pointer())
+        address = _line_address(context, builder, array, arguments[:2], arguments[2:4], bits)
         operands = [address, I32(width // 8), _mask(builder, count, arguments[2:4]), ir.Constant(bits, None)]
         room = cgutils.alloca_once(builder, bits)
         builder.store(_call_masked(builder, "load", bits, bits, operands), room)
@@ -136,7 +155,7 @@ def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         count, width = lanes.count, array.dtype.bitwidth
         bits = builder.bitcast(narrow_lanes(context, builder, array, arguments[2]), ir.VectorType(ir.IntType(width), count))
-        address = builder.bitcast(element_address(context, builder, array, *arguments[:2]), bits.type.as_pointer())
+        address = _line_address(context, builder, array, arguments[:2], arguments[3:], bits.type)
         operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
         _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
         return context.get_dummy_value()

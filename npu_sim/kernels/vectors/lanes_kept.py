@@ -58,7 +58,7 @@ def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None
     lanes = LanesType(ORDERED_LANES)
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, array, *arguments)
+        address = element_address(context, builder, array, lanes.count, *arguments)
         if array.dtype == types.float32:
             return load_vector(builder, address, FLOAT, lanes.count, 4)
         if array.dtype == types.int16:
@@ -76,7 +76,7 @@ def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | N
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, kept, *arguments[:2])
+        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
         builder.store(arguments[2], builder.bitcast(address, arguments[2].type.as_pointer())).align = 4
         return context.get_dummy_value()
 
@@ -90,7 +90,7 @@ def _recall(typing_context: Any, kept: Any, index: Any, like: Any) -> Emitted | 
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, kept, *arguments[:2])
+        address = element_address(context, builder, kept, lanes.count, *arguments[:2])
         return load_vector(builder, address, FLOAT, lanes.count, 4)
 
     return lanes(kept, types.intp, like), generate

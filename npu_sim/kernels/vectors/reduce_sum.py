@@ -12,7 +12,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import FLOAT, I32, Emitted, element_address, load_vector, undefined_vector
+from npu_sim.kernels.vectors.lane_type import FLOAT, I32, I64, Emitted, element_address, load_vector, undefined_vector
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
@@ -32,7 +32,7 @@ def add_lanes(lanes: Floats) -> np.float32:
 @intrinsic
 def _add_lanes(typing_context: Any, lanes: Any) -> Emitted:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        address = element_address(context, builder, lanes, arguments[0], context.get_constant(types.intp, 0))
+        address = element_address(context, builder, lanes, LANE_COUNT, arguments[0], I64(0))
         numbers, count = load_vector(builder, address, FLOAT, LANE_COUNT, 4), LANE_COUNT
         while count > 1:
             count //= 2

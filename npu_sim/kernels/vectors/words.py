@@ -1,8 +1,8 @@
 """Moving rows without computing: 16-bit words from one array to another, whatever they mean.
 
 Widening and rounding, as `npu_sim.kernels.vectors.lanes` do, would change the bits of nan; these do not look at what they move. Arrays are
-uint16, 1-D, C-contiguous and aligned; indices and counts are words, nothing checks them. While NUMBA_DISABLE_JIT=1, the names are the
-Python definitions below; otherwise they are intrinsics, to be called by kernels only.
+uint16, 1-D, C-contiguous and aligned; indices and counts are words, nothing but NPU_SIM_CHECK=1 checks them. While
+NUMBA_DISABLE_JIT=1, the names are the Python definitions below; otherwise they are intrinsics, to be called by kernels only.
 """
 
 from typing import Any
@@ -44,8 +44,8 @@ def _copy_words(typing_context: Any, source: Any, at: Any, target: Any, to: Any,
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        origin = element_address(context, builder, source, *arguments[:2])
-        goal = element_address(context, builder, target, *arguments[2:4])
+        origin = element_address(context, builder, source, arguments[4], *arguments[:2])
+        goal = element_address(context, builder, target, arguments[4], *arguments[2:4])
         cgutils.raw_memcpy(builder, goal, origin, arguments[4], WORD_BYTES)
         return context.get_dummy_value()
 
@@ -58,9 +58,9 @@ def _stream_line(typing_context: Any, source: Any, at: Any, target: Any, to: Any
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        origin = element_address(context, builder, source, *arguments[:2])
+        origin = element_address(context, builder, source, LINE_WORDS, *arguments[:2])
         line = load_vector(builder, origin, ir.IntType(8 * WORD_BYTES), LINE_WORDS, WORD_BYTES)
-        goal = element_address(context, builder, target, *arguments[2:])
+        goal = element_address(context, builder, target, LINE_WORDS, *arguments[2:])
         mark_streamed(builder, builder.store(line, builder.bitcast(goal, line.type.as_pointer())))
         return context.get_dummy_value()
 
