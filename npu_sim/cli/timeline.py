@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from npu_sim.cli.again import command_again, command_on
+from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
 from npu_sim.language import say
@@ -94,6 +95,8 @@ def timeline_command(
         print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
     else:
         _print(rows)
+    if len(rows) == 1 and rows[0].plan:
+        exit_with(rows[0].plan)
 
 
 def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -159,10 +162,12 @@ def _with_changes(row: Row) -> Row:
 
 def _print(rows: list[Row]) -> None:
     from npu_sim.cli.console import show
+    from npu_sim.show.text import overflow_text
     from npu_sim.show.timelines import timeline_view, timelines_view
 
-    if len(rows) == 1 and rows[0].timeline:
-        show(timeline_view(rows[0].timeline))
+    if len(rows) == 1 and rows[0].plan and rows[0].timeline:
+        overflow = [overflow_text(rows[0].plan), ""] if rows[0].plan.overflow else []
+        show(*overflow, timeline_view(rows[0].timeline))
         return
     compared = [(row.name, row.profile.soc, row.timeline or row.error) for row in rows]
     show(timelines_view([(name, soc, found) for name, soc, found in compared if found is not None]))

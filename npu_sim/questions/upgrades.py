@@ -101,7 +101,7 @@ def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
     if isinstance(outcome, AclnnError):
         return {OUTCOME: f"refused {int(outcome.status)}: {outcome.message}"}
     facts = {
-        OUTCOME: "runs",
+        OUTCOME: outcome.outcome,
         "path": outcome.path,
         "tiling_key": str(outcome.tiling_key),
         "block_dim": str(outcome.block_dim),

@@ -9,6 +9,7 @@ import npu_sim
 from npu_sim.cli.console import show
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.operators.contract.planning import plan_of
+from npu_sim.questions.upgrades import plan_changes
 from npu_sim.registry import load_operator
 from npu_sim.show.text import plan_view
 
@@ -37,6 +38,17 @@ def test_a_plan_overflows(cli, small):
     assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in done.out
     as_json = cli("plan", *WORDS, "--product", small, "--json")
     assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (2, "overflows", "overflows")
+
+
+def test_a_timeline_says_it_before_its_bound(cli, small):
+    done = cli("timeline", *WORDS, "--product", small)
+    assert (done.code, done.out.startswith(f"the buffers take {USED} bytes")) == (2, True)
+
+
+def test_an_upgrade_names_the_outcome(small):
+    runs, overflows = (npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=one) for one in ("atlas_a2", small))
+    (outcome,) = (change for change in plan_changes(runs, overflows) if change.fact == "outcome")
+    assert (outcome.before, outcome.after) == ("runs", "overflows")
 
 
 def test_the_headline_is_red(small, monkeypatch, capsys):
