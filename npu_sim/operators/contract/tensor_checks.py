@@ -199,10 +199,8 @@ class Shapes(Check):
             if (name in call.operator.expressions and name not in said) or name in call.arguments:
                 with suppress(KeyError):
                     call.sizes.values.setdefault(name, call.size(name))
-        trial = patterns.Sizes(dict(call.sizes.values), dict(call.sizes.groups))
-        if not patterns.bind(call.pattern(tensor), spec.shape, trial):
+        if not patterns.bind(call.pattern(tensor), spec.shape, call.sizes):
             return False
-        call.sizes = trial
         call.agreed.append(tensor.name)
         return True
 
