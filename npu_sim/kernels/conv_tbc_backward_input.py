@@ -29,7 +29,7 @@ from npu_sim.kernels.conv_tbc_backward_tile import (
     multiply_rows,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import aligned, thread_scratch
+from npu_sim.kernels.engine.scratch import aligned, kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.numbers.scalars import narrow
 
@@ -238,8 +238,6 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
     threads = threads_for(operations=grad.size * taps * in_channels)
     # The last tile reads rows beyond the block.
     packed_rows = (steps.taps - 1) * min(batch, BLOCK_ROWS) + BLOCK_ROWS + TILE_ROWS
-    window = thread_scratch(threads, TILE_COLUMNS + packed_rows * ROW_STRIDE)
-    window[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
     _grad_input.over(
         threads,
         grad.reshape(rows, out_channels),
@@ -250,6 +248,13 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         rounding,
         result_rounding,
         np.zeros(1, np.int64),
-        window,
-        thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE),
+        *_scratch(threads, TILE_COLUMNS + packed_rows * ROW_STRIDE),
     )
+
+
+@kept
+def _scratch(threads: int, window_size: int) -> tuple[Floats, Floats]:
+    """Return what threads work in: the rows of a window and sums."""
+    window = thread_scratch(threads, window_size)
+    window[:] = 0  # what lies between rows is multiplied too, if only into sums that nobody stores
+    return window, thread_scratch(threads, ROW_TILES * PANELS * TILE_SIZE)

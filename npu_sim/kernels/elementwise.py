@@ -96,7 +96,7 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
     if name == "float32":
         np.copyto(target, values)
     else:
-        _apply(_narrow_all, values, target.view(STORAGE[name]))
+        _apply(_narrow_all, kernel_input(values), target.view(STORAGE[name]))
     if saturate:
         _saturate(target)
     return target
@@ -108,7 +108,7 @@ def round_to_hf32(array: Any, towards_zero: bool = False, out: Array | None = No
     Returns a float32 array whose elements have 12 low mantissa bits of zero: a new one, or ``out``, which may be
     the input.
     """
-    values = _float32(array)
+    values = kernel_input(_float32(array))
     target = _target(out, values.shape, "float32")
     _apply(_hf32_towards_zero_all if towards_zero else _hf32_nearest_all, values, target)
     return target
@@ -118,7 +118,7 @@ def _float32(array: Any) -> Array:
     values = as_array(array)
     if values.dtype != np.float32:
         raise ValueError(f"rounding starts from float32, not from {values.dtype}: it would round twice")
-    return kernel_input(values)
+    return values
 
 
 def _target(out: Array | None, shape: tuple[int, ...], name: str) -> Array:

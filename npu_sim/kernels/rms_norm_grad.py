@@ -15,7 +15,7 @@ from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.scratch import kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.rms_norm_grad_rows import gradient_row, halved_sum, lane_sum
@@ -115,6 +115,9 @@ def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, str
     end_streams()
 
 
+_kept_scratch = kept(thread_scratch)
+
+
 def compute_rows(
     dy: NDArray[Any],
     x: NDArray[Any],
@@ -141,7 +144,7 @@ def compute_rows(
     """
     average, threads = np.float32(1) / np.float32(x.shape[1]), threads_for(dy.nbytes + x.nbytes + dx.nbytes)
     columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[split.path]
-    scratch = thread_scratch(threads, columns)
+    scratch = (thread_scratch if split.path == HALVING else _kept_scratch)(threads, columns)
     arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
     if split.path == LANES:
         _narrow_rows.over(threads, *arguments, dx, parts, scratch)

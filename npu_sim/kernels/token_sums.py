@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.scratch import kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
@@ -185,5 +185,11 @@ def sum_tokens(rows: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
         _sum_short.over(indices.size // top_k, rows, indices, weights, out, top_k, hidden)
         return
     shares = threads_for(rows.nbytes + out.nbytes)
-    scratch = thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, 2, top_k)
+    scratch = _scratch(shares, top_k)
     _sum_share.over(shares, rows, indices, weights, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), *scratch)
+
+
+@kept
+def _scratch(shares: int, top_k: int) -> tuple[NDArray[np.int64], Floats]:
+    """Return what threads work in: two lists of the rows of a token, and of their factors."""
+    return thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, 2, top_k)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -85,20 +84,15 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return _pointer_at(id(array) + DESCRIPTION_OFFSET).value or 0
 
 
-def sharing_memory(array: np.ndarray[Any, Any], others: Mapping[str, np.ndarray[Any, Any]]) -> str | None:
-    """Return the name of the first of some arrays whose memory overlaps that of another one, as ``np.may_share_memory`` says."""
-    if not array.flags.c_contiguous or array.size == 0:
-        return next((name for name, other in others.items() if np.may_share_memory(array, other)), None)
+def memory_bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
+    """Return the first byte of an array's memory and the byte after its last one; (0, 0) for an empty one."""
+    if array.size == 0:
+        return 0, 0
     begin = address_of(array)
-    end = begin + array.nbytes
-    for name, other in others.items():
-        if other.flags.c_contiguous and other.size:
-            start = address_of(other)
-            if start < end and begin < start + other.nbytes:
-                return name
-        elif np.may_share_memory(array, other):
-            return name
-    return None
+    if array.flags.c_contiguous:
+        return begin, begin + array.nbytes
+    steps = [step * (size - 1) for step, size in zip(array.strides, array.shape, strict=True)]
+    return begin + sum(step for step in steps if step < 0), begin + sum(step for step in steps if step > 0) + array.itemsize
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from types import MappingProxyType
 from typing import Any
 
@@ -219,10 +220,7 @@ class TensorSpec:
     @property
     def numel(self) -> int:
         """Number of elements; 1 for a scalar."""
-        product = 1
-        for size in self.shape:
-            product *= size
-        return product
+        return prod(self.shape)
 
     @property
     def itemsize(self) -> int:
@@ -249,9 +247,8 @@ class TensorSpec:
         sizes, colon, rest = text.strip().partition(":")
         if not colon:
             raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
-        dtype, *marks = (part.strip() for part in rest.split(":"))
         try:
-            return cls(_parse_shape(sizes.strip()), dtype, _STRIDED not in marks, _parse_storage_format(marks))
+            return cls(_parse_shape(sizes.strip()), *_parse_marks(rest))
         except ValueError as error:
             raise ValueError(f"tensor {shown(text)}: {error}; {_SPEC_FORM}") from None
 
@@ -283,17 +280,20 @@ def shape_text(shape: Sequence[int]) -> str:
 def _parse_shape(text: str) -> tuple[int, ...]:
     if text in ("", "scalar"):
         return ()
-    parts = re.split("[xX×*,]", text)
+    parts = list(map(str.strip, re.split("[xX×*,]", text)))
     for part in parts:
-        if not re.fullmatch(r"\s*[0-9]+\s*", part):
-            raise ValueError(f"size {shown(part.strip())} is not a whole number of 0 or more")
+        if not (part.isascii() and part.isdecimal()):
+            raise ValueError(f"size {shown(part)} is not a whole number of 0 or more")
         if len(part) > LONGEST_SIZE:
             raise ValueError(f"a size of {len(part)} digits is more than any tensor has")
-    return tuple(int(part) for part in parts)
+    return tuple(map(int, parts))
 
 
-def _parse_storage_format(marks: list[str]) -> str:
+@lru_cache(maxsize=256)
+def _parse_marks(text: str) -> tuple[str, bool, str]:
+    """Read what follows the sizes: the dtype, whether the tensor is contiguous, and its storage format."""
+    dtype, *marks = (part.strip() for part in text.split(":"))
     layouts = [mark for mark in marks if mark != _STRIDED]
     if len(layouts) > 1 or "" in layouts:
         raise ValueError(f"more than one storage format in {shown(':'.join(marks))}")
-    return layouts[0] if layouts else "ND"
+    return canonical_dtype(dtype), _STRIDED not in marks, layouts[0] if layouts else "ND"

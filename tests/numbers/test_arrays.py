@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npu_sim.numbers.arrays import as_array
+from npu_sim.numbers.arrays import as_array, memory_bounds
 from npu_sim.numbers.formats import TensorSpec
 
 
@@ -127,3 +127,24 @@ def test_numbers_and_sequences(value):
     got = as_array(value)
     assert isinstance(got, np.ndarray)
     np.testing.assert_array_equal(got, np.asarray(value))
+
+
+MEMORY = np.zeros((6, 8), np.int16)
+VIEWS = {
+    "all": MEMORY,
+    "first rows": MEMORY[:3],
+    "last rows": MEMORY[3:],
+    "last element": MEMORY[5:, 7:],
+    "columns": MEMORY[1:3, 2:5],
+    "backwards": MEMORY[4:1:-1, ::-2],
+    "transposed": MEMORY[3:].T,
+    "broadcast": np.broadcast_to(MEMORY[2, 7], (3, 3)),
+    "nothing": MEMORY[2:2],
+}
+
+
+@pytest.mark.parametrize("one", VIEWS)
+@pytest.mark.parametrize("other", VIEWS)
+def test_memory_bounds_overlap_where_numpy_says_that_arrays_may_share_memory(one, other):
+    (begin, end), (start, stop) = memory_bounds(VIEWS[one]), memory_bounds(VIEWS[other])
+    assert (start < end and begin < stop) == np.may_share_memory(VIEWS[one], VIEWS[other])

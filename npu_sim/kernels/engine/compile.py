@@ -21,7 +21,7 @@ from numba.extending import intrinsic
 
 from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.entry import WORD, Layout, compile_entry, type_of
+from npu_sim.kernels.engine.entry import WORD, Layout, bytes_of, compile_entry, type_of
 from npu_sim.kernels.engine.launch import in_this_process, on_own_threads, parallel_loop
 from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
@@ -53,14 +53,12 @@ class Kernel:
             _run_plainly(self.worker, shares, arguments)
             return
         layout = Layout(arguments)
-        kinds = tuple(layout.kinds)
-        entry = self._entries_by_kinds.get(kinds)
+        entry = self._entries_by_kinds.get(layout.kinds)
         if entry is None:
-            entry = self._entries_by_kinds[kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
+            entry = self._entries_by_kinds[layout.kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
-        alone = shares == 1 or layout.bytes < self.alone_bytes
-        if alone:
+        if shares == 1 or bytes_of(arguments) < self.alone_bytes:
             in_this_process()  # asks for the threads, which a fork must not lose unnoticed
             _run_shares(entry, first, shares, True)
         elif in_this_process():

@@ -57,41 +57,43 @@ class Layout:
         What compiled code reads.
     kinds
         What decides their Numba types, cheaper to look up than these: dtype, axes and memory of an array, the type of anything else.
-    bytes
-        Size of the arrays.
     """
 
     def __init__(self, values: tuple[Any, ...]) -> None:
-        self.words: array[int] = array("q")
-        self.kinds: list[Any] = []
-        self.bytes = 0
-        self._add(values)
-
-    def _add(self, values: tuple[Any, ...]) -> None:
-        add_word, add_kind = self.words.append, self.kinds.append
-        for value in values:
-            kind = type(value)
-            if kind is np.ndarray or isinstance(value, np.ndarray):
-                add_word(id(value))
-                add_kind(value.dtype)
-                add_kind(value.ndim << 16 | value.flags.num & _MEMORY_FLAGS)
-                self.bytes += value.nbytes
-                continue
-            add_kind(kind)
-            if kind is int:
-                add_word(value)
-            elif kind is np.float32:
-                add_word(int(value.view(np.int32)))
-            elif isinstance(value, tuple):
-                add_kind(len(value))
-                self._add(value)
-            elif isinstance(value, float):
-                add_word(_INTEGER.unpack(_FLOAT.pack(value))[0])
-            else:
-                add_word(int(value))
+        words: list[int] = []
+        kinds: list[Any] = []
+        _lay_out(values, words.append, kinds.append)
+        self.words, self.kinds = array("q", words), tuple(kinds)
 
 
-_FLOAT, _INTEGER = struct.Struct("d"), struct.Struct("q")
+def _lay_out(values: tuple[Any, ...], add_word: Callable[[int], None], add_kind: Callable[[Any], None]) -> None:
+    for value in values:
+        kind = type(value)
+        if kind is np.ndarray or isinstance(value, np.ndarray):
+            add_word(id(value))
+            add_kind(value.dtype)
+            add_kind(value.ndim << 16 | value.flags.num & _MEMORY_FLAGS)
+            continue
+        add_kind(kind)
+        if kind is int or kind is bool:
+            add_word(value)
+        elif kind is np.float32:
+            add_word(_INT32.unpack(value.tobytes())[0])
+        elif isinstance(value, tuple):
+            add_kind(len(value))
+            _lay_out(value, add_word, add_kind)
+        elif isinstance(value, float):
+            add_word(_INT64.unpack(_FLOAT.pack(value))[0])
+        else:
+            add_word(int(value))
+
+
+def bytes_of(values: tuple[Any, ...]) -> int:
+    """Return the size of the arrays among some arguments."""
+    return sum(value.nbytes if isinstance(value, np.ndarray) else bytes_of(value) if isinstance(value, tuple) else 0 for value in values)
+
+
+_FLOAT, _INT64, _INT32 = struct.Struct("d"), struct.Struct("q"), struct.Struct("i")
 _MEMORY_FLAGS = 0x0001 | 0x0100
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
 _DATA, _SHAPE, _STRIDES = (DESCRIPTION_OFFSET // 8 + place for place in (0, 2, 3))

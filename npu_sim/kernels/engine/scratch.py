@@ -14,15 +14,16 @@ LINE_BYTES = 64
 """A cache line: vectors that are stored across the end of one take twice as long."""
 APART_BYTES = 2 * LINE_BYTES
 """Least distance of what two threads write to: a cache line, and the one the processor fetches beside it."""
-
+MOST_KEPT = 8
+"""So many pieces of scratch of a kind are kept for a thread."""
 
 Made = TypeVar("Made")
 
 
 def kept(make: Callable[..., Made]) -> Callable[..., Made]:
-    """Make a function that gives a Python thread the same scratch for the same arguments every time: for few and small ones.
+    """Make a function that gives a Python thread the same scratch for the same arguments every time: for small ones.
 
-    A call that uses it must not ask twice.
+    A call that uses it must not ask twice. The first of more than :data:`MOST_KEPT` is given up.
     """
     by_thread = threading.local()
 
@@ -30,6 +31,8 @@ def kept(make: Callable[..., Made]) -> Callable[..., Made]:
         made: dict[tuple[Any, ...], Made] = by_thread.__dict__
         found = made.get(arguments)
         if found is None:
+            if len(made) == MOST_KEPT:
+                made.pop(next(iter(made)))
             found = made[arguments] = make(*arguments)
         return found
 

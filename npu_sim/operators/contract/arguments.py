@@ -1,6 +1,6 @@
 """What an operator's declaration says of its arguments, and the arguments of one call."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -149,6 +149,9 @@ class Arguments(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
 
@@ -158,6 +161,10 @@ class Arguments(Mapping[str, Any]):
     def values(self) -> ValuesView[Any]:
         """Return the values, without a look-up for each."""
         return self._values.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names and values, without a look-up for each."""
+        return self._values.items()
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -170,7 +177,7 @@ class Arguments(Mapping[str, Any]):
         return {name: str(value) if isinstance(value, TensorSpec) else value for name, value in self.items() if value is not None}
 
 
-def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Arguments:
+def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
     """Build arguments from what a caller passed: tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
 
     Raises
@@ -178,7 +185,6 @@ def build(declared: tuple[Argument, ...], values: Mapping[str, Any]) -> Argument
     UsageError
         For an unknown argument, a tensor that is none, and an argument that is missing.
     """
-    known = {one.name: one for one in declared}
     for name in values:
         if name not in known:
             raise UsageError(name, f"{name}: no such argument", f"arguments: {', '.join(known)}{closest(name, known)}")

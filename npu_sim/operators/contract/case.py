@@ -1,7 +1,6 @@
 """A call while it is checked, and the checked call that plans and kernels are made for."""
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -15,6 +14,8 @@ from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 
 Limits = Literal["documented", "hardware"]
 Answer = TypeVar("Answer")
+Form = tuple[tuple[int, str, bool, str] | None, ...]
+"""Of every tensor of a call its rank, dtype, whether it is contiguous, and storage format; None for one that is not given."""
 
 
 @dataclass
@@ -27,6 +28,8 @@ class Inspection:
         Every tensor that is given, and from :meth:`imply` on every output.
     sizes
         What the shapes checked so far say.
+    device, rules
+        The integers of the SoC and of the product that planners take.
     agreed
         Tensors whose shapes have been checked.
     """
@@ -38,12 +41,24 @@ class Inspection:
     deterministic: bool
     specs: dict[str, TensorSpec]
     sizes: patterns.Sizes
+    device: Device
+    rules: Any
     agreed: list[str] = field(default_factory=list)
 
     def size(self, name: str) -> int:
         """Return a size, a whole number among the attributes, or one that is derived from them."""
         read = self.operator.readers.get(name)
         return int(self.operator.size(name, self.sizes, self.arguments) if read is None else read(self.specs))
+
+    def number(self, name: str) -> int:
+        """Return a size as :meth:`size` does, or what the product says under a name."""
+        return int(getattr(self.rules, name)) if name in self.operator.rule_names else self.size(name)
+
+    @property
+    def form(self) -> Form:
+        """Everything about the tensors that is no size."""
+        specs = map(self.specs.get, self.operator.tensor_names)
+        return tuple([None if one is None else (len(one.shape), one.dtype, one.contiguous, one.storage_format) for one in specs])
 
     def pattern(self, tensor: Tensor) -> str:
         """Return the pattern of a tensor's axes, which attributes may decide."""
@@ -56,11 +71,15 @@ class Inspection:
         """
         names = patterns.names(self.pattern(tensor))
         values = dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
-        for name in names:
-            with suppress(KeyError):
-                values[name] = self.size(name)
+        values |= {name: size for name in names if (size := self._known_size(name)) is not None}
         try:
             return patterns.build(self.pattern(tensor), values, self.sizes.groups)
+        except KeyError:
+            return None
+
+    def _known_size(self, name: str) -> int | None:
+        try:
+            return self.size(name)
         except KeyError:
             return None
 
@@ -77,16 +96,6 @@ class Inspection:
         assert shape is not None, f"{output.name} of {self.operator.name}: its sizes follow from no tensor checked before it"
         patterns.bind(self.pattern(output), shape, self.sizes)  # so that what follows is not worked out again
         return TensorSpec(shape, self.operator.dtype_of(output, self.specs))
-
-    @cached_property
-    def device(self) -> Device:
-        """The integers of the SoC that planners take."""
-        return self.profile.device
-
-    @cached_property
-    def rules(self) -> Any:
-        """The integers of the product that planners take."""
-        return self.operator.rules(self.profile)
 
     @cached_property
     def row(self) -> Any:

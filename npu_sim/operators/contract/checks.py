@@ -38,12 +38,24 @@ class Check:
         """Check a call; raise AclnnError when it is refused."""
         raise NotImplementedError
 
+    def asks_form_alone(self, operator: Any) -> bool:
+        """Whether the answer depends on nothing but the product and the form of a call (:attr:`Inspection.form`)."""
+        return False
+
     def row_check(self, operator: Any) -> RowCheck | None:
         """Return the same check in whole numbers; None when calls that sizes describe always pass it."""
         return None
 
 
-class Given(Check):
+class FormCheck(Check):
+    """A check of what tensors are given, and of everything but their sizes."""
+
+    def asks_form_alone(self, operator: Any) -> bool:
+        """Say that it does."""
+        return True
+
+
+class Given(FormCheck):
     """Every tensor that is not optional is given: 161001."""
 
     def __call__(self, call: Inspection) -> None:
@@ -52,7 +64,7 @@ class Given(Check):
                 raise AclnnError(MISSING, one.name, f"{one.name} is missing", f"{one.name}: {one.help}")
 
 
-class Supported(Check):
+class Supported(FormCheck):
     """The product has the operator: 161002."""
 
     def __call__(self, call: Inspection) -> None:
@@ -68,7 +80,7 @@ class Supported(Check):
         return RowCheck(INVALID, "rules.supported == 0")
 
 
-class DtypeCheck(Check):
+class DtypeCheck(FormCheck):
     """A check of dtypes alone: sweeps ask once for every combination whether all of them pass, see ``Operator.rules``."""
 
     status = INVALID
@@ -179,14 +191,17 @@ class Holds(Check):
     documented: bool = False
 
     def __call__(self, call: Inspection) -> None:
-        stated = call.operator.rule_names
-        known = {name: getattr(call.rules, name) for name in names(self.condition) if name in stated}
-        if self.documented and (call.limits != "documented" or -1 in known.values()):
+        if self.documented and (call.limits != "documented" or -1 in self._stated(call).values()):
             return
-        if not evaluate(self.condition, lambda name: known[name] if name in known else call.size(name)):
-            raise self._refusal(call, known)
+        if not evaluate(self.condition, call.number):
+            raise self._refusal(call)
 
-    def _refusal(self, call: Inspection, known: Mapping[str, int]) -> AclnnError:
+    def _stated(self, call: Inspection) -> dict[str, int]:
+        """Return what the condition speaks of and the product says."""
+        return {name: getattr(call.rules, name) for name in names(self.condition) if name in call.operator.rule_names}
+
+    def _refusal(self, call: Inspection) -> AclnnError:
+        known = self._stated(call)
         blamed = self.blames(call) if callable(self.blames) else self.blames
         if self.words is not None:
             return AclnnError(self.status, blamed, *self.words(call))

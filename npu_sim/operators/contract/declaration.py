@@ -188,10 +188,11 @@ class Declaration:
 
     def argument(self, name: str) -> Any:
         """Return the declaration of an argument."""
-        return self._by_name[name]
+        return self.by_name[name]
 
     @cached_property
-    def _by_name(self) -> dict[str, Argument]:
+    def by_name(self) -> dict[str, Argument]:
+        """The arguments by name."""
         return {one.name: one for one in self.arguments}
 
     @cached_property

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
+from npu_sim.numbers.arrays import memory_bounds
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.contract.arguments import Arguments
 from npu_sim.operators.contract.case import Case, Limits
@@ -174,21 +175,22 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
         raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
-    taken, written, given = dict(tensors), {}, {}
+    taken = {name: memory_bounds(array) for name, array in tensors.items()} if outs else {}
+    written, given = {}, {}
     for place, one in enumerate(outputs):
         spec = case.specs.get(one.name)
         if spec is None:
             continue
         out = outs[place] if place < len(outs) else None
         written[one.output], given[one.output] = output_array(one.name, out, spec.plain(), taken)
-        taken[one.name] = given[one.output]
     return written, given
 
 
 def _finish(run: Run, given: Mapping[str, Array]) -> None:
     """Apply what the product does to results that leave its range, and hand results over."""
+    saturates = run.case.profile.saturates and not run.case.empty
     for name, array in run.outputs.items():
-        if run.case.profile.saturates and not run.case.empty:
+        if saturates:
             from npu_sim.kernels.elementwise import saturate
 
             saturate(array)

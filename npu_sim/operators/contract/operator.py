@@ -9,13 +9,16 @@ from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.arguments import Arguments
-from npu_sim.operators.contract.axes import Axis, Number, Switch
-from npu_sim.operators.contract.case import Case, Inspection, Limits
+from npu_sim.operators.contract.axes import Number, Switch, Word
+from npu_sim.operators.contract.case import Case, Form, Inspection, Limits
 from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
 from npu_sim.operators.contract.memory import Memory, Signature, signature_of
 from npu_sim.operators.contract.reading import Reader
 from npu_sim.operators.contract.rows import RowPlanner, row_planner
 from npu_sim.status import AclnnError
+
+FORMS = 1024
+"""So many forms of calls are remembered."""
 
 
 class Operator(Reader):
@@ -51,16 +54,28 @@ class Operator(Reader):
 
     def checked(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
         """Do what :meth:`check` does, remembering nothing."""
-        specs = {one.name: arguments[one.name] for one in self.tensors if arguments[one.name] is not None}
-        call = Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes())
-        for check in self.checks:
+        specs = {name: spec for name in self.tensor_names if (spec := arguments[name]) is not None}
+        call = Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes(), profile.device, self.rules(profile))
+        form = profile, call.form
+        for check in self._checks_beyond_form if form in self._passed_forms else self.checks:
             if isinstance(check, NothingToDo) and check.holds(call):
                 return call.case(empty=True)
             check(call)
+        if len(self._passed_forms) < FORMS:
+            self._passed_forms.add(form)
         case = call.case(empty=False)
         if case.tiling.status != 0:
             raise AclnnError(self.planner_failure, *self._failure_words(case))
         return case
+
+    @cached_property
+    def _passed_forms(self) -> set[tuple[Profile, Form]]:
+        """Forms of calls that passed every check: those that ask for nothing else need not be asked again."""
+        return set()
+
+    @cached_property
+    def _checks_beyond_form(self) -> tuple[Callable[[Any], None], ...]:
+        return tuple(check for check in self.checks if not (isinstance(check, Check) and check.asks_form_alone(self)))
 
     def _failure_words(self, case: Case) -> tuple[str, str, str]:
         if self.planner_words is not None:
@@ -69,13 +84,11 @@ class Operator(Reader):
 
     def row_of(self, call: Inspection) -> Any:
         """Return a call in whole numbers, as :mod:`npu_sim.operators.contract.rows` says."""
-        values = [self._code(axis, call) for axis in self.axes]
+        values = [call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call) for axis in self.axes]
         common = [int(call.limits == "hardware"), int(call.deterministic)]
         return self.planner.row(*values, *common, *(call.size(one.name) for one in self.derived))
 
-    def _code(self, axis: Axis, call: Inspection) -> int:
-        if isinstance(axis, Number):
-            return call.size(axis.name)
+    def _code(self, axis: Word | Switch, call: Inspection) -> int:
         try:
             value = self._value(axis, call.sizes, call.arguments)
         except KeyError:  # the dtype of an optional tensor that was left out
@@ -93,7 +106,7 @@ class Operator(Reader):
         for code, words in enumerate(itertools.product(*(axis.words for axis in self.dtype_axes))):
             chosen = dict(zip((axis.name for axis in self.dtype_axes), words, strict=True))
             specs = {one.name: TensorSpec((), chosen.get(one.dtype, one.dtype)) for one in self.inputs if not one.optional}
-            call = Inspection(self, Arguments({}), profile, "documented", False, specs, patterns.Sizes())
+            call = Inspection(self, Arguments({}), profile, "documented", False, specs, patterns.Sizes(), profile.device, None)
             mask |= int(all(_passes(check, call) for check in steps)) << code
         return mask
 

@@ -15,7 +15,8 @@ explanations know them by these names.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
+from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
@@ -57,6 +58,7 @@ def parse(pattern: str) -> tuple[Token, ...]:
     return tuple(tokens)
 
 
+@cache
 def names(pattern: str) -> tuple[str, ...]:
     """Return the sizes that a pattern speaks of."""
     return tuple(token.name for token in parse(pattern))
@@ -67,11 +69,6 @@ def openness(pattern: str) -> tuple[bool, int]:
     """Return how little a pattern says by itself, to read the others first: whether ones follow, and how many groups it has."""
     kinds = [token.kind for token in parse(pattern)]
     return any(kind.startswith("1") for kind in kinds), sum(kind in ("*", "+") for kind in kinds)
-
-
-@cache
-def _is_plain(pattern: str) -> bool:
-    return all(token.kind == "" for token in parse(pattern))
 
 
 @dataclass
@@ -89,45 +86,51 @@ class Sizes:
     values: dict[str, int] = field(default_factory=dict)
     groups: dict[str, Shape] = field(default_factory=dict)
 
-    def bind(self, token: Token, axes: Shape) -> bool:
-        """Take a token's axes from a tensor; False when they contradict what is known."""
-        if token.kind.startswith("1"):
-            most = len(self.groups.get(token.name, axes))
-            fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[token.kind]
-            return fits and all(size == 1 for size in axes)
-        if token.kind in ("*", "+") and self.groups.setdefault(token.name, axes) != axes:
-            return False
-        size = prod(axes)
-        return self.values.setdefault(token.name, size) == size
-
 
 def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
-    """Take the sizes of a tensor; False when its shape cannot have the pattern, or contradicts what is known.
+    """Take the sizes of a tensor; False, and none is taken, when its shape cannot have the pattern, or contradicts what is known.
 
     Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
     """
-    tokens = parse(pattern)
-    if _is_plain(pattern):
-        known = sizes.values
-        return len(tokens) == len(shape) and all(
-            known.setdefault(token.name, size) == size for token, size in zip(tokens, shape, strict=True)
-        )
-    known_lengths = [_known_length(token, sizes) for token in tokens]
-    lengths = _lengths(tokens, len(shape), known_lengths)
-    if lengths is None or (known_lengths.count(None) > 1 and not guess):
+    values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
+    known = tuple([len(groups[name]) if name in groups else None for name in lasting]) if lasting else ()
+    spans = _spans(pattern, len(shape), known, guess)
+    if spans is None:
         return False
-    start = 0
-    for token, length in zip(tokens, lengths, strict=True):
-        if not sizes.bind(token, shape[start : start + length]):
+    for (name, kind), begin, end in spans:
+        axes = shape[begin:end]
+        if kind.startswith("1"):
+            most = len(groups.get(name, axes))
+            fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[kind]
+            if not fits or axes.count(1) < len(axes):
+                return False
+            continue
+        if kind in ("*", "+") and groups.setdefault(name, axes) != axes:
             return False
-        start += length
+        size = prod(axes)
+        if values.setdefault(name, size) != size:
+            return False
+    sizes.values, sizes.groups = values, groups
     return True
 
 
-def _lengths(tokens: tuple[Token, ...], rank: int, known: list[int | None]) -> list[int] | None:
-    """Return how many axes every token has, given those that are known; None when the rank does not allow it."""
-    lengths = known.copy()
+@cache
+def _lasting(pattern: str) -> tuple[str, ...]:
+    """Return the groups that are the same axes in every tensor, ones that follow them too."""
+    return tuple(token.name for token in parse(pattern) if token.kind in ("*", "+", "1"))
+
+
+@lru_cache(maxsize=1024)
+def _spans(pattern: str, rank: int, known: tuple[int | None, ...], guess: bool) -> tuple[tuple[Token, int, int], ...] | None:
+    """Return where the axes of every token are in a shape; None when the rank does not allow it.
+
+    ``known`` are the lengths of the groups that last, as far as they are known.
+    """
+    tokens, lengths_known = parse(pattern), iter(known)
+    lengths = [1 if token.kind == "" else next(lengths_known) if token.kind in ("*", "+", "1") else None for token in tokens]
     open_places = [place for place, length in enumerate(lengths) if length is None]
+    if len(open_places) > 1 and not guess:
+        return None
     for place in open_places[1:]:
         lengths[place] = 1
     rest = rank - sum(length or 0 for length in lengths)
@@ -137,13 +140,8 @@ def _lengths(tokens: tuple[Token, ...], rank: int, known: list[int | None]) -> l
         lengths[open_places[0]] = rest
     elif rest:
         return None
-    return [length or 0 for length in lengths]
-
-
-def _known_length(token: Token, sizes: Sizes) -> int | None:
-    if token.kind == "":
-        return 1
-    return len(sizes.groups[token.name]) if token.kind in ("*", "+", "1") and token.name in sizes.groups else None
+    ends = list(accumulate(length or 0 for length in lengths))
+    return tuple(zip(tokens, [0, *ends], ends, strict=False))
 
 
 def build(pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] | None = None) -> Shape:

@@ -60,8 +60,7 @@ class Reader(Declaration):
         if axis.name in arguments:
             value = arguments[axis.name]
             return str(value) if isinstance(axis, Word) else bool(value)
-        specs = {one.name: arguments[one.name] for one in self.inputs if arguments[one.name] is not None}
-        return self.dtype_of(next(one for one in self.tensors if one.dtype == axis.name), specs)
+        return self._dtype_named(axis.name, arguments)
 
     def pattern(self, tensor: Tensor, arguments: Mapping[str, Any]) -> str:
         """Return the pattern of a tensor's axes, which attributes may decide."""
@@ -70,11 +69,9 @@ class Reader(Declaration):
     def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
         """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
         sizes = patterns.Sizes()
-        given = [(self.pattern(one, arguments), arguments[one.name]) for one in self.inputs if arguments[one.name] is not None]
-        for pattern, spec in sorted(given, key=lambda one: patterns.openness(one[0])):
-            trial = patterns.Sizes(dict(sizes.values), dict(sizes.groups))
-            if patterns.bind(pattern, spec.shape, trial, guess):
-                sizes = trial
+        given = [(self.pattern(one, arguments), spec.shape) for one in self.inputs if (spec := arguments[one.name]) is not None]
+        for pattern, shape in sorted(dict.fromkeys(given), key=lambda one: patterns.openness(one[0])):
+            patterns.bind(pattern, shape, sizes, guess)
         return sizes
 
     def size(self, name: str, sizes: patterns.Sizes, arguments: Arguments, asked: tuple[str, ...] = ()) -> int:
@@ -105,11 +102,11 @@ class Reader(Declaration):
         UsageError
             For an unknown argument, a tensor that is none, and an argument that is missing.
         """
-        built = declared.build(self.arguments, values)
+        built = declared.build(self.by_name, values)
         missing = [one for one in self.inputs if not one.optional and one.name not in values] if infer else []
         if missing:
             built = self.inferred(built, missing)
-            self.require_given(built.keys() - {one.name for one in missing if built[one.name] is None})
+            self.require_given(set(self.input_names).difference(one.name for one in missing if built[one.name] is None))
         return built
 
     def require_given(self, names: Collection[str]) -> None:
@@ -135,8 +132,8 @@ class Reader(Declaration):
 
     def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
         """Return the arguments with the missing tensors that follow from the others."""
-        filled, sizes = dict(arguments), self.bound(arguments, guess=False)
-        specs = {name: spec for name, spec in filled.items() if isinstance(spec, TensorSpec)}
+        filled, sizes = dict(arguments.items()), self.bound(arguments, guess=False)
+        specs = {name: spec for name in self.tensor_names if (spec := arguments[name]) is not None}
         for one in missing:
             twins = [name for name in self.twins[one.name] if name in specs]
             try:
@@ -158,9 +155,16 @@ class Reader(Declaration):
         KeyError
             When no given tensor says it.
         """
-        if tensor.dtype not in self.dtype_names:
-            return tensor.dtype
-        for one in self.inputs:
-            if one.dtype == tensor.dtype and one.name in specs:
-                return specs[one.name].dtype
-        raise KeyError(tensor.dtype)
+        return tensor.dtype if tensor.dtype not in self.dtype_names else self._dtype_named(tensor.dtype, specs)
+
+    def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
+        for name in self._inputs_of_dtype[axis]:
+            spec = specs.get(name)
+            if spec is not None:
+                return spec.dtype
+        raise KeyError(axis)
+
+    @cached_property
+    def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
+        """For every axis that is a dtype the inputs that have it."""
+        return {name: tuple(one.name for one in self.inputs if one.dtype == name) for name in self.dtype_names}

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.numbers.arrays import memory_of, overlaps_itself, sharing_memory
+from npu_sim.numbers.arrays import memory_bounds, memory_of, overlaps_itself
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
@@ -195,8 +195,8 @@ def _kernel_timers() -> tuple[Any, Any]:
     return timers
 
 
-def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array a kernel writes and the one the caller gets.
+def output_array(name: str, out: Any, spec: TensorSpec, taken: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the array a kernel writes and the one the caller gets, whose memory is added to what is ``taken``.
 
     They are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end.
 
@@ -211,9 +211,11 @@ def output_array(name: str, out: Any, spec: TensorSpec, inputs: Mapping[str, np.
         array = _new_array(name, spec)
         return array, array
     array = _array_to_write(name, out, spec)
-    other = sharing_memory(array, inputs)
-    if other is not None:
-        raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
+    begin, end = memory_bounds(array)
+    for other, (start, stop) in taken.items():
+        if start < end and begin < stop:
+            raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
+    taken[name] = begin, end
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
     return (array if in_place else _new_array(name, spec)), array
 

@@ -9,7 +9,7 @@ from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.arguments import Output
 from npu_sim.operators.contract.case import Inspection
-from npu_sim.operators.contract.checks import Check, DtypeCheck, RowCheck
+from npu_sim.operators.contract.checks import Check, DtypeCheck, FormCheck, RowCheck
 from npu_sim.operators.contract.expressions import names
 from npu_sim.status import INVALID, AclnnError, Status
 
@@ -86,7 +86,7 @@ def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Formats(Check):
+class Formats(FormCheck):
     """Tensors have one of some storage formats."""
 
     allowed: tuple[str, ...]
@@ -102,7 +102,7 @@ class Formats(Check):
                 raise AclnnError(self.status, name, message, f"formats: {', '.join(self.allowed)}")
 
 
-class Contiguous(Check):
+class Contiguous(FormCheck):
     """Inputs are contiguous: 161002."""
 
     def __call__(self, call: Inspection) -> None:
@@ -150,6 +150,10 @@ class Ranks(Check):
                 wanted = f"rank {self.low}" if self.low == self.high else several
                 axes = f": {patterns.text(call.pattern(call.operator.argument(name)))}" if self.low == self.high else ""
                 raise AclnnError(self.status, name, f"{name} {spec} has rank {spec.rank}", wanted + axes)
+
+    def asks_form_alone(self, operator: Any) -> bool:
+        """Whether all are inputs: attributes may decide the rank of an output that is left out."""
+        return set(operator.input_names).issuperset(self.tensors.split())
 
 
 @dataclass(frozen=True, eq=False)
@@ -199,10 +203,8 @@ class Shapes(Check):
             if (name in call.operator.expressions and name not in said) or name in call.arguments:
                 with suppress(KeyError):
                     call.sizes.values.setdefault(name, call.size(name))
-        trial = patterns.Sizes(dict(call.sizes.values), dict(call.sizes.groups))
-        if not patterns.bind(call.pattern(tensor), spec.shape, trial):
+        if not patterns.bind(call.pattern(tensor), spec.shape, call.sizes):
             return False
-        call.sizes = trial
         call.agreed.append(tensor.name)
         return True
 

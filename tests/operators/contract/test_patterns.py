@@ -71,6 +71,7 @@ def test_a_shape_agrees_with_what_it_said_itself_and_another_size_does_not(drawn
     assert bound(pattern, shape, known) is known
     for place, size in enumerate(shape):
         assert bound(pattern, (*shape[:place], size + 1, *shape[place + 1 :]), known) is None
+        assert known == Sizes(values, groups)
 
 
 @given(st.lists(sizes_of_axes, min_size=1, max_size=5).map(tuple))
