@@ -63,7 +63,7 @@ def _types(operators: list[Operator]) -> Iterator[str]:
                 text = text if isinstance(one, Attribute) else "Array | None" if one.optional else "Array"
                 computed.append(_key(one.name, text, optional))
             natural.append(_key(one.name, "Any", True))
-        natural += [_key(axis.name, "Any", True) for axis in operator.axes if axis.name not in operator._by_name]
+        natural += [_key(axis.name, "Any", True) for axis in operator.axes if axis.name not in operator.by_name]
         for kind, keys in zip(KINDS, (planned, computed, natural), strict=True):
             yield f"\nclass {operator.title}{kind}(TypedDict):\n" + "".join(keys)
 

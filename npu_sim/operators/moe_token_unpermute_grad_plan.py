@@ -55,7 +55,7 @@ def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     tiling, has_probs = case.tiling, bool(case.row.has_probs)
     size = case.specs["unpermuted_tokens_grad"].itemsize
-    names = {name: name.replace("_fp32", " in fp32").replace("_", " ") for name in tiler.Buffers._fields} | {"product": "row products"}
+    names = {name: name.replace("_fp32", " in fp32").replace("_", " ") for name in tiler.Buffers._fields}
     buffers = tiler.buffers(tiling, size, probs_code(case))._asdict()
     return vector_plan(
         case,

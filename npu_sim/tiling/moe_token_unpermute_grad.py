@@ -227,7 +227,7 @@ class Buffers(NamedTuple):
     sums: int
     probs_fp32: int
     piece_sums: int
-    product: int
+    row_products: int
 
 
 def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
@@ -251,7 +251,7 @@ def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
         sums=numbers,
         probs_fp32=numbers,
         piece_sums=numbers,
-        product=fp32_row,
+        row_products=fp32_row,
     )
 
 

@@ -8,7 +8,7 @@ from npu_sim.plans.model import Plan
 from npu_sim.timelines.step_table import Step, StepTable, View
 
 PROBS = ("probs", "probs in fp32", "probs gradients", "sums", "piece sums", "reserved")
-ROWS = ("g rows", "token rows", "result rows", "token row in fp32", "g in fp32", "product", *PROBS)
+ROWS = ("g rows", "token rows", "result rows", "token row in fp32", "g in fp32", "row products", *PROBS)
 
 
 def steps(plan: Plan) -> StepTable:

@@ -86,6 +86,7 @@ def test_changes_say_what_they_lead_to(planned):
     ],
 )
 def test_a_refusal_is_the_one_of_the_command_line(planned, capsys, monkeypatch, state, words, code):
+    monkeypatch.delenv("COLUMNS", raising=False)
     given = {"--grad": "65536x512:fp32", "--indices": "65536:int32", "--num-weights": "32000"} | dict(
         zip(words[::2], words[1::2], strict=True)
     )
