@@ -16,6 +16,7 @@ def test_a_profile_without_our_kernels_has_nothing_to_model(cli, tmp_path: Path)
     assert (found.code, "0 of 1 kernels modelled" in found.out) == (0, True)
 
 
+@pytest.mark.long
 def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path):
     path, report, trace = (tmp_path / name for name in ("kernel_details.csv", "profile.html", "profile.json"))
     found = cli("profile", str(write_csv(path, ROWS)), "--json", "--report", str(report), "--trace", str(trace))

@@ -37,7 +37,7 @@ def environment(**others):
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
-@pytest.mark.parametrize("threads", ["1", "2"])
+@pytest.mark.parametrize("threads", [pytest.param("1", marks=pytest.mark.long), "2"])
 def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)
     command = [sys.executable, "-W", "ignore", "-c", FORK]
@@ -75,6 +75,7 @@ BUSY_SECONDS = 0.001
 
 
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
+@pytest.mark.long
 def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
     command = [sys.executable, "-c", IDLE]

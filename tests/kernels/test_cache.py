@@ -82,7 +82,7 @@ def test_a_cached_parallel_kernel_gives_the_same_bits_for_any_thread_count(warm,
     assert files_of(cache) == before
 
 
-@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "replaced"])
+@pytest.mark.parametrize("damage", ["flipped", *(pytest.param(one, marks=pytest.mark.long) for one in ("truncated", "empty", "replaced"))])
 def test_a_damaged_file_is_compiled_again(copy, damage):
     cache, digest = copy
     for path in files_of(cache):
@@ -114,7 +114,7 @@ def test_what_a_stranger_sealed_for_another_kernel_is_not_unpickled(copy, tmp_pa
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("make", ["pipe", "link", "folder", "writable by others"])
+@pytest.mark.parametrize("make", ["link", *(pytest.param(one, marks=pytest.mark.long) for one in ("pipe", "folder", "writable by others"))])
 def test_what_is_no_file_of_ones_own_is_no_kernel(copy, make):
     cache, digest = copy
     for path in files_of(cache):

@@ -304,6 +304,7 @@ def test_the_bits_do_not_depend_on_threads():
     assert len(results) == 1
 
 
+@pytest.mark.long
 def test_the_definition_without_a_compiler_gives_the_same_bits():
     code = """
 import numpy as np

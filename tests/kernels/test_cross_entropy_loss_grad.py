@@ -194,6 +194,7 @@ def test_any_number_of_threads_gives_the_same_bits():
 
 
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
+@pytest.mark.long
 def test_without_the_compiler_the_bits_are_the_same():
     assert words_printed_by(PROGRAM, 5, 140, 1, NUMBA_DISABLE_JIT="1") == words_printed_by(PROGRAM, 5, 140, 1)
 

@@ -29,6 +29,7 @@ print(json.dumps({one: {name: array.tobytes().hex() for name, array in outputs.i
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_an_operator_gives_the_same_bits():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), numba_inside.PLAIN_VARIABLE: "1"}

@@ -235,5 +235,6 @@ def test_the_number_of_threads_does_not_matter():
     assert len(set(digests)) == 1
 
 
+@pytest.mark.long
 def test_uncompiled_kernels_give_the_same_bits():
     assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0")

@@ -143,6 +143,7 @@ def test_peak_memory_beyond_inputs_and_outputs(measured, call):
     assert extra < MOST_EXTRA * data
 
 
+@pytest.mark.long
 def test_a_temporary_is_seen(measured):
     """The measurement itself: what a call would have to use at least to fail above counts."""
     extra, size = measured["temporary"]

@@ -70,6 +70,7 @@ def answers(tmp_path_factory):
     return {**ask(questions, folder), "page": [0, (folder / "plan.html").read_text() if (folder / "plan.html").exists() else ""]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("question", [*COMMANDS, "preflight", "report"])
 def test_an_installed_operator_is_asked_like_those_of_the_package(answers, question):
     code, out = answers[question]
@@ -77,21 +78,25 @@ def test_an_installed_operator_is_asked_like_those_of_the_package(answers, quest
     assert out
 
 
+@pytest.mark.long
 def test_it_is_listed_and_its_evidence_is_not_earned(answers):
     assert "scale_rows" in answers["help"][1]
     assert json.loads(answers["plan"][1])["plan"]["evidence"] == "model"
 
 
+@pytest.mark.long
 def test_its_summation_tree_is_the_one_the_kernel_has(answers):
     (certificate,) = json.loads(answers["certificate"][1])["certificates"]
     assert (certificate["probe"], certificate["probe_agrees"]) == ("recovered", True)
 
 
+@pytest.mark.long
 def test_sweep_and_plan_agree(answers):
     answer = json.loads(answers["sweep"][1])
     assert (answer["checked"], answer["different"]) == (50, [])
 
 
+@pytest.mark.long
 def test_a_refusal_names_the_argument(answers):
     code, out = answers["too wide"]
     error = json.loads(out)["error"]
@@ -99,6 +104,7 @@ def test_a_refusal_names_the_argument(answers):
     assert "196352" in error["hint"]
 
 
+@pytest.mark.long
 def test_its_report_shows_it(answers):
     assert "ScaleRows" in answers["page"][1]
 

@@ -23,14 +23,14 @@ GRIDS = {
     ),
     "channels": ("conv_tbc_backward", {"Cin": "1..600:+3", "Cout": "1..600:+6"}),
 }
-QUICK = ("a border that climbs",)
 
 
 def test_every_operator_has_a_map():
     assert {operator for operator, _ in GRIDS.values()} == set(OPERATOR_NAMES)
 
 
-@pytest.mark.parametrize("name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.long) for name in GRIDS])
+@pytest.mark.long
+@pytest.mark.parametrize("name", GRIDS)
 def test_every_call_lies_in_a_run_of_its_own_path(name):
     operator, grid = GRIDS[name]
     records = npu_sim.sweep(operator, grid)
