@@ -39,8 +39,9 @@ class Interruption:
                 print(text, file=sys.stderr, flush=True)
 
     def interrupt(self, *_: object) -> NoReturn:
-        """Raise KeyboardInterrupt, and remember it: a library may catch it, or make another error of it."""
+        """Raise KeyboardInterrupt, and remember it: a library may catch it, make another error of it, or pass over it without a word."""
         self.heard = True
+        sys.unraisablehook = lambda _: None
         raise KeyboardInterrupt
 
     def watch(self) -> None:

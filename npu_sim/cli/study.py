@@ -206,10 +206,12 @@ def _call(
 
 def _with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
     """Run a study, with a progress bar on standard error when that is a terminal."""
+    if not sys.stderr.isatty():
+        return work(lambda stage, share: None)
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
+    with Progress(console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("study", total=1.0)
         return work(lambda stage, share: bar.update(task, description=stage, completed=share))
 

@@ -8,7 +8,7 @@ from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 
 STAIRCASES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
 MAP_CAPTION = (
-    "Borders are exact: every call of a map of up to 1048576 is planned; of larger ones every drawn column, and the next value between "
+    "Borders are exact: every call of a map of up to a million is planned; of larger ones every drawn column, and the next value between "
     "columns where the order of paths changes. "
     "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
 )
