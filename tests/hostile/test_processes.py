@@ -93,6 +93,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
     command, variables = [sys.executable, "-m", "npu_sim", *words], environment(NPU_SIM_CACHE_DIR=str(tmp_path / "cache"))

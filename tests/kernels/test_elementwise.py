@@ -397,6 +397,7 @@ np.savez(sys.argv[1], **results)
 """
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not COMPILED, reason="the comparison is with compiled code")
 @pytest.mark.parametrize(
     ("variables", "step"),

@@ -127,6 +127,7 @@ def test_the_largest_short_row(problem, device, rules):
     assert largest == 0 or ce.fits(problem._replace(columns=largest), device, rules)
 
 
+@pytest.mark.long
 def test_compiled_functions_agree_with_python():
     device = load_profile("atlas_a2").device
     tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(limits.largest_rows)

@@ -195,6 +195,7 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
         assert (tiler.stage_bytes(tiler.tile(problem(1, 1, 2000), device, Rules)) <= ub_bytes) == fits
 
 
+@pytest.mark.long
 @settings(max_examples=200)
 @given(problems(), devices)
 @example(problem(0), A2)

@@ -50,6 +50,7 @@ def test_the_raw_planner_says_failed_where_the_rule_divides_by_zero():
     assert plan_kernel("moe_token_permute_grad", "Ascend910B1", {**inputs, "num_topk": 0}) == {"status": "failed"}
 
 
+@pytest.mark.long
 @given(problems, devices)
 def test_compiled_and_plain_planner_agree(one, device):
     assert tuple(compiled(moe.tile)(one, device)) == tuple(moe.tile(one, device))

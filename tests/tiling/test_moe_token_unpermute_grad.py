@@ -43,6 +43,7 @@ def test_the_golden_data_has_both_keys_every_release_and_refusals():
     assert {line["expect"].get("tiling_key") for line in LINES} == {0, 1, None}
 
 
+@pytest.mark.long
 @given(problems, devices)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device):
     assert tuple(compiled(tiler.tile)(problem, device)) == tuple(tiler.tile(problem, device))
