@@ -12,7 +12,7 @@ import pytest
 
 import npu_sim
 from ci import signatures
-from npu_sim.operators.contract.functions import OPTIONS
+from npu_sim.operators.contract.arguments import OPTIONS
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import runner
 
@@ -93,6 +93,8 @@ MISTAKES = {
     "explain": (lambda: npu_sim.explain("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "run": (lambda: npu_sim.run("rms_norm", x=np.ones((2, 8), np.float32)), "gamma"),
     "a misspelt argument": (lambda: npu_sim.plan(OPERATOR, num_weigths=3, **CALL), "did you mean num_weights"),
+    "a misspelt option": (lambda: npu_sim.plan(OPERATOR, prodct="atlas_a2", **CALL), "did you mean product"),
+    "a misspelt input": (lambda: npu_sim.run("rms_norm", xx=np.ones((2, 8), np.float32), gamma=np.ones(8, np.float32)), "did you mean x"),
     "the older word for the product": (lambda: npu_sim.plan(OPERATOR, profile="atlas_a2", **CALL), "no such argument"),
     "a sweep": (lambda: runner.sweep("rms_norm", {"rov": 3}), "did you mean row"),
     "limits": (lambda: npu_sim.limits("rms_norm", "rov"), "did you mean row"),

@@ -1,6 +1,6 @@
 """What an operator's declaration says of its arguments, and the arguments of one call."""
 
-from collections.abc import Callable, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -12,6 +12,17 @@ from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
 
+OPTIONS: dict[str, Any] = {
+    "product": None,
+    "soc": None,
+    "release": None,
+    "deterministic": False,
+    "core_order": "sequential",
+    "seed": 0,
+    "limits": "documented",
+    "out": None,
+}
+"""Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
 REQUIRED = object()
 """Default of an attribute that a call must give."""
 INT64_MAX = 2**63 - 1
@@ -177,6 +188,20 @@ class Arguments(Mapping[str, Any]):
         return {name: str(value) if isinstance(value, TensorSpec) else value for name, value in self.items() if value is not None}
 
 
+def require_known(known: Collection[str], names: Iterable[str]) -> None:
+    """Check that every name is that of an argument.
+
+    Raises
+    ------
+    UsageError
+        For the first one that is not.
+    """
+    for name in names:
+        if name not in known:
+            hint = f"arguments: {', '.join(known)}{closest(name, (*known, *OPTIONS))}"
+            raise UsageError(name, f"{name}: no such argument", hint)
+
+
 def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
     """Build arguments from what a caller passed: tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
 
@@ -185,9 +210,7 @@ def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments
     UsageError
         For an unknown argument, a tensor that is none, and an argument that is missing.
     """
-    for name in values:
-        if name not in known:
-            raise UsageError(name, f"{name}: no such argument", f"arguments: {', '.join(known)}{closest(name, known)}")
+    require_known(known, values)
     built: dict[str, Any] = {}
     for name, one in known.items():
         if isinstance(one, Tensor):

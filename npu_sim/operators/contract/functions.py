@@ -5,20 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from npu_sim.operators.contract import patterns
-from npu_sim.operators.contract.arguments import Attribute, Tensor
+from npu_sim.operators.contract.arguments import OPTIONS, Attribute, Tensor
 from npu_sim.operators.contract.operator import Operator
-
-OPTIONS: dict[str, Any] = {
-    "product": None,
-    "soc": None,
-    "release": None,
-    "deterministic": False,
-    "core_order": "sequential",
-    "seed": 0,
-    "limits": "documented",
-    "out": None,
-}
-"""Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
 
 
 def public_function(operator: Operator, outputs: Callable[..., Any]) -> Callable[..., Any]:

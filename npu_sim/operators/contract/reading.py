@@ -115,9 +115,11 @@ class Reader(Declaration):
         Raises
         ------
         UsageError
-            For the first one that is left out.
+            For the first one that is left out, or for a name that is none, which may be meant for it.
         """
         missing = [one for one in self.inputs if not one.optional and one.name not in names]
+        if missing:
+            declared.require_known(self.by_name, names)
         for one in sorted(missing, key=lambda one: one.name in self.implied):  # what the others imply is not what is to be given
             raise UsageError(one.name, f"{one.name} is missing", f"{one.name}: {one.help}")
 
