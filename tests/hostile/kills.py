@@ -42,6 +42,8 @@ class Interrupted:
         What else may lie there while it is not complete.
     again
         Words that are added to go on with what lies there.
+    anew
+        Words with which it takes the place of what it has completed.
     cold
         Whether it compiles its kernels, into a folder beside its output.
     """
@@ -50,12 +52,13 @@ class Interrupted:
     output: str
     on_the_way: tuple[str, ...] = ()
     again: tuple[str, ...] = ()
+    anew: tuple[str, ...] = ()
     cold: bool = False
 
 
 def _sweep(output: str, rows: int) -> Interrupted:
     words = ("sweep", "rms_norm", "--grid", f"rows=1..{rows}", "--columns", "row,status,block_dim,row_factor", "--out", output)
-    return Interrupted(words, output, (f"{output}.partial", f"{output}.progress.json"), ("--resume",))
+    return Interrupted(words, output, (f"{output}.partial", f"{output}.progress.json"), ("--resume",), ("--overwrite",))
 
 
 RUN = ("run", "embedding_dense_backward", "--grad", "8000x256:fp32", "--indices", "8000:int64", "--num-weights", "9000", "--out", "w.npy")
@@ -115,7 +118,8 @@ def _prepared(folder: Path) -> Path:
 
 def _start(command: Interrupted, folder: Path) -> int:
     """Start a command in a fork; return its number."""
-    again = command.again if any((folder / name).exists() for name in command.on_the_way) else ()
+    begun = any((folder / name).exists() for name in command.on_the_way)
+    again = command.again if begun else command.anew if (folder / command.output).exists() else ()
     child = os.fork()
     if child:
         return child
