@@ -73,7 +73,7 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
 def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     """Go through the lines of an option: a switch that can also be switched off has two."""
     on, _, off = label.partition(" / ")
-    text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help))), option.default
+    text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
         yield on, say("{text} [default: {default}]", text=text, default=Verbatim(f"{option.opts[0]}={value}"))
     else:
