@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.hostile.calls import same_bits
 from tests.hostile.campaign import TRIALS, attempt
 from tests.hostile.guarded import guarded
 
@@ -20,3 +21,10 @@ def test_trials_end_in_answers_and_refusals(kind):
 def test_guarded_arrays_hold_what_they_are_given(at_end):
     values = np.arange(12, dtype=np.int16).reshape(3, 4)
     assert guarded(values, at_end).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [(1.0, 1.0, True), (0.0, -0.0, False), (np.nan, -np.nan, True), (np.nan, 1.0, False), (1.0, 2.0, False)]
+)
+def test_results_are_compared_bit_for_bit_but_for_nan(one, other, same):
+    assert same_bits(np.full((2, 2), one, np.float32), np.full((2, 2), other, np.float32)) == same
