@@ -18,20 +18,18 @@ OWN_TEXTS = {
 """Texts of the options that typer adds, by name."""
 
 
-class HelpfulCommand(TyperCommand):
+class _Helpful:
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Print the help."""
+        _print_help(self, ctx)
+
+
+class HelpfulCommand(_Helpful, TyperCommand):
     """A command with such help."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
-        _print_help(self, ctx)
 
-
-class HelpfulGroup(TyperGroup):
+class HelpfulGroup(_Helpful, TyperGroup):
     """A group of commands with such help."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Print the help."""
-        _print_help(self, ctx)
 
 
 def _print_help(command: Any, ctx: Any) -> None:

@@ -92,7 +92,8 @@ def operator_command(
     parameters: list[inspect.Parameter] = []
     names: dict[str, str] = {}
     if takes_arguments:
-        from npu_sim.questions.example_calls import argument_help, example_call
+        from npu_sim.cli.argument_help import argument_help
+        from npu_sim.questions.example_calls import example_call
 
         declared = load_operator(entry.name)
         shown = example_call(declared, small=small)

@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from npu_sim.language import Verbatim, say
-from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
+from npu_sim.operators.contract.arguments import Attribute
 from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.operators.contract.operator import Operator
 
@@ -55,23 +54,3 @@ def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
 
 def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
-    """Return what an argument is, whether a call needs it, and what it may look like."""
-    if isinstance(argument, Output):
-        return _with_example(argument.help, example.values.get(argument.name))
-    needed = argument.name in example.needed
-    text = say("required: {help}", help=argument.help) if needed else argument.help
-    if isinstance(argument, Attribute):
-        return _with_example(text, example.values[argument.name] if needed else None)
-    if argument.name not in example.values:
-        return argument.help
-    shape = Verbatim(example.values[argument.name])
-    if needed or argument.optional:
-        return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
-    return say("{text}; e.g. {shape}, or a .npy file; what the others imply when left out", text=text, shape=shape)
-
-
-def _with_example(text: str, value: str | None) -> str:
-    return text if value is None else say("{text}; e.g. {value}", text=text, value=Verbatim(value))

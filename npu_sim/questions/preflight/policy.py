@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
+from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
@@ -56,7 +57,7 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
     UsageError
         For a word that is none, and for what is no size.
     """
-    words = [word.strip() for word in fail_on.split(",") if word.strip()]
+    words = items_of(fail_on)
     for word in words:
         if word not in FAULTS:
             raise UsageError("fail_on", f"fail_on = {word!r}: no such fault", f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}")

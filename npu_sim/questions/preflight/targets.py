@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.questions.varied_calls import chosen_profiles, product_names, told_apart
+from npu_sim.questions.varied_calls import chosen_profiles, items_of, product_names, told_apart
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
 
@@ -45,7 +45,7 @@ def chosen_targets(products: str | None = None, socs: str | None = None, release
         For an unknown product, SoC or release.
     """
     profiles = _profiles(products, socs)
-    wanted: Sequence[str | None] = [one.strip() for one in releases.split(",") if one.strip()] if releases else [None]
+    wanted: Sequence[str | None] = items_of(releases) if releases else [None]
     profiles = list({(one.name, one.soc, one.release): one for base in profiles for one in map(base.with_release, wanted)}.values())
     if not profiles:
         raise UsageError("products", f"products = {products!r} names no product", 'products="all" for every one')
@@ -56,7 +56,7 @@ def _profiles(products: str | None, socs: str | None) -> list[Profile]:
     if socs is None:
         return told_apart(product_names(products), every_soc=False)
     if products is None and socs != "all":
-        return [load_profile(None, soc.strip()) for soc in socs.split(",") if soc.strip()]
+        return [load_profile(None, soc) for soc in items_of(socs)]
     return chosen_profiles(DEFAULT_PRODUCT if products is None else products, socs)
 
 

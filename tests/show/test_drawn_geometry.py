@@ -1,0 +1,121 @@
+"""Pictures as a browser draws them: lengths, colours and places are read from the page and held against the numbers they stand for."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+import npu_sim
+from npu_sim.operators.contract.results import OrderMask
+from npu_sim.show.reports import Document, Picture, Section, plan_report, render
+from npu_sim.show.reports.order import order_strip_data
+from npu_sim.show.reports.studies import write_study_report
+from npu_sim.show.reports.svg import order_strip
+from tests.timelines.calls import rms
+
+FEW, MANY = 3, 2_000_000
+PLOT = """
+    const plot = document.querySelector("figure.plot .js-plotly-plot"), axis = plot._fullLayout.yaxis;
+"""
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return npu_sim.plan("rms_norm_grad", product="atlas_a2", **rms(4096, 8192, "bf16"))
+
+
+@pytest.fixture
+def drawn(browser, tmp_path):
+    """Open a report, and return what a script finds in it."""
+
+    def ask(html, script):
+        file = tmp_path / "page.html"
+        if html is not None:
+            file.write_text(html, encoding="utf-8")
+        browser.driver.set_window_size(1400, 1800)
+        browser.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        browser.open(file.as_uri())
+        return browser.driver.execute_script(script)
+
+    return ask
+
+
+def test_cells_of_cores_are_as_high_and_as_strong_as_their_share(drawn, plan):
+    script = """
+        return [...document.querySelectorAll("rect.load.c0")].map((cell) =>
+            [cell.getBoundingClientRect().height, Number(getComputedStyle(cell).fillOpacity)]);
+    """
+    cells = drawn(render(plan_report(plan)), script)
+    amounts = [stop - start for work in plan.cores for start, stop in work.ranges.values()]
+    assert len(set(amounts)) == 2
+    for measure in zip(*cells, strict=True):
+        assert [one / max(measure) for one in measure] == pytest.approx([amount / max(amounts) for amount in amounts], abs=0.01)
+
+
+def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(drawn, plan):
+    script = """
+        const fill = (rect) => getComputedStyle(rect).fill;
+        const svg = [...document.querySelectorAll("svg")].find((one) => (one.getAttribute("aria-label") || "").includes("memor"));
+        const titled = [...svg.querySelectorAll("rect")].filter((rect) => rect.querySelector("title"));
+        const names = [...svg.querySelectorAll("text.caption")].filter((text) => text.previousElementSibling?.tagName === "rect");
+        return [
+            titled.map((rect) => [rect.querySelector("title").textContent, rect.getBoundingClientRect().width, fill(rect)]),
+            names.map((text) => [text.textContent, fill(text.previousElementSibling)]),
+        ];
+    """
+    segments, names = drawn(render(plan_report(plan)), script)
+    (memory,) = plan.memories
+    scale = sum(width for _, width, _ in segments) / memory.capacity_bytes
+    colours = dict(names)
+    for one in memory.allocations:
+        width, colour = next((width, colour) for title, width, colour in segments if title.startswith(f"{one.name}: {one.bytes} "))
+        assert width == pytest.approx(one.bytes * scale, abs=1.5)
+        assert colours[f"{one.name} {one.bytes}"] == colour
+
+
+def test_a_few_failing_elements_are_a_bar_beside_millions(drawn, tmp_path):
+    histogram = [{"up_to_ulp": 0.0, "elements": MANY}, {"up_to_ulp": 1.0, "elements": 0}, {"up_to_ulp": None, "elements": FEW}]
+    data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
+    write_study_report(tmp_path / "page.html", "study", [], data, "npu-sim study")
+    script = f"""{PLOT}
+        const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) => bar.getBoundingClientRect());
+        return [bars.filter((bar) => bar.height > 0).map((bar) => [bar.top, bar.height]), axis.type, axis.range, axis._length];
+    """
+    bars, kind, (low, high), length = drawn(None, script)
+    assert (kind, len(bars)) == ("log", 2)
+    (top, _), (few_top, few_height) = bars
+    assert few_height > 10
+    assert few_top - top == pytest.approx(math.log10(MANY / FEW) * length / (high - low), abs=1.5)
+
+
+def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
+    steps = [{"value": 1.0, "sum_after": 1.0}, {"value": 2.0**-24, "sum_after": 1.0}, {"value": 2.0**-8 - 1.0, "sum_after": 2.0**-8}]
+    ends = {"lowest_order": "a", "highest_order": "b", "steps_to_lowest": steps, "steps_to_highest": steps[:1]}
+    worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 1.0, "spread_ulp": 9, **ends}
+    write_study_report(tmp_path / "page.html", "study", [], {"outputs": [{"output": "dx", "worst": worst}]}, "npu-sim study")
+    script = f"""{PLOT}
+        return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range, axis._length];
+    """
+    path, (low, high), length = drawn(None, script)
+    heights = [float(one) for one in re.findall(r",(-?[\d.]+)", path)]
+    ulp = float(np.spacing(np.float32(2.0**-8)))
+    expected = [(high - error) * length / (high - low) for error in (0.0, -(2.0**-24) / ulp, -(2.0**-24) / ulp)]
+    assert heights == pytest.approx(expected, abs=1.5)
+
+
+def test_single_rows_that_depend_on_timing_are_seen_among_thousands(drawn):
+    mask = np.zeros(8000, bool)
+    mask[[3, 2091, 2092, 7999]] = True
+    strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))
+    script = """
+        const shown = [...document.querySelectorAll("rect.timing")].filter((rect) => Number(getComputedStyle(rect).fillOpacity) > 0);
+        const apart = shown.filter((rect) => rect.classList.contains("apart"));
+        const width = (rect) => rect.getBoundingClientRect().width;
+        const bins = shown.filter((rect) => !apart.includes(rect));
+        return [bins.map((rect) => [width(rect), Number(getComputedStyle(rect).fillOpacity)]), apart.map(width)];
+    """
+    bins, apart = drawn(render(Document("strip", "strip", (Section("Rows", (Picture(strip, "rows"),)),), "")), script)
+    assert len(bins) == 3
+    assert all(width > 1 and opacity >= 0.35 for width, opacity in bins)
+    assert [width / sum(apart) for width in apart] == pytest.approx([0.25, 0.5, 0.25], abs=0.01)
