@@ -15,6 +15,8 @@ from npu_sim.registry import load_operator
 
 DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
 FASTEST = "fastest"
+ROUTED_EXPERTS = 64
+"""Experts that the tokens of ``routed`` rows choose from."""
 DETERMINISTIC_TARGET = 1.3
 """Deterministic mode may take this many times the time of default mode."""
 
@@ -50,7 +52,7 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """The case in words, for instance ``moe 8192x8x2048 fp32``."""
-        shape = "x".join(map(str, self.shape))
+        shape = " ".join(("x".join(map(str, self.shape)), self.indices)).strip()
         if self.operator == "embedding":
             shape = f"{self.shape[0]}x{self.shape[1]} -> {self.shape[2]} {self.indices}"
         elif self.operator == "conv_tbc":
@@ -92,6 +94,7 @@ _RMS = (_of_fastest(5.5, 0.75), _of_fastest(10, 0.60), _of_fastest(10, 0.60))
 _CROSS = (_of_fastest(1.8, 0.90), _of_fastest(2, 0.85), _of_fastest(1.7, 0.60))
 _MOE_HALF = (_of_fastest(4.5, 0.60), _of_fastest(4.5, 0.60))
 _MOE_PERMUTE = (_of_fastest(1), _of_fastest(1), _of_fastest(1))
+_UNPERMUTE = (_of_fastest(1, 0.70),) * 3
 _CONV = (Target({"conv_tbc_backward": 2, "conv1d backward": 0.9}, 0.70), Target({"conv_tbc_backward": 0.8}, 0.70), Target({}, 0.70))
 
 _TABLE = (
@@ -105,8 +108,7 @@ _TABLE = (
     _row("moe", (4096, 2, 7168), _of_fastest(1.6, 0.80), *_MOE_HALF),
     _row("moe_permute", (8192, 8, 2048), *_MOE_PERMUTE),
     _row("moe_permute", (4096, 2, 7168), *_MOE_PERMUTE),
-    _row("unpermute", (8192, 8, 2048), *(_of_fastest(1),) * 3),
-    _row("unpermute_grad", (8192, 8, 2048), *(_of_fastest(1),) * 3),
+    *(_row(operator, (8192, 8, 2048), *_UNPERMUTE, spread) for operator in ("unpermute", "unpermute_grad") for spread in ("routed", "")),
     *(_row("conv_tbc", shape, *_CONV) for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))),
 )
 CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
@@ -174,6 +176,15 @@ def _moe_permute(case: Case, seed: int) -> Problem:
     return Problem("moe_token_permute", inputs, outs, sum(one.nbytes for one in (*inputs.values(), *outs)))
 
 
+def _rows_of_entries(case: Case, drawn: np.ndarray, seed: int) -> np.ndarray:
+    """Return where the row of every entry lies: anywhere, or, ``routed``, where MoeTokenPermute puts it."""
+    if case.indices != "routed":
+        return drawn
+    tokens, experts, _ = case.shape
+    chosen = np.random.default_rng(seed).random((tokens, max(ROUTED_EXPERTS, experts))).argsort(axis=1)[:, :experts].astype(np.int32)
+    return npu_sim.run("moe_token_permute", tokens=np.zeros((tokens, 1), np.float32), indices=chosen).outputs["sorted_indices"]
+
+
 def _unpermute(case: Case, seed: int) -> Problem:
     tokens, experts, hidden = case.shape
     rows = tokens * experts
@@ -183,6 +194,7 @@ def _unpermute(case: Case, seed: int) -> Problem:
         "probs": f"{tokens}x{experts}:{case.dtype}",
     }
     inputs = _generated("moe_token_unpermute", call, seed)
+    inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
     out = np.empty((tokens, hidden), DTYPES[case.dtype])
     return Problem("moe_token_unpermute", inputs, (out,), inputs["permuted_tokens"].nbytes + out.nbytes)
 
@@ -197,6 +209,7 @@ def _unpermute_grad(case: Case, seed: int) -> Problem:
         "probs": f"{tokens}x{experts}:{case.dtype}",
     }
     inputs = _generated("moe_token_unpermute_grad", call, seed)
+    inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
     outs = (np.empty((rows, hidden), DTYPES[case.dtype]), np.empty((tokens, experts), DTYPES[case.dtype]))
     return Problem("moe_token_unpermute_grad", inputs, outs, 2 * inputs["permuted_tokens"].nbytes + inputs["unpermuted_tokens_grad"].nbytes)
 

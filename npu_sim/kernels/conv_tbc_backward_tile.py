@@ -13,19 +13,19 @@ The compiled twins are written as LLVM vectors: a compiler may not fuse a multip
 without ``fastmath``, and a loop that keeps 28 vectors in registers is not what its vectoriser makes.
 """
 
-import platform
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
-from numba.core import cgutils, config
+from numba.core import cgutils
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from npu_sim.kernels.vectors.fused import fused_multiply_add
 from npu_sim.kernels.vectors.lane_type import require_elements
+from npu_sim.numbers.processor import has_features, is_arm
 
 Floats = NDArray[np.float32]
 
@@ -61,15 +61,11 @@ def register_tile() -> RegisterTile:
 
     Rows times vectors are accumulators; one row of the second operand and one element of the first need registers too.
     """
-    features = config.CPU_FEATURES
-    if features is None:
-        features = binding.get_host_cpu_features().flatten()
-    known = set(features.split(","))
-    if "+avx512f" in known:
+    if has_features("avx512f"):
         return RegisterTile(14, 2, 16)  # 28 + 2 + 1 of 32
-    if {"+avx2", "+fma"} <= known:
+    if has_features("avx2", "fma"):
         return RegisterTile(6, 2, 8)  # 12 + 2 + 1 of 16
-    if platform.machine().lower() in ("aarch64", "arm64"):
+    if is_arm():
         return RegisterTile(8, 3, 4)  # 24 + 3 + 1 of 32
     return RegisterTile(4, 2, 4)  # no fused instruction either: llvm.fma calls the C library's fmaf
 

@@ -112,10 +112,11 @@ def _sum_and_write(
     for begin in range(0, hidden, piece_columns):
         piece = wide[begin : min(begin + piece_columns, hidden)]
         width = folded_width(piece.size) if by_line else 0
+        written_at_once = -(-piece.size // width) * line if by_line else 0
         for column in range(0, width + 1, line):
             if column < width:
                 fold_line(row, start + begin, piece, column, following + begin, products)
-                stop = min(written + -(-piece.size // width) * line, end)
+                stop = min(written + written_at_once, end)
             else:
                 stop = end if begin + piece.size == hidden else written
             _write_lines(g, g_start, wide, by_line and first == 0, factor, are_numbers, out, start, streams, written, stop)

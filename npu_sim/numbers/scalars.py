@@ -17,30 +17,24 @@ nan: see `npu_sim.numbers.rounding`.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
-from numba.core import config
 from numba.extending import intrinsic, overload, register_jitable
 
 from npu_sim.numbers import rounding
+from npu_sim.numbers.processor import has_features, is_arm
 
 _HALF, _FLOAT, _I16, _I32 = (ir.HalfType(), ir.FloatType(), ir.IntType(16), ir.IntType(32))
 _SIXTEEN_BITS = (types.int16, types.uint16)
 
 
-def _has_half_conversions() -> bool:
+def has_half_conversions() -> bool:
     """Whether the code generator may use fp16 conversion instructions."""
-    if platform.machine().lower() in ("aarch64", "arm64"):
-        return True  # part of the base instruction set
-    features = config.CPU_FEATURES
-    if features is None:
-        features = binding.get_host_cpu_features().flatten()
-    return "+f16c" in features.split(",")
+    return is_arm() or has_features("f16c")  # part of ARM's base instruction set
 
 
 # --- Python definitions on scalars ----------------------------------------------------------------------------
@@ -215,7 +209,7 @@ _overload_one(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.flo
 def _choose_fp16_to_fp32(bits):  # type: ignore[no-untyped-def]
     if bits not in _SIXTEEN_BITS:
         return None
-    if _has_half_conversions():
+    if has_half_conversions():
         return lambda bits: _half_to_float(bits)
     return lambda bits: _float_of_bits(np.uint32(rounding.fp16_to_fp32_bits(np.int64(bits) & 0xFFFF)))  # type: ignore[arg-type]
 
@@ -224,7 +218,7 @@ def _choose_fp16_to_fp32(bits):  # type: ignore[no-untyped-def]
 def _choose_fp32_to_fp16(value):  # type: ignore[no-untyped-def]
     if value != types.float32:
         return None
-    if _has_half_conversions():
+    if has_half_conversions():
         return lambda value: _float_to_half(value)
     return lambda value: np.int16(rounding.fp32_to_fp16_bits(np.int64(_bits_of_float(value))))  # type: ignore[arg-type]
 

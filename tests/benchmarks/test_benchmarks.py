@@ -30,8 +30,11 @@ SHAPES = {
 TOLERANCE = {"fp32": 1e-4, "fp16": 2e-2, "bf16": 1e-1}
 
 
+SPREADS = {"embedding": "uniform", "unpermute": "routed", "unpermute_grad": "routed"}
+
+
 def tiny(operator, dtype="fp32"):
-    return cases.Case(operator, SHAPES[operator], dtype, "uniform" if operator == "embedding" else "", cases.Target({"fastest": 2.0}, 0.5))
+    return cases.Case(operator, SHAPES[operator], dtype, SPREADS.get(operator, ""), cases.Target({"fastest": 2.0}, 0.5))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)

@@ -358,7 +358,7 @@ def assembly(compiled, argument):
     return compiled.inspect_asm(signature)
 
 
-@pytest.mark.skipif(not COMPILED or platform.machine() != "x86_64" or not scalars._has_half_conversions(), reason="x86-64 with F16C")
+@pytest.mark.skipif(not COMPILED or platform.machine() != "x86_64" or not scalars.has_half_conversions(), reason="x86-64 with F16C")
 @pytest.mark.skipif(PLAIN, reason="looks at what the engine compiles")
 def test_loops_become_vector_instructions(monkeypatch):
     for name in SIXTEEN:

@@ -1,15 +1,14 @@
 import numpy as np
 import pytest
-from llvmlite import binding
 from numba import config, njit
 
 from npu_sim.kernels.ulp import ulp_error
 from npu_sim.kernels.vectors.exponential import exp_fp32, exp_moderate, exp_rounded
 from npu_sim.kernels.vectors.lane_blocks import block_length, load_block, store_numbers
+from npu_sim.numbers.processor import has_features
 
 F = np.float32
-FEATURES = binding.get_host_cpu_features().flatten() if config.CPU_FEATURES is None else config.CPU_FEATURES
-HAS_FUSED = "+fma" in FEATURES.split(",")
+HAS_FUSED = has_features("fma")
 """Whether the processor that is compiled for fuses: elsewhere a library function does, one number at a time."""
 STRIDE = 431 if not config.DISABLE_JIT else 4_000_037
 """Every how many fp32 patterns are tried: ten million of them, some of every exponent."""

@@ -4,11 +4,12 @@ from numba import config, njit
 
 from npu_sim.kernels import elementwise
 from npu_sim.kernels.vectors import lane_blocks as blocks
+from npu_sim.numbers.scalars import has_half_conversions
 from npu_sim.numbers.storage import from_storage, storage_view
 
 FORMATS = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
 # Processors without fp16 conversions have no blocks of fp16 elements; kernels then take single numbers.
-STORAGES = [one for one in FORMATS if one is not np.int16 or blocks._CONVERTS_HALF or config.DISABLE_JIT]
+STORAGES = [one for one in FORMATS if one is not np.int16 or has_half_conversions() or config.DISABLE_JIT]
 
 
 @njit

@@ -11,7 +11,7 @@ Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16
 from typing import Any
 
 import numpy as np
-from llvmlite import binding, ir
+from llvmlite import ir
 from numba import types
 from numba.core import config
 from numba.core.datamodel import models
@@ -31,8 +31,9 @@ from npu_sim.kernels.vectors.lane_type import (
     undefined_vector,
 )
 from npu_sim.kernels.vectors.lanes import mark_streamed, narrow_lanes, narrow_to_bfloat, widen_bfloat
+from npu_sim.numbers.processor import has_features
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
-from npu_sim.numbers.scalars import narrow, widen
+from npu_sim.numbers.scalars import has_half_conversions, narrow, widen
 
 Stored = NDArray[Any]
 Values = NDArray[np.float32]
@@ -42,15 +43,7 @@ NO_BLOCK = 1 << 62
 """Length of a block where the processor cannot convert the elements: longer than any array."""
 
 
-def _features() -> list[str]:
-    """Return what the processor can do that code is compiled for."""
-    named = config.CPU_FEATURES
-    return (binding.get_host_cpu_features().flatten() if named is None else named).split(",")
-
-
-_IS_ARM = binding.get_process_triple().startswith(("aarch64", "arm64"))
-_CONVERTS_HALF = _IS_ARM or "+f16c" in _features()
-BLOCK_BYTES = LINE_BYTES * (4 if "+avx512f" in _features() else 1)
+BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
 """Bytes of the stored elements of a block: as many as the registers hold on the way through a polynomial."""
 
 _HALF = ir.HalfType()
@@ -135,7 +128,7 @@ def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> i
 
 @intrinsic
 def _block_length(typing_context: Any, array: Any) -> Emitted | None:
-    length = _lane_count(array) if _CONVERTS_HALF or array.dtype != types.int16 else NO_BLOCK
+    length = _lane_count(array) if has_half_conversions() or array.dtype != types.int16 else NO_BLOCK
     return types.intp(array), lambda context, builder, signature, arguments: ir.IntType(64)(length)
 
 
@@ -149,7 +142,7 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
             return widen_bfloat(builder, address, count)
         if array.dtype == types.float32:
             return load_vector(builder, address, FLOAT, count, 4)
-        if not _CONVERTS_HALF:
+        if not has_half_conversions():
             return undefined_vector(FLOAT, count)  # never reached: there is no block of these elements
         return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
 

@@ -34,7 +34,7 @@ from npu_sim.kernels.vectors.lane_type import (
     undefined_vector,
 )
 from npu_sim.numbers import rounding
-from npu_sim.numbers.scalars import _has_half_conversions, fp16_to_fp32, fp32_to_fp16, narrow, widen
+from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_conversions, narrow, widen
 
 Stored = NDArray[Any]
 Values = NDArray[np.float32]
@@ -110,7 +110,7 @@ def _lane_by_lane(context: Any, builder: ir.IRBuilder, function: Any, signature:
 
 def widen_half(context: Any, builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
     """Emit the load of fp16 elements at an address, widened."""
-    if _has_half_conversions():
+    if has_half_conversions():
         return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
     bits = load_vector(builder, address, _I16, count, 2)
     return _lane_by_lane(context, builder, lambda bits: fp16_to_fp32(bits), types.float32(types.int16), bits, FLOAT)
@@ -118,7 +118,7 @@ def widen_half(context: Any, builder: ir.IRBuilder, address: ir.Value, count: in
 
 def narrow_to_half(context: Any, builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
     """Emit the rounding of lanes to fp16."""
-    if _has_half_conversions():
+    if has_half_conversions():
         return builder.fptrunc(lanes, ir.VectorType(_HALF, count))
     return _lane_by_lane(context, builder, lambda value: fp32_to_fp16(value), types.int16(types.float32), lanes, _I16)
 

@@ -27,6 +27,7 @@ from npu_sim.kernels.vectors.lane_type import (
     splat_numbers,
 )
 from npu_sim.kernels.vectors.lanes import Stored, Values, emit_load, narrow_lanes
+from npu_sim.numbers.processor import has_features
 from npu_sim.numbers.scalars import narrow, widen
 
 
@@ -57,6 +58,19 @@ def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
     return np.where(np.arange(after.size) < place, before, after)
 
 
+def _has_masks(width: int) -> bool:
+    """Whether one instruction reads or writes some elements of so many bits; elsewhere LLVM's masked access is a branch for each."""
+    return has_features("avx" if width == I32.width else "avx512bw")
+
+
+def _copy_some(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, bounds: Any) -> None:
+    """Emit the copy of the elements first..stop of a line."""
+    kind = target.type.pointee
+    first, count = _elements_between(builder, bounds, kind.count)
+    elements = (builder.gep(builder.bitcast(line, kind.element.as_pointer()), [first]) for line in (target, source))
+    cgutils.raw_memcpy(builder, *elements, count, kind.element.width // 8)
+
+
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
     """Emit which elements of a line lie in first..stop."""
     element, (first, stop) = counting_vector(0, count), (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds)
@@ -66,10 +80,15 @@ def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
 def _line_address(context: Any, builder: ir.IRBuilder, array_type: Any, place: Any, bounds: Any, bits: ir.VectorType) -> ir.Value:
     """Emit the address of a line, of which the elements first..stop are read or written."""
     array, index = place
-    first, stop = (_within_line(builder, bound, bits.count) for bound in bounds)
-    count = builder.select(builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0))
+    first, count = _elements_between(builder, bounds, bits.count)
     require_elements(context, builder, array_type, count, array, builder.add(index, first))
     return builder.bitcast(element_address(context, builder, array_type, 0, array, index), bits.as_pointer())
+
+
+def _elements_between(builder: ir.IRBuilder, bounds: Any, count: int) -> tuple[ir.Value, ir.Value]:
+    """Emit the first of the elements of a line within bounds, and how many they are."""
+    first, stop = (_within_line(builder, bound, count) for bound in bounds)
+    return first, builder.select(builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0))
 
 
 def _within_line(builder: ir.IRBuilder, bound: ir.Value, count: int) -> ir.Value:
@@ -139,9 +158,13 @@ def _load_some(typing_context: Any, array: Any, index: Any, first: Any, stop: An
         count, width = lanes.count, array.dtype.bitwidth
         bits = ir.VectorType(ir.IntType(width), count)
         address = _line_address(context, builder, array, arguments[:2], arguments[2:4], bits)
-        operands = [address, I32(width // 8), _mask(builder, count, arguments[2:4]), ir.Constant(bits, None)]
         room = cgutils.alloca_once(builder, bits)
-        builder.store(_call_masked(builder, "load", bits, bits, operands), room)
+        if _has_masks(width):
+            operands = [address, I32(width // 8), _mask(builder, count, arguments[2:4]), ir.Constant(bits, None)]
+            builder.store(_call_masked(builder, "load", bits, bits, operands), room)
+        else:
+            builder.store(ir.Constant(bits, None), room)
+            _copy_some(builder, room, address, arguments[2:4])
         return _load_as(context, builder, array, like, room)
 
     return lanes(array, types.intp, types.intp, types.intp, like), generate
@@ -156,8 +179,13 @@ def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: 
         count, width = lanes.count, array.dtype.bitwidth
         bits = builder.bitcast(narrow_lanes(context, builder, array, arguments[2]), ir.VectorType(ir.IntType(width), count))
         address = _line_address(context, builder, array, arguments[:2], arguments[3:], bits.type)
-        operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
-        _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
+        if _has_masks(width):
+            operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
+            _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
+        else:
+            room = cgutils.alloca_once(builder, bits.type)
+            builder.store(bits, room)
+            _copy_some(builder, address, room, arguments[3:])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes, types.intp, types.intp), generate
