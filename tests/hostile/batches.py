@@ -2,6 +2,7 @@
 
 import faulthandler
 import multiprocessing
+import os
 import traceback
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -33,8 +34,10 @@ class Count:
 def trials(kind: str, seeds: range) -> Count:
     """Make trials in this process."""
     faulthandler.enable()
-    count = Count()
+    count, parent = Count(), multiprocessing.parent_process()
     for seed in seeds:
+        if parent is not None and not parent.is_alive():
+            os._exit(1)  # nobody is left to tell
         try:
             answered = attempt(TRIALS[kind], seed)
         except Exception:
