@@ -27,6 +27,25 @@ def in_pytorch(rows, indices, probs):
     return (gathered * probs.unsqueeze(-1)).sum(dim=1)
 
 
+def there_and_back(kept):
+    """A block whose experts do nothing: tokens are permuted, all but the ``kept`` rows are dropped, and put back with their weights."""
+
+    def block(tokens, experts, probs):
+        permuted, places = simulated.moe_token_permute(tokens, experts, kept)
+        return simulated.moe_token_unpermute(permuted, places, probs)
+
+    return block
+
+
+def there_and_back_in_pytorch(kept):
+    def block(tokens, experts, probs):
+        order = torch.argsort(experts.reshape(-1), stable=True)
+        rows = tokens[order[:kept] // experts.shape[1]]
+        return in_pytorch(rows, torch.argsort(order), probs)
+
+    return block
+
+
 def both(function, rows, indices, probs):
     """The block's value, and the gradients of a weighted sum of it."""
     rows, probs = (one.detach().clone().requires_grad_() for one in (rows, probs))
@@ -45,6 +64,35 @@ def test_the_block_agrees_with_float64(dtype, probs_dtype, dropped):
     with simulated.use("atlas_a2", release="9.0"):  # later ones refuse the gradients of dropped tokens
         ours = both(simulated.moe_token_unpermute, rows, indices, probs)
     theirs = both(in_pytorch, rows.double(), indices, probs.double())
+    assert_passes(ours, theirs)
+
+
+@pytest.mark.parametrize("kept", [TOKENS * TOP_K, 130])
+@pytest.mark.parametrize("dtype", NAMES)
+def test_the_way_there_and_back_agrees_with_float64(dtype, kept):
+    generator = torch.Generator().manual_seed(7)
+    tokens = torch.randn(TOKENS, HIDDEN, generator=generator).to(dtype)
+    experts = torch.rand(TOKENS, 16, generator=generator).argsort(dim=1)[:, :TOP_K].to(torch.int32)
+    probs = drawn(dtype, dtype)[2]
+    with simulated.use("atlas_a2", release="9.0"):
+        ours = both(there_and_back(kept), tokens, experts, probs)
+    assert_passes(ours, both(there_and_back_in_pytorch(kept), tokens.double(), experts, probs.double()))
+
+
+@pytest.mark.filterwarnings("ignore:Input #")  # gradcheck prefers float64, which no product takes
+@pytest.mark.parametrize("kept", [18, 13])
+def test_gradients_are_those_of_differences(kept):
+    """The block is linear in its tokens and in its weights, so that differences over large steps are exact but for rounding."""
+    tokens = torch.randn(6, 5, generator=torch.Generator().manual_seed(8), requires_grad=True)
+    experts = torch.rand(6, 4, generator=torch.Generator().manual_seed(9)).argsort(dim=1)[:, :3].to(torch.int32)
+    probs = torch.rand(6, 3, generator=torch.Generator().manual_seed(10), requires_grad=True)
+    with simulated.use("atlas_a2", release="9.0"):
+        block = there_and_back(kept)
+        assert torch.autograd.gradcheck(lambda tokens, probs: block(tokens, experts, probs), (tokens, probs), eps=0.5, atol=1e-5, rtol=1e-5)
+
+
+def assert_passes(ours, theirs):
+    """The precision page's verdicts on what one function gives, against the same in float64."""
     for found, golden in zip(ours, theirs, strict=True):
         actual, judged = tensor_as_array(found), NAMES[found.dtype]
         assert verdicts.mixed_tolerance(actual, golden.numpy(), judged).passed
