@@ -74,7 +74,7 @@ def copy(warm, tmp_path):
     return tmp_path, digest
 
 
-@pytest.mark.parametrize("threads", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_cached_parallel_kernel_gives_the_same_bits_for_any_thread_count(warm, threads):
     cache, digest = warm
     before = files_of(cache)

@@ -138,7 +138,11 @@ for threads in {threads}:
 
 @pytest.mark.skipif(not COMPILED, reason="compares with compiled kernels")
 @pytest.mark.parametrize(
-    ("variables", "threads"), [({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4)), ({"NUMBA_DISABLE_JIT": "1"}, (1,))], ids=["threads", "compiler off"]
+    ("variables", "threads"),
+    [
+        pytest.param({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4), id="threads"),
+        pytest.param({"NUMBA_DISABLE_JIT": "1"}, (1,), id="compiler off", marks=pytest.mark.long),
+    ],
 )
 def test_the_same_bits_everywhere(variables, threads):
     assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)

@@ -22,6 +22,7 @@ def address():
             yield cluster.scheduler_address
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_cluster_of_processes_gives_the_same_records(address, small, monkeypatch):
     operator, grid, options = small
