@@ -265,6 +265,7 @@ def test_braces_of_a_text_that_is_no_sentence_of_the_page_stay(page):
     assert said == ["refused: {a}", "{b} is none"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", [REFUSED, f"{TWO_PANES}&row=16&col=64"])
 def test_axe_finds_nothing(page, link):
     page.open(link)

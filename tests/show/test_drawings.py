@@ -195,6 +195,7 @@ def test_nothing_scrolls_sideways(page):
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 @pytest.mark.parametrize("width", [375, 1280])
 def test_axe_finds_nothing_in_a_report(page, width, dark):
