@@ -52,13 +52,13 @@ class Case(NamedTuple):
     @property
     def name(self) -> str:
         """The case in words, for instance ``moe 8192x8x2048 fp32``."""
-        shape = " ".join(("x".join(map(str, self.shape)), self.indices)).strip()
+        shape = "x".join(map(str, self.shape))
         if self.operator == "embedding":
-            shape = f"{self.shape[0]}x{self.shape[1]} -> {self.shape[2]} {self.indices}"
+            shape = f"{self.shape[0]}x{self.shape[1]} -> {self.shape[2]}"
         elif self.operator == "conv_tbc":
             time, batch, in_channels, out_channels, taps = self.shape
             shape = f"{time}x{batch}x{in_channels} -> {out_channels} K={taps}"
-        return f"{self.operator} {shape} {self.dtype}"
+        return " ".join(filter(None, (self.operator, shape, self.indices, self.dtype)))
 
 
 class Problem(NamedTuple):

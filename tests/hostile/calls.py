@@ -36,8 +36,9 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
     """Whether two results are the same bit for bit, nan where the other is nan: which nan comes of several, no page says."""
     if one.shape != other.shape:
         return False
-    differ = words_of(one) != words_of(np.asarray(other, one.dtype))
-    return not differ.any() or bool(np.isnan(one[differ]).all() and np.isnan(np.asarray(other, one.dtype)[differ]).all())
+    other = np.asarray(other, one.dtype)
+    differ = words_of(one) != words_of(other)
+    return not differ.any() or bool(np.isnan(one[differ]).all() and np.isnan(other[differ]).all())
 
 
 def words_of(array: np.ndarray) -> np.ndarray:

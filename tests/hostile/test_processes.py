@@ -85,7 +85,7 @@ def busy_seconds(layer, **variables):
 @pytest.mark.parametrize("layer", ["omp", "workqueue"])
 @pytest.mark.long
 def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
-    assert busy_seconds(layer) < busy_seconds("omp", OMP_WAIT_POLICY="active") / 4
+    assert busy_seconds(layer) < busy_seconds("omp", OMP_WAIT_POLICY="active", NPU_SIM_CHECK="") / 4
 
 
 # --- interruption ------------------------------------------------------------------------------------------------

@@ -196,7 +196,6 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
 
 
 @pytest.mark.long
-@pytest.mark.long
 @settings(max_examples=200)
 @given(problems(), devices)
 @example(problem(0), A2)

@@ -47,9 +47,6 @@ class Inspection:
 
     def size(self, name: str) -> int:
         """Return a size, a whole number among the attributes, or one that is derived from them."""
-        known = self.sizes.values.get(name)
-        if known is not None:
-            return known
         read = self.operator.readers.get(name)
         return int(self.operator.size(name, self.sizes, self.arguments) if read is None else read(self.specs))
 

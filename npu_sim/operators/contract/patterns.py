@@ -92,9 +92,6 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
 
     Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
     """
-    single = _single_axes(pattern)
-    if single is not None:
-        return _bind_single(single, shape, sizes.values)
     values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
     known = tuple([len(groups[name]) if name in groups else None for name in lasting]) if lasting else ()
     spans = _spans(pattern, len(shape), known, guess)
@@ -114,24 +111,6 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
         if values.setdefault(name, size) != size:
             return False
     sizes.values, sizes.groups = values, groups
-    return True
-
-
-@cache
-def _single_axes(pattern: str) -> tuple[str, ...] | None:
-    """Return the sizes of a pattern without groups of axes, each named once; None for any other."""
-    tokens = parse(pattern)
-    named = names(pattern)
-    return named if len(set(named)) == len(tokens) and all(token.kind == "" for token in tokens) else None
-
-
-def _bind_single(single: tuple[str, ...], shape: Shape, values: dict[str, int]) -> bool:
-    if len(single) != len(shape):
-        return False
-    for name, size in zip(single, shape, strict=True):
-        if values.get(name, size) != size:
-            return False
-    values.update(zip(single, shape, strict=True))
     return True
 
 
