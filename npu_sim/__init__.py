@@ -85,11 +85,12 @@ def __getattr__(name: str) -> "Any":
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
+        found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # the next time Python finds it by itself
+        return found
     if not name.startswith("_"):
-        from npu_sim.registry import all_operators
+        from npu_sim.registry import OPERATOR_NAMES, all_operators
 
-        if name in {entry.name for entry in all_operators()}:
+        if name in OPERATOR_NAMES or name in {entry.name for entry in all_operators()}:
             from npu_sim.operators import public_function
 
             return public_function(name)

@@ -7,7 +7,6 @@ computes a tile, its accumulator starts anew with every sample, and what it has 
 Source: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition to global memory".
 """
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +33,11 @@ class Shares(NamedTuple):
     piece_steps: int
     anew: int = 0
 
+    @property
+    def cores(self) -> int:
+        """How many cores share a tile."""
+        return -(-self.samples // self.group_samples) * -(-self.steps // self.piece_steps)
+
 
 class TailTiles(NamedTuple):
     """Output tiles whose samples are split over cores with private slots ("stream-K"): the tiles from ``first`` on.
@@ -52,12 +56,11 @@ class TailTiles(NamedTuple):
 
 
 NO_TAIL = TailTiles(0, 0, 1, 1, 1, 1, 1)
+NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[np.bool_]:
-    """Return which (input channel, output channel) pairs lie in tiles with slots; (0, 0) when no tile has any."""
-    if tiles.slot_samples == 0:
-        return np.zeros((0, 0), np.bool_)
+    """Return which (input channel, output channel) pairs lie in tiles with slots."""
     n, m = np.arange(in_channels)[:, None] // tiles.n_edge, np.arange(out_channels)[None, :] // tiles.m_edge
     number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
     mask: NDArray[np.bool_] = number >= tiles.first
@@ -74,11 +77,10 @@ def visits_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
     return cores
 
 
-@lru_cache(maxsize=64)
 def arrival(shares: Shares, order: int) -> tuple[Integers, Integers]:
     """Return all visits, core after core as their sums arrive, and for each whether it is the last one of its core (1 or 0).
 
-    ``RANDOM`` draws for every output row, so cores come in ascending order. Both are kept, and not to be changed.
+    ``RANDOM`` draws for every output row, so cores come in ascending order.
     """
     cores = visits_by_core(shares)
     fixed = SEQUENTIAL if order == RANDOM else order

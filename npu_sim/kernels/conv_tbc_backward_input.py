@@ -8,6 +8,8 @@ products of one tap and one block are summed first and added to the accumulator 
 never split. Terms outside self are left out, not multiplied by zero.
 """
 
+from functools import lru_cache
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +31,7 @@ from npu_sim.kernels.conv_tbc_backward_tile import (
     multiply_rows,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import aligned, kept, thread_scratch
+from npu_sim.kernels.engine.scratch import SMALL_BYTES, aligned, kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.numbers.scalars import narrow
 
@@ -206,6 +208,8 @@ def _weight_rows(weight: Stored, block: int) -> Stored:
     taps, in_channels, out_channels = weight.shape
     descending, whole = weight[::-1], out_channels // block * block
     blocks = descending[:, :, :whole].reshape(taps, in_channels, -1, block).transpose(2, 0, 3, 1)
+    if whole == out_channels:
+        return blocks.reshape(-1, 1, in_channels)
     rest = descending[:, :, whole:].transpose(0, 2, 1)
     return np.concatenate([one.reshape(-1, in_channels) for one in (blocks, rest)])[:, np.newaxis]
 
@@ -227,12 +231,11 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         Codes of ``conv_tbc_backward_operands``: how operands, and the finished sums, are rounded to the compute dtype.
     """
     taps, in_channels, out_channels = weight.shape
-    block = channel_block(grad, rounding)
-    panels = -(-in_channels // TILE_COLUMNS)
-    packed = aligned(1, panels, out_channels * taps, TILE_COLUMNS)
-    whole = np.array([(0, 0, out_channels * taps)], np.int64)
+    block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
+    shape = 1, panels, out_channels * taps, TILE_COLUMNS
+    packed = (_kept_weight if 4 * prod(shape) <= SMALL_BYTES else aligned)(*shape)
     # Rows of weight take the place of time.
-    pack_tiles(_weight_rows(weight, block), whole, 0, 0, TILE_COLUMNS, rounding, packed)
+    pack_tiles(_weight_rows(weight, block), _whole(out_channels * taps), 0, 0, TILE_COLUMNS, rounding, packed)
     rows, batch = grad.shape[0] * grad.shape[1], grad.shape[1]
     steps = steps_at_a_time(taps, block)
     threads = threads_for(operations=grad.size * taps * in_channels)
@@ -250,6 +253,15 @@ def grad_input(grad: Stored, weight: Stored, out: Stored, pad: int, rounding: in
         np.zeros(1, np.int64),
         *_scratch(threads, TILE_COLUMNS + packed_rows * ROW_STRIDE),
     )
+
+
+_kept_weight = kept(aligned)
+
+
+@lru_cache(maxsize=64)
+def _whole(rows: int) -> Integers:
+    """Return the one visit of all rows of a sample."""
+    return np.array([(0, 0, rows)], np.int64)
 
 
 @kept

@@ -9,33 +9,21 @@ packed group (8 MiB, or one visit when that is more; all of it in the random ord
 share tiles, three where tiles have slots), and in the random order 16 MiB a thread for the sums of the cores.
 """
 
-from functools import lru_cache
-from math import prod
-
 import numpy as np
 from numba import get_num_threads
-from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward_blocks import block_sizes, blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward_folds import START, STOP, Integers, Shares, TailTiles, arrival, tail_mask
+from npu_sim.kernels.conv_tbc_backward_folds import NO_MASK, START, STOP, Integers, Shares, TailTiles, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
 from npu_sim.kernels.conv_tbc_backward_partial import Block, Taps, add_sample, add_tile, place_in_block
 from npu_sim.kernels.conv_tbc_backward_queue import take
-from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, TILE_STRIDE, Floats
+from npu_sim.kernels.conv_tbc_backward_schedule import PLAIN, SLOTS, Flags, schedule, scratch_of, slotted_kinds
+from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, Floats
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import aligned, thread_scratch
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
-
-Flags = NDArray[np.bool_]
-
-GROUP_BYTES = 1 << 23
-"""Packed operands held at a time, when one visit is not larger by itself."""
-
-PLAIN, MIXED, SLOTS = 0, 1, 2
-"""Whether what a block sums goes to memory, to both, or only to what runs beside it (slots, the accumulators of a core)."""
 
 
 @device_function
@@ -149,30 +137,6 @@ def _in_order(sums: Floats, block: Block) -> Floats:
     return rows[:, : block.stop_in - block.first_in, : block.stop_out - block.first_out]
 
 
-def _kinds(blocks: Integers, tail: Flags, anew: bool) -> Integers:
-    """Return for each block where its sums go."""
-    kinds = np.full(len(blocks), PLAIN if anew else SLOTS, np.int64)
-    if tail.size:
-        for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
-            part = tail[first_in:stop_in, first_out:stop_out]
-            kinds[number] = SLOTS if part.all() else MIXED if part.any() else PLAIN
-    return kinds
-
-
-@lru_cache(maxsize=64)
-def _cut(shape: tuple[int, int, int], kept: int, threads: int) -> tuple[Integers, Integers, int]:
-    """Return the blocks of the output, where the sums of each begin, and how many the largest has; not to be changed."""
-    blocks = cut_output(shape, blocking(kept), threads)
-    sizes = block_sizes(blocks)
-    return blocks, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64), int(sizes.max())
-
-
-def _zeros(size: int) -> Floats:
-    sums = aligned(size)
-    sums[:] = 0
-    return sums
-
-
 def grad_weight(
     x: Stored,
     grad: Stored,
@@ -206,41 +170,34 @@ def grad_weight(
     core_order, seed : int
         Order in which the sums of different cores arrive.
     """
-    arrived, ends = arrival(shares, core_order)
-    cores = int(ends.sum())
-    drawn = core_order == RANDOM and cores > 1
-    threads = get_num_threads() if drawn else threads_for(operations=grad.size * out.shape[0] * out.shape[1])
-    blocks, starts, largest = _cut(out.shape, cores if drawn else 0, threads)
-    mask = tail_mask(tail, out.shape[1], out.shape[2])
-    kinds, has_slots = _kinds(blocks, mask, shares.anew == 1), bool(mask.size and mask.any())
-    sums, running, finished = (_zeros(starts[-1] if wanted else 0) for wanted in (True, has_slots or cores > 1, has_slots))
-    if tail.slot_samples:
-        ends = np.zeros(len(arrived), np.int64)
-        ends[tail.slot_samples - 1 :: tail.slot_samples] = 1
-        ends[-1] = 1
-    elif cores == 1 and not shares.anew:
-        # The one accumulator is what is added to the zeroed output.
-        running, ends = sums, np.zeros_like(ends)
-    steps, halo = min(shares.piece_steps, shares.steps), (out.shape[0] - 1) * tap_stride
-    x_shape = (-(-out.shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
-    grad_shape = (-(-out.shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
-    group = len(arrived) if drawn else min(max(GROUP_BYTES // (4 * (prod(x_shape) + prod(grad_shape))), 1), len(arrived))
-    packed_x, packed_grad = aligned(group, *x_shape), aligned(group, *grad_shape)
-    operands = packed_x.reshape(group, -1), x_shape[1], packed_grad.reshape(group, -1), grad_shape[1]
-    parts = thread_scratch(threads, largest * (cores if drawn else shares.anew))
-    taps = Taps(pad, tap_stride, x.shape[0])
-    for first in range(0, len(arrived), group):
-        part, queue = slice(first, first + group), np.zeros(1, np.int64)
-        pack_tiles(x, arrived[part], halo, pad, TILE_ROWS, rounding, packed_x)
-        pack_tiles(grad, arrived[part], 0, 0, TILE_COLUMNS, rounding, packed_grad)
-        visits, end = arrived[part], ends[part]
+    taps, in_channels, out_channels = out.shape
+    drawn = core_order == RANDOM and shares.cores > 1
+    threads = get_num_threads() if drawn else threads_for(operations=grad.size * taps * in_channels)
+    plan = schedule(out.shape, tap_stride, shares, tail.slot_samples, core_order, threads, drawn)
+    mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
+    kinds = slotted_kinds(plan.blocks, mask) if mask.size else plan.kinds
+    has_slots, size = bool(mask.any()), plan.size
+    scratch = scratch_of(plan, threads, size if has_slots or shares.cores > 1 else 0, size if has_slots else 0)
+    operands = _flat(scratch.packed_x), plan.x_shape[1], _flat(scratch.packed_grad), plan.grad_shape[1]
+    walk, halo = Taps(pad, tap_stride, x.shape[0]), (taps - 1) * tap_stride
+    for first in range(0, len(plan.visits), plan.group):
+        part, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
+        visits, ends = plan.visits[part], plan.ends[part]
+        pack_tiles(x, visits, halo, pad, TILE_ROWS, rounding, scratch.packed_x)
+        pack_tiles(grad, visits, 0, 0, TILE_COLUMNS, rounding, scratch.packed_grad)
         if drawn:
-            counts, own = np.ones(cores, np.int64), seed_words(seed)
-            left, order = (thread_scratch(threads, cores, dtype=np.int64) for _ in range(2))
-            _multiply_random.over(
-                threads, *operands, visits, end, blocks, starts, counts, taps, out.shape[1], own, sums, queue, left, order, parts
-            )
+            counts, own = np.ones(shares.cores, np.int64), seed_words(seed)
+            left, order = (thread_scratch(threads, shares.cores, dtype=np.int64) for _ in range(2))
+            common = *operands, visits, ends, plan.blocks, plan.starts, counts, walk, in_channels, own, scratch.sums
+            _multiply_random.over(threads, *common, queue, left, order, scratch.parts)
         else:
-            anew, target = shares.anew == 1, finished if has_slots else sums
-            _multiply.over(threads, *operands, visits, blocks, starts, kinds, taps, anew, end, sums, running, target, queue, parts)
-    _store(blocks, starts, sums, finished, mask, out)
+            anew = shares.anew == 1
+            running = scratch.running if anew or scratch.running.size else scratch.sums
+            target = scratch.finished if has_slots else scratch.sums
+            work = *operands, visits, plan.blocks, plan.starts, kinds, walk, anew, ends, scratch.sums
+            _multiply.over(threads, *work, running, target, queue, scratch.parts)
+    _store(plan.blocks, plan.starts, scratch.sums, scratch.finished, mask, out)
+
+
+def _flat(packed: Floats) -> Floats:
+    return packed.reshape(len(packed), -1)

@@ -7,7 +7,6 @@ one thread, in an order that no thread count changes.
 Source: specification page ``embedding_dense_backward``.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -39,8 +38,7 @@ class Scratch(NamedTuple):
 NO_SCRATCH = Scratch()
 
 
-@dataclass(frozen=True)
-class Grouped:
+class Grouped(NamedTuple):
     """One call's grouping and cut: the run of weight row w is ``starts[w]..starts[w + 1]`` of ``marked``."""
 
     cut: Cut

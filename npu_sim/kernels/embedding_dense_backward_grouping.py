@@ -12,8 +12,10 @@ from numpy.typing import NDArray
 from npu_sim.kernels.embedding_dense_backward_chunks import Integers
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors.lanes import prefetch_to_write
+from npu_sim.numbers.storage import UNSIGNED
 
 INT32_MAX = 2147483647
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 NO_INDEX = -1
 """What `convert_indices` makes of a value that is no index of any row."""
 LOOKAHEAD_ROWS = 16
@@ -24,7 +26,7 @@ _PIECE = 1 << 20
 
 def integer_dtype(largest: int) -> np.dtype[Any]:
     """Return int32 when the largest value fits, else int64."""
-    return np.dtype(np.int32 if largest <= INT32_MAX else np.int64)
+    return _INT32 if largest <= INT32_MAX else _INT64
 
 
 def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
@@ -43,7 +45,7 @@ def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
         Values outside 0..num_weights-1 stay out of range; those that the dtype cannot hold, nan and inf become -1.
         The input itself when nothing has to change; nothing may be written through it.
     """
-    flat = np.ascontiguousarray(indices).reshape(-1)
+    flat = indices if indices.ndim == 1 and indices.flags.c_contiguous else np.ascontiguousarray(indices).reshape(-1)
     target = integer_dtype(num_weights - 1)
     if flat.dtype == target:
         return flat if flat.flags.writeable and flat.flags.aligned else flat.copy()
@@ -67,8 +69,8 @@ def first_out_of_range(converted: Integers, num_weights: int) -> int:
     ``converted`` is a result of `convert_indices`.
     """
     # Seen as unsigned, negative values are the largest of all: one comparison, and no temporary when all is well.
-    unsigned = converted.view(np.uint32 if converted.itemsize == 4 else np.uint64)
-    if unsigned.size == 0 or np.maximum.reduce(unsigned) < num_weights:
+    unsigned = converted.view(UNSIGNED[converted.itemsize])
+    if unsigned.size == 0 or unsigned[unsigned.argmax()] < num_weights:  # max() takes longer than a small call's indices are worth
         return -1
     for first in range(0, unsigned.size, _PIECE):
         bad = unsigned[first : first + _PIECE] >= num_weights
@@ -97,7 +99,7 @@ def group_rows(indices: Integers, num_weights: int) -> tuple[Integers, Integers]
     dtype = integer_dtype(indices.size)
     starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype)
     # Numba lets negative indices count from the end, which costs a comparison for each; unsigned ones have none.
-    _group.over(1, *(array.view(np.uint32) if array.itemsize == 4 else array for array in (indices, starts, positions)))
+    _group.over(1, *[array.view(UNSIGNED[4]) if array.itemsize == 4 else array for array in (indices, starts, positions)])
     return starts, positions
 
 

@@ -1,6 +1,7 @@
 """EmbeddingDenseBackward: equal work for every thread."""
 
 from bisect import bisect_left
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,12 @@ HOT_SHARE = 8
 """A run above 1/8 of a thread's share of the rows is split by columns over all threads."""
 _PIECE = 1 << 20
 """Runs looked at together, so that temporaries stay small."""
+
+
+@lru_cache(maxsize=64)
+def _whole(runs: int) -> NDArray[np.int64]:
+    """Return the bounds of the only thread, which are not to be changed."""
+    return np.array([0, runs, 0], np.int64)
 
 
 def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -36,9 +43,9 @@ def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> tuple[
         Output rows that are not their owner's alone, ascending: r where the run is too long for one thread, ~r where it is skipped.
     """
     runs = starts.size - 1
-    rows = int(starts[-1])
     if threads == 1:
-        return np.array([0, runs, 0], np.int64), ~skipped
+        return _whole(runs), ~skipped if skipped.size else skipped
+    rows = int(starts[-1])
     limit = rows // (threads * HOT_SHARE)
     pieces = range(0, runs, _PIECE)
     found = [first + np.flatnonzero(np.diff(starts[first : first + _PIECE + 1]) > limit) for first in pieces]

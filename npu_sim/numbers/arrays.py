@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Any
@@ -84,15 +85,16 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
     return _pointer_at(id(array) + DESCRIPTION_OFFSET).value or 0
 
 
-def memory_bounds(array: np.ndarray[Any, Any]) -> tuple[int, int]:
-    """Return the first byte of an array's memory and the byte after its last one; (0, 0) for an empty one."""
-    if array.size == 0:
-        return 0, 0
-    begin = address_of(array)
-    if array.flags.c_contiguous:
-        return begin, begin + array.nbytes
-    steps = [step * (size - 1) for step, size in zip(array.strides, array.shape, strict=True)]
-    return begin + sum(step for step in steps if step < 0), begin + sum(step for step in steps if step > 0) + array.itemsize
+def have_own_memory(arrays: Iterable[Any]) -> bool:
+    """Whether NumPy is certain to have allocated memory for each array alone; cheap to say, as no array is compared with another."""
+    owners = set()
+    for array in arrays:
+        base = getattr(array, "base", None)
+        owner = array if base is None else base
+        if type(owner) is not np.ndarray or not owner.flags.owndata or id(owner) in owners:
+            return False
+        owners.add(id(owner))
+    return True
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:

@@ -6,8 +6,6 @@ Importing this module is cheap on purpose (no Numba): planning needs names and s
 from __future__ import annotations
 
 import operator
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
+from npu_sim.numbers.shapes import parse_shape, shape_text
 from npu_sim.status import closest, shown
 
 __all__ = [
@@ -170,8 +169,6 @@ def numpy_dtype(dtype: Any) -> np.dtype[Any]:
 
 _SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"
 _STRIDED = "strided"
-LONGEST_SIZE = 100
-"""Digits of one size in the text of a tensor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +212,15 @@ class TensorSpec:
 
     def plain(self) -> TensorSpec:
         """Return the same tensor, contiguous and without a layout of its own."""
-        return self if self.contiguous and self.storage_format == "ND" else TensorSpec(self.shape, self.dtype)
+        return self if self.contiguous and self.storage_format == "ND" else TensorSpec.known(self.shape, self.dtype)
+
+    @classmethod
+    def known(cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND") -> TensorSpec:
+        """Make one of what is known to be right: sizes that are int and not negative, the canonical name of a dtype."""
+        made = object.__new__(cls)
+        for name, value in (("shape", shape), ("dtype", dtype), ("contiguous", contiguous), ("storage_format", storage_format)):
+            object.__setattr__(made, name, value)
+        return made
 
     @property
     def numel(self) -> int:
@@ -244,13 +249,7 @@ class TensorSpec:
         ValueError
             When the text has another form; the message says which part and what is right.
         """
-        sizes, colon, rest = text.strip().partition(":")
-        if not colon:
-            raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
-        try:
-            return cls(_parse_shape(sizes.strip()), *_parse_marks(rest))
-        except ValueError as error:
-            raise ValueError(f"tensor {shown(text)}: {error}; {_SPEC_FORM}") from None
+        return _parsed(text)
 
     @classmethod
     def of(cls, array: Any) -> TensorSpec:
@@ -267,26 +266,21 @@ class TensorSpec:
 
 
 @lru_cache(maxsize=1024)
+def _parsed(text: str) -> TensorSpec:
+    """Keep what texts say: most calls of a model have tensors of a few shapes."""
+    sizes, colon, rest = text.strip().partition(":")
+    if not colon:
+        raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
+    try:
+        return TensorSpec.known(parse_shape(sizes.strip()), *_parse_marks(rest))
+    except ValueError as error:
+        raise ValueError(f"tensor {shown(text)}: {error}; {_SPEC_FORM}") from None
+
+
+@lru_cache(maxsize=1024)
 def _spec(shape: tuple[int, ...], dtype: np.dtype[Any], contiguous: bool) -> TensorSpec:
     """Keep descriptions of arrays: the same ones come again and again, and nothing in them changes."""
     return TensorSpec(shape, canonical_dtype(dtype), contiguous)
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape as users write it."""
-    return "x".join(map(str, shape)) or "scalar"
-
-
-def _parse_shape(text: str) -> tuple[int, ...]:
-    if text in ("", "scalar"):
-        return ()
-    parts = list(map(str.strip, re.split("[xX×*,]", text)))
-    for part in parts:
-        if not (part.isascii() and part.isdecimal()):
-            raise ValueError(f"size {shown(part)} is not a whole number of 0 or more")
-        if len(part) > LONGEST_SIZE:
-            raise ValueError(f"a size of {len(part)} digits is more than any tensor has")
-    return tuple(map(int, parts))
 
 
 @lru_cache(maxsize=256)
@@ -296,4 +290,4 @@ def _parse_marks(text: str) -> tuple[str, bool, str]:
     layouts = [mark for mark in marks if mark != _STRIDED]
     if len(layouts) > 1 or "" in layouts:
         raise ValueError(f"more than one storage format in {shown(':'.join(marks))}")
-    return canonical_dtype(dtype), _STRIDED not in marks, layouts[0] if layouts else "ND"
+    return canonical_dtype(dtype), _STRIDED not in marks, layouts[0].upper() if layouts else "ND"

@@ -22,7 +22,7 @@ STORAGE: MappingProxyType[str, np.dtype[Any]] = MappingProxyType(
 
 FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType({storage: name for name, storage in STORAGE.items()})
 
-UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType({2: np.dtype(np.uint16), 4: np.dtype(np.uint32)})
+UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType({size: np.dtype(f"u{size}") for size in (2, 4, 8)})
 """Bytes of an element to the dtype that shows its bit pattern."""
 
 BLOCK = 16384
@@ -40,7 +40,8 @@ def storage_view(array: Any) -> Array:
     """
     values = as_array(array)
     _format_of(values.dtype)
-    return _as_stored(values)
+    dtype = _stored_dtype(values.dtype)
+    return values if dtype is None else values.view(dtype)
 
 
 def from_storage(bits: Array, dtype: Any) -> Array:
@@ -65,16 +66,13 @@ def kernel_input(array: Any) -> Array:
     Copies only what is not. A read-only array comes back as a writable view of the same memory: Numba would
     otherwise compile every kernel once more for it. Nothing may be written through the result.
     """
-    stored = _as_stored(as_array(array))
+    values = as_array(array)
+    dtype = _stored_dtype(values.dtype)
+    stored = values if dtype is None else values.view(dtype)
     if stored.flags.carray:
         return stored
     stored = np.require(stored, requirements=["C", "A"])
     return stored if stored.flags.writeable or stored.size == 0 else np.asarray(_Memory(stored))
-
-
-def _as_stored(values: Array) -> Array:
-    dtype = _stored_dtype(values.dtype)
-    return values if dtype is None else values.view(dtype)
 
 
 @lru_cache(maxsize=64)

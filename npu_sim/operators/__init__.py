@@ -190,10 +190,13 @@ def _case(
     release: str | None,
     deterministic: bool,
     limits: Limits,
-    core_order: CoreOrder = "sequential",
+    core_order: CoreOrder | None = None,
     seed: int = 0,
 ) -> Case:
-    """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out."""
+    """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out.
+
+    ``core_order`` and ``seed`` are those of a call that computes.
+    """
     options = infer, product, soc, release, deterministic, limits
     signature = signature_of(arguments, declared.input_names, *options) if _may_be_remembered(*options) else None
 
@@ -201,7 +204,8 @@ def _case(
         built = declared.build(arguments, infer=infer)
         loaded = load_profile(product, soc, release)
         switch = require_bool("deterministic", deterministic)
-        Order(core_order, seed)  # refused before the call is looked at
+        if core_order is not None:
+            Order(core_order, seed)  # refused before the call is looked at
         checked = declared.check if signature is None else declared.checked
         return checked(built, loaded, switch, require_limits(limits))
 

@@ -167,6 +167,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    has_tiling=tiler.has_tiling,
     planner_failure=HARDWARE_LIMIT,
     planner_words=hardware_limit,
     inline=False,

@@ -18,6 +18,7 @@ from npu_sim.operators.contract.case import Case, Inspection
 from npu_sim.operators.contract.checks import Fits, Given, Holds, Supported
 from npu_sim.operators.contract.inputs import unsupported_values
 from npu_sim.operators.contract.operator import Operator
+from npu_sim.operators.contract.patterns import Sizes
 from npu_sim.operators.contract.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
 from npu_sim.operators.rms_norm_grad_plan import describe, if_asked
 from npu_sim.plans.answers import Evidence
@@ -56,10 +57,11 @@ def check_shapes(call: Inspection) -> None:
     """Check the shapes as the product's raw planner does, which words them."""
     given = {name: call.specs[name].shape for name in ("dy", "x", "rstd", "gamma")}
     implied = {"dx": given["dy"], "dgamma": given["gamma"]}
-    fault = shape_fault(Shapes(**given, **{name: call.specs[name].shape if name in call.specs else implied[name] for name in implied}))
+    shapes = Shapes(**given, **{name: call.specs[name].shape if name in call.specs else implied[name] for name in implied})
+    fault = shape_fault(shapes)
     if fault is not None:
         raise AclnnError(TILING_FAILURE, *fault)
-    call.sizes = call.operator.bound(call.arguments)
+    call.sizes = Sizes({"row": shapes.rows, "col": shapes.columns}, {"row": shapes.leading, "col": shapes.gamma})
 
 
 def _wraps(name: str) -> Any:
@@ -192,6 +194,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
+    has_tiling=tiler.has_tiling,
     used_bytes=used_bytes,
     assumed=(
         Assumed("ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked),

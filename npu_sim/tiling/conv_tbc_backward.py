@@ -12,6 +12,7 @@ from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import itemsize
 from npu_sim.tiling import conv_tbc_cube_tiling as model
 from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
+from npu_sim.tiling.conv_tbc_cube_model import smallest_base_fits
 from npu_sim.tiling.conv_tbc_cube_tiling import CubeTiling, plan_grad_input, plan_grad_weight
 from npu_sim.tiling.conv_tbc_grad_weight_deterministic import DeterministicTiling, plan_grad_weight_deterministic
 from npu_sim.tiling.conv_tbc_problem import (
@@ -22,6 +23,7 @@ from npu_sim.tiling.conv_tbc_problem import (
     ConvTbcProblem,
     bias_rows,
     grad_weight_route,
+    is_plannable,
     output_time,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
@@ -148,6 +150,12 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
         weight_model=weight,
         published=planner,
     )
+
+
+def has_tiling(row: Any, device: Device, rules: Any) -> bool:
+    """Whether a call is certain to have a tiling: the smallest base blocks fit."""
+    problem = problem_of(row, rules)
+    return is_plannable(problem) and smallest_base_fits(problem, device)
 
 
 def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) -> Cube:

@@ -175,6 +175,11 @@ def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, c
     return columns_aligned + SYNC_WORDS
 
 
+def is_planned(rows: int, columns: int, device: Device) -> bool:
+    """Whether the product has a tiling for so many rows and columns, each modulo 2^32."""
+    return rows > 0 and columns > 0 and device.vector_cores > 0 and columns_fit(columns, device.npu_arch)
+
+
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call; rows and columns are taken modulo 2^32 as the product does.
 
@@ -194,7 +199,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         not a multiple of 64.
     """
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
-    if rows == 0 or columns == 0 or device.vector_cores == 0 or not columns_fit(columns, device.npu_arch):
+    if not is_planned(rows, columns, device):
         return NO_TILING
     seen = Problem(rows, columns, problem.dtype_code, problem.deterministic)
     columns_aligned = align(columns, alignment(problem.dtype_code)) & UINT32_MASK
@@ -241,6 +246,11 @@ def problem_of(row: Any) -> Problem:
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers."""
     return tile(problem_of(row), device, rules)
+
+
+def has_tiling(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the product has a tiling for a call."""
+    return is_planned(row.row & UINT32_MASK, row.col & UINT32_MASK, device)
 
 
 def takes_columns(row: Any, device: Device, rules: Any) -> bool:

@@ -3,9 +3,10 @@
 Source: specification page ``rms_norm_grad``, section "Contract" 3; the checks that the product's raw planner makes too.
 """
 
-from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
+
+from npu_sim.numbers.shapes import shape_text
 
 Shape = tuple[int, ...]
 
@@ -45,11 +46,6 @@ class Fault(NamedTuple):
     argument: str
     message: str
     hint: str
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape as users write it."""
-    return "x".join(map(str, shape)) or "scalar"
 
 
 def shape_fault(shapes: Shapes) -> Fault | None:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from npu_sim.numbers.arrays import as_array, memory_bounds
+from npu_sim.numbers.arrays import as_array, have_own_memory
 from npu_sim.numbers.formats import TensorSpec
 
 
@@ -138,13 +138,30 @@ VIEWS = {
     "columns": MEMORY[1:3, 2:5],
     "backwards": MEMORY[4:1:-1, ::-2],
     "transposed": MEMORY[3:].T,
-    "broadcast": np.broadcast_to(MEMORY[2, 7], (3, 3)),
+    "broadcast": np.broadcast_to(MEMORY[2:3, 7:], (3, 3)),
     "nothing": MEMORY[2:2],
 }
 
 
 @pytest.mark.parametrize("one", VIEWS)
 @pytest.mark.parametrize("other", VIEWS)
-def test_memory_bounds_overlap_where_numpy_says_that_arrays_may_share_memory(one, other):
-    (begin, end), (start, stop) = memory_bounds(VIEWS[one]), memory_bounds(VIEWS[other])
-    assert (start < end and begin < stop) == np.may_share_memory(VIEWS[one], VIEWS[other])
+def test_views_of_one_array_have_no_memory_of_their_own(one, other):
+    assert not have_own_memory((VIEWS[one], np.zeros(3), VIEWS[other]))
+
+
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        np.frombuffer(bytearray(8), np.uint8),
+        np.asarray(memoryview(bytearray(8))),
+        as_array(DlpackBfloat(np.zeros(3, ml_dtypes.bfloat16))),
+        [1, 2],
+    ],
+    ids=["buffer", "memoryview", "DLPack", "list"],
+)
+def test_memory_of_others_counts_as_shared(foreign):
+    assert not have_own_memory((np.zeros(3), foreign))
+
+
+def test_arrays_and_views_of_different_arrays_have_memory_of_their_own():
+    assert have_own_memory((np.zeros(3), MEMORY[2:5].T, np.arange(6).reshape(2, 3)))

@@ -14,14 +14,13 @@ from functools import cache, update_wrapper
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import config, njit, prange, types
+from numba import config, njit, prange
 from numba.core.event import trigger_event
-from numba.extending import intrinsic
 
 from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
-from npu_sim.kernels.engine.entry import WORD, Layout, bytes_of, compile_entry, type_of
+from npu_sim.kernels.engine.entry import Layout, bytes_of, compile_entry, type_of
+from npu_sim.kernels.engine.forms import MOST_FORMS, OFTEN, Form, call_entry, form_of, run_form
 from npu_sim.kernels.engine.launch import in_this_process, on_own_threads, parallel_loop
 from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
@@ -42,30 +41,48 @@ class Kernel:
         self.entries: dict[tuple[Any, ...], Any] = {}
         """Compiled code by argument types."""
         self._entries_by_kinds: dict[tuple[Any, ...], int] = {}
+        self._forms: tuple[Form, ...] = ()
+        self._calls_by_kinds: dict[tuple[Any, ...], int] = {}
 
     def over(self, shares: int, *arguments: Any) -> None:
         """Compute the shares 0..shares-1, on all threads; on the calling one when that is not worth waking others."""
+        if self._forms and self._is_alone(shares, arguments):
+            for form in self._forms:
+                if run_form(form.address, id(arguments), shares, 0):
+                    return
         if config.DISABLE_JIT:
             for share in range(shares):
                 self.function(share, *arguments)
-            return
-        if PLAIN:
+        elif PLAIN:
             _run_plainly(self.worker, shares, arguments)
-            return
+        else:
+            self._run(shares, arguments)
+
+    def _is_alone(self, shares: int, arguments: tuple[Any, ...]) -> bool:
+        return shares == 1 or bytes_of(arguments) < self.alone_bytes
+
+    def _run(self, shares: int, arguments: tuple[Any, ...]) -> None:
         layout = Layout(arguments)
         entry = self._entries_by_kinds.get(layout.kinds)
         if entry is None:
             entry = self._entries_by_kinds[layout.kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
-        if shares == 1 or bytes_of(arguments) < self.alone_bytes:
-            in_this_process()  # asks for the threads, which a fork must not lose unnoticed
-            _run_shares(entry, first, shares, True)
+        if self._is_alone(shares, arguments):
+            self._remember(entry, arguments, layout)
+            _run_some(0, shares, entry, first)
         elif in_this_process():
             with parallel_loop():
-                _run_shares(entry, first, shares, False)
+                _run_shares(entry, first, shares)
         else:
             on_own_threads(_run_some, shares, entry, first)
+
+    def _remember(self, entry: int, arguments: tuple[Any, ...], layout: Layout) -> None:
+        """Let small calls do without a layout when such arguments come often."""
+        self._calls_by_kinds[layout.kinds] = calls = self._calls_by_kinds.get(layout.kinds, 0) + 1
+        if calls == OFTEN and len(self._forms) < MOST_FORMS:
+            form = form_of(entry, arguments, layout)
+            self._forms += () if form is None else (form,)
 
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)
@@ -98,33 +115,16 @@ def long_kernel(function: Callable[..., None]) -> Kernel:
     return Kernel(function, 0)
 
 
-@intrinsic
-def _call(typing_context: Any, address: Any, words: Any, share: Any) -> tuple[Any, Callable[..., Any]]:
-    """Call a compiled kernel."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        entry, first, number = arguments
-        entry_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), WORD])
-        builder.call(builder.inttoptr(entry, entry_type.as_pointer()), [builder.inttoptr(first, entry_type.args[0]), number])
-        return context.get_dummy_value()
-
-    return types.void(types.intp, types.intp, types.intp), generate
-
-
 @njit(parallel=True, nogil=True, no_cfunc_wrapper=True)
-def _run_shares(entry, first, shares, alone):  # type: ignore[no-untyped-def]
-    if alone:
-        for share in range(shares):
-            _call(entry, first, share)
-    else:
-        for share in prange(shares):
-            _call(entry, first, np.int64(share))
+def _run_shares(entry, first, shares):  # type: ignore[no-untyped-def]
+    for share in prange(shares):
+        call_entry(entry, first, np.int64(share))
 
 
 @njit(nogil=True, no_cfunc_wrapper=True)
 def _run_some(begin, stop, entry, first):  # type: ignore[no-untyped-def]
     for share in range(begin, stop):
-        _call(entry, first, np.int64(share))
+        call_entry(entry, first, np.int64(share))
 
 
 def _run_plainly(worker: Any, shares: int, arguments: tuple[Any, ...]) -> None:
@@ -153,13 +153,13 @@ def _probe() -> bool:
 
     entry = compile_entry(count, device.device_function(count), (type_of(numbers),))
     first, _ = Layout((numbers,)).words.buffer_info()
-    _run_shares(entry.address, first, 2, False)
+    _run_shares(entry.address, first, 2)
     return numbers.tolist() == [1, 2]
 
 
 require_numba()
 if not config.DISABLE_JIT and not is_plain() and not plain.CHECKED:
-    for _loop in (_run_shares, _run_some):
+    for _loop in (_run_shares, _run_some, run_form):
         _loop._cache = KernelCache(_loop.py_func)
 
 PLAIN = not config.DISABLE_JIT and (plain.CHECKED or is_plain() or not holds(_probe))

@@ -72,7 +72,7 @@ def _lay_out(values: tuple[Any, ...], add_word: Callable[[int], None], add_kind:
         if kind is np.ndarray or isinstance(value, np.ndarray):
             add_word(id(value))
             add_kind(value.dtype)
-            add_kind(value.ndim << 16 | value.flags.num & _MEMORY_FLAGS)
+            add_kind(value.ndim << 16 | value.flags.num & MEMORY_FLAGS)
             continue
         add_kind(kind)
         if kind is int or kind is bool:
@@ -94,7 +94,7 @@ def bytes_of(values: tuple[Any, ...]) -> int:
 
 
 _FLOAT, _INT64, _INT32 = struct.Struct("d"), struct.Struct("q"), struct.Struct("i")
-_MEMORY_FLAGS = 0x0001 | 0x0100
+MEMORY_FLAGS = 0x0001 | 0x0100
 """NPY_ARRAY_C_CONTIGUOUS and NPY_ARRAY_ALIGNED."""
 _DATA, _SHAPE, _STRIDES = (DESCRIPTION_OFFSET // 8 + place for place in (0, 2, 3))
 """Places of three words of a ``PyArrayObject``; the number of axes is between the first two."""

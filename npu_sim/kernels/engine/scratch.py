@@ -14,6 +14,8 @@ LINE_BYTES = 64
 """A cache line: vectors that are stored across the end of one take twice as long."""
 APART_BYTES = 2 * LINE_BYTES
 """Least distance of what two threads write to: a cache line, and the one the processor fetches beside it."""
+SMALL_BYTES = 1 << 19
+"""Scratch up to this size may be kept from call to call."""
 MOST_KEPT = 8
 """So many pieces of scratch of a kind are kept for a thread."""
 

@@ -169,6 +169,10 @@ class Arguments(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value, ``default`` for a name that is none."""
+        return self._values.get(name, default)
+
     def values(self) -> ValuesView[Any]:
         """Return the values, without a look-up for each."""
         return self._values.values()
@@ -182,6 +186,11 @@ class Arguments(Mapping[str, Any]):
             return self.__dict__["_values"][name]
         except KeyError:
             raise AttributeError(name) from None
+
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those of some arguments that are not None, by name."""
+        values = self._values
+        return {name: value for name in names if (value := values[name]) is not None}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the arguments as plain data: tensors as text, attributes as they are."""

@@ -44,11 +44,15 @@ class Inspection:
     device: Device
     rules: Any
     agreed: list[str] = field(default_factory=list)
+    _row: Any = None
 
     def size(self, name: str) -> int:
         """Return a size, a whole number among the attributes, or one that is derived from them."""
         read = self.operator.readers.get(name)
-        return int(self.operator.size(name, self.sizes, self.arguments) if read is None else read(self.specs))
+        if read is not None:
+            return int(read(self.specs))
+        known = self.sizes.values.get(name)
+        return int(self.operator.size(name, self.sizes, self.arguments)) if known is None else known
 
     def number(self, name: str) -> int:
         """Return a size as :meth:`size` does, or what the product says under a name."""
@@ -92,15 +96,22 @@ class Inspection:
         for twin in self.operator.twins[output.name]:
             if twin in self.specs:
                 return self.specs[twin].plain()
-        shape = self.expected(output)
-        assert shape is not None, f"{output.name} of {self.operator.name}: its sizes follow from no tensor checked before it"
-        patterns.bind(self.pattern(output), shape, self.sizes)  # so that what follows is not worked out again
-        return TensorSpec(shape, self.operator.dtype_of(output, self.specs))
+        pattern, known = self.pattern(output), self.sizes
+        if known.values.keys() >= set(patterns.names(pattern)):
+            shape = patterns.build(pattern, known.values, known.groups)
+        else:
+            found = self.expected(output)
+            assert found is not None, f"{output.name} of {self.operator.name}: its sizes follow from no tensor checked before it"
+            shape = found
+            patterns.bind(pattern, shape, known)  # so that what follows is not worked out again
+        return TensorSpec.known(shape, self.operator.dtype_of(output, self.specs))
 
-    @cached_property
+    @property
     def row(self) -> Any:
         """The call in whole numbers, as planners and sweeps take it."""
-        return self.operator.row_of(self)
+        if self._row is None:
+            self._row = self.operator.row_of(self)
+        return self._row
 
     def case(self, *, empty: bool) -> "Case":
         """Return the checked call."""
@@ -155,16 +166,28 @@ class Case:
     limits: Limits
     deterministic: bool
     empty: bool = False
+    is_kept: bool = field(default=False, init=False)
+    _answers: dict[Callable[["Case"], Any], Any] = field(default_factory=dict, init=False, repr=False)
 
-    @cached_property
+    def keep(self) -> None:
+        """Say that the call stays: so does its plan, which knows it. A call that goes leaves no circle to Python's search for garbage."""
+        object.__setattr__(self, "is_kept", True)
+
+    @property
     def tiling(self) -> Any:
         """How the product tiles the call."""
-        return self.operator.tile(self.row, self.device, self.rules)
+        return self.once(_tiling)
 
-    @cached_property
+    @property
+    def is_tiled(self) -> bool:
+        """Whether the product has a tiling for the call."""
+        certain = self.operator.has_tiling
+        return bool((certain is not None and certain(self.row, self.device, self.rules)) or self.tiling.status == 0)
+
+    @property
     def outputs(self) -> tuple[Output, ...]:
         """The outputs that are written."""
-        return tuple(one for one in self.operator.outputs if one.name in self.specs)
+        return self.once(_outputs)
 
     def tensor(self, name: str) -> LaunchTensor:
         """Return a tensor of the call as a kernel sees it."""
@@ -191,10 +214,6 @@ class Case:
         answer: Answer = self._answers[question]
         return answer
 
-    @cached_property
-    def _answers(self) -> dict[Callable[["Case"], Any], Any]:
-        return {}
-
     def changed(self, **sizes: int) -> "Case":
         """Return the call with other whole numbers: what flips of decisions try; its tensors stay as they are."""
         return replace(self, row=self.row._replace(**sizes))
@@ -202,3 +221,11 @@ class Case:
     def with_determinism(self, deterministic: bool) -> "Case":
         """Return the call with the determinism switch on or off."""
         return replace(self, deterministic=deterministic, row=self.row._replace(deterministic=int(deterministic)))
+
+
+def _tiling(case: Case) -> Any:
+    return case.operator.tile(case.row, case.device, case.rules)
+
+
+def _outputs(case: Case) -> tuple[Output, ...]:
+    return tuple(one for one in case.operator.outputs if one.name in case.specs)

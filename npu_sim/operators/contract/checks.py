@@ -42,6 +42,9 @@ class Check:
         """Whether the answer depends on nothing but the product and the form of a call (:attr:`Inspection.form`)."""
         return False
 
+    is_whole_row = False
+    """Whether the same check in whole numbers says all that this one says, of any call."""
+
     def row_check(self, operator: Any) -> RowCheck | None:
         """Return the same check in whole numbers; None when calls that sizes describe always pass it."""
         return None
@@ -120,7 +123,7 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
     if attribute.kind is bool:
         require_bool(name, value)
     elif attribute.kind is int:
-        if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
             raise UsageError(name, f"{name} = {shown(value)} is not a whole number", f"{low} <= {name} <= {high}")
         if not low <= int(value) <= high:
             raise AclnnError(INVALID, name, f"{name} = {shown(value)} is out of range", f"{low} <= {name} <= {high}")
@@ -189,6 +192,7 @@ class Holds(Check):
     words: Words | None = None
     status: Status = TILING_FAILURE
     documented: bool = False
+    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         if self.documented and (call.limits != "documented" or -1 in self._stated(call).values()):
@@ -228,6 +232,7 @@ class Fits(Check):
     blames: str
     words: Words
     status: Status = TILING_FAILURE
+    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         if not self.fits(call.row, call.device, call.rules):
@@ -244,6 +249,7 @@ class NothingToDo(Check):
     """A call without work: later checks are not asked, and no kernel runs. ``condition`` is over sizes, for instance ``"rows == 0"``."""
 
     condition: str
+    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         """Nothing is refused here; the engine asks :meth:`holds` instead."""

@@ -85,6 +85,8 @@ class Declaration:
         Path of a plan without work, in words.
     describe_empty, fill
         Further fields of such a plan, and its outputs where they are not all zeros.
+    has_tiling
+        ``has_tiling(row, device, rules)``: whether a call that passed the checks is certain to have a tiling; elsewhere it is tiled first.
     planner_failure, planner_words
         Status, and ``words(case)`` giving argument, message and hint, of a call that has no tiling.
     bounds
@@ -126,6 +128,7 @@ class Declaration:
     empty: str = "empty: nothing runs"
     describe_empty: Hook | None = None
     fill: Hook | None = None
+    has_tiling: Callable[[Any, Any, Any], bool] | None = None
     planner_failure: Status = TILING_FAILURE
     planner_words: Callable[[Any], tuple[str, str, str]] | None = None
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
@@ -276,6 +279,15 @@ class Declaration:
         UsageError
             When the operator has none: the message says what is missing.
         """
+        if name not in self._hooks:
+            self._hooks[name] = self._find_hook(name)
+        return self._hooks[name]
+
+    @cached_property
+    def _hooks(self) -> dict[str, Callable[..., Any]]:
+        return {}
+
+    def _find_hook(self, name: str) -> Callable[..., Any]:
         found = getattr(self, name)
         if found is None:
             kind = GIVEN_BY_HOOKS.get(name, name)

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.numbers.arrays import memory_bounds
+from npu_sim.numbers.arrays import have_own_memory
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.numbers.storage import kernel_input, storage_view
-from npu_sim.operators.contract.arguments import Arguments
+from npu_sim.operators.contract.arguments import Arguments, Output
 from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.inputs import own_copies
@@ -175,20 +176,25 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
         raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
-    taken = {name: memory_bounds(array) for name, array in tensors.items()} if outs else {}
+    others = [out for out in outs if out is not None]
+    taken = [] if not others or have_own_memory((*tensors.values(), *others)) else list(tensors.items())
     written, given = {}, {}
-    for place, one in enumerate(outputs):
-        spec = case.specs.get(one.name)
-        if spec is None:
-            continue
+    for place, one, spec in case.once(_written_specs):
         out = outs[place] if place < len(outs) else None
-        written[one.output], given[one.output] = output_array(one.name, out, spec.plain(), taken)
+        written[one.output], given[one.output] = output_array(one.name, out, spec, taken)
     return written, given
+
+
+def _written_specs(case: Case) -> tuple[tuple[int, Output, TensorSpec], ...]:
+    """Return every output that is written, its place among all outputs, and what a new array for it looks like."""
+    specs = [(place, one, case.specs.get(one.name)) for place, one in enumerate(case.operator.outputs)]
+    return tuple((place, one, spec.plain()) for place, one, spec in specs if spec is not None)
 
 
 def _finish(run: Run, given: Mapping[str, Array]) -> None:
     """Apply what the product does to results that leave its range, and hand results over."""
-    saturates = run.case.profile.saturates and not run.case.empty
+    case = run.case
+    saturates = case.profile.saturates and not case.empty
     for name, array in run.outputs.items():
         if saturates:
             from npu_sim.kernels.elementwise import saturate

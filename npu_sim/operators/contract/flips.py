@@ -15,8 +15,8 @@ from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 
 def plan_with_results(case: Case) -> Plan:
-    """Plan a checked call, and every flip of its decisions; remembered as long as the call is."""
-    return case.once(_plan_with_results)
+    """Plan a checked call, and every flip of its decisions; remembered as long as a call that is kept."""
+    return case.once(_plan_with_results) if case.is_kept else _plan_with_results(case)
 
 
 def _plan_with_results(case: Case) -> Plan:

@@ -1,6 +1,6 @@
 """What happens to the data before a call is computed, and what only the data can tell."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -12,9 +12,15 @@ SCAN_ELEMENTS = 1 << 18
 """Elements looked through at once for inf and nan."""
 
 
-def own_copies(addressing: Iterable[str], tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def own_copies(addressing: Collection[str], tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Return the tensors of a call, contiguous copies in place of those that address memory; see ``Tensor.addresses``."""
-    return {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}}
+    if not addressing:
+        return tensors
+    own = dict(tensors)
+    for name in addressing:
+        if name in own:
+            own[name] = own[name].copy()
+    return own
 
 
 def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:

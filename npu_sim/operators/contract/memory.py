@@ -55,10 +55,12 @@ class Memory(Generic[Result]):
     ----------
     size
         How many results are kept.
+    keep
+        Called with every result that is.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, keep: Callable[[Result], None]) -> None:
+        self._size, self._keep = size, keep
         self._kept: OrderedDict[Hashable, Result] = OrderedDict()
         self._seen: deque[int] = deque(maxlen=SEEN)
 
@@ -72,6 +74,7 @@ class Memory(Generic[Result]):
         if number not in self._seen:
             self._seen.append(number)
             return found
+        self._keep(found)
         self._kept[signature] = found
         while len(self._kept) > self._size:
             self._kept.popitem(last=False)

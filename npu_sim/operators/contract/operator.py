@@ -3,9 +3,9 @@
 import itertools
 from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-from npu_sim.cores import Profile
+from npu_sim.cores import Device, Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract import patterns
 from npu_sim.operators.contract.arguments import Arguments
@@ -14,7 +14,7 @@ from npu_sim.operators.contract.case import Case, Form, Inspection, Limits
 from npu_sim.operators.contract.checks import Check, DtypeCheck, NothingToDo
 from npu_sim.operators.contract.memory import Memory, Signature, signature_of
 from npu_sim.operators.contract.reading import Reader
-from npu_sim.operators.contract.rows import RowPlanner, row_planner
+from npu_sim.operators.contract.rows import PASSES, RowPlanner, row_planner
 from npu_sim.status import AclnnError
 
 FORMS = 1024
@@ -50,32 +50,53 @@ class Operator(Reader):
 
     @cached_property
     def _memory(self) -> Memory[Case]:
-        return Memory(256)
+        return Memory(256, Case.keep)
 
     def checked(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Case:
         """Do what :meth:`check` does, remembering nothing."""
-        specs = {name: spec for name in self.tensor_names if (spec := arguments[name]) is not None}
-        call = Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes(), profile.device, self.rules(profile))
-        form = profile, call.form
-        for check in self._checks_beyond_form if form in self._passed_forms else self.checks:
+        known = _known(self, profile)
+        call = self._inspection(arguments, profile, deterministic, limits, known)
+        form = call.form
+        if form in known.passed:
+            case = self._passed_at_once(call)
+            if case is not None:
+                return case
+            call = self._inspection(arguments, profile, deterministic, limits, known)
+        for check in self.checks:
             if isinstance(check, NothingToDo) and check.holds(call):
                 return call.case(empty=True)
             check(call)
-        if len(self._passed_forms) < FORMS:
-            self._passed_forms.add(form)
+        if len(known.passed) < FORMS:
+            known.passed.add(form)
         case = call.case(empty=False)
-        if case.tiling.status != 0:
+        if not case.is_tiled:
             raise AclnnError(self.planner_failure, *self._failure_words(case))
         return case
 
-    @cached_property
-    def _passed_forms(self) -> set[tuple[Profile, Form]]:
-        """Forms of calls that passed every check: those that ask for nothing else need not be asked again."""
-        return set()
+    def _inspection(self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits, known: "_Known") -> Inspection:
+        specs = arguments.given(self.tensor_names)
+        return Inspection(self, arguments, profile, limits, deterministic, specs, patterns.Sizes(), known.device, known.rules)
+
+    def _passed_at_once(self, call: Inspection) -> Case | None:
+        """Return the checked call if it passes every check, asked of its row together; None when one is to say what it finds.
+
+        For calls whose form passed before: what asks for nothing else is not asked again.
+        """
+        try:
+            for check in self._checks_beyond_row:
+                check(call)
+            if self.planner.refused(call.row, call.device, call.rules) != PASSES:
+                return None
+            case = call.case(empty=False)
+            return case if case.is_tiled else None
+        except Exception:  # whatever a check makes of a call that another one refuses
+            return None
 
     @cached_property
-    def _checks_beyond_form(self) -> tuple[Callable[[Any], None], ...]:
-        return tuple(check for check in self.checks if not (isinstance(check, Check) and check.asks_form_alone(self)))
+    def _checks_beyond_row(self) -> tuple[Callable[[Any], None], ...]:
+        """Return the checks that neither a form nor a row answers."""
+        own = (check for check in self.checks if not (isinstance(check, Check) and (check.is_whole_row or check.asks_form_alone(self))))
+        return tuple(own)
 
     def _failure_words(self, case: Case) -> tuple[str, str, str]:
         if self.planner_words is not None:
@@ -84,11 +105,19 @@ class Operator(Reader):
 
     def row_of(self, call: Inspection) -> Any:
         """Return a call in whole numbers, as :mod:`npu_sim.operators.contract.rows` says."""
-        values = [call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call) for axis in self.axes]
+        known = call.sizes.values
+        values = [
+            known[axis.name] if axis.name in known else call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call)
+            for axis in self.axes
+        ]
         common = [int(call.limits == "hardware"), int(call.deterministic)]
         return self.planner.row(*values, *common, *(call.size(one.name) for one in self.derived))
 
     def _code(self, axis: Word | Switch, call: Inspection) -> int:
+        if isinstance(axis, Word) and axis.name in self.dtype_names and axis.name not in self.by_name:
+            for name in self.inputs_of_dtype[axis.name]:
+                if name in call.specs:
+                    return axis.words.index(call.specs[name].dtype)
         try:
             value = self._value(axis, call.sizes, call.arguments)
         except KeyError:  # the dtype of an optional tensor that was left out
@@ -97,7 +126,7 @@ class Operator(Reader):
 
     def rules(self, profile: Profile) -> Any:
         """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented."""
-        return _rules(self, profile)
+        return _known(self, profile).rules
 
     def dtype_mask(self, profile: Profile) -> int:
         """Return one bit for every combination of dtypes that the contract takes, the last axis fastest."""
@@ -111,12 +140,21 @@ class Operator(Reader):
         return mask
 
 
+class _Known(NamedTuple):
+    """What does not change from call to call of an operator on a product: its integers, and the forms of calls that passed every check."""
+
+    device: Device
+    rules: Any
+    passed: set[Form]
+
+
 @lru_cache(maxsize=256)
-def _rules(operator: Operator, profile: Profile) -> Any:
+def _known(operator: Operator, profile: Profile) -> _Known:
     facts = {**profile.documented_limits(operator.name), **profile.release_switches(operator.name)}
     own = operator.rules_of
     stated = [facts.get(name, -1) if name not in own else own[name](profile) for name in operator.rule_names]
-    return operator.planner.rules(int(operator.supported_by(profile)), operator.dtype_mask(profile), *stated)
+    rules = operator.planner.rules(int(operator.supported_by(profile)), operator.dtype_mask(profile), *stated)
+    return _Known(profile.device, rules, set())
 
 
 def _passes(check: Check, call: Inspection) -> bool:

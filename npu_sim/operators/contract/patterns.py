@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 Shape = tuple[int, ...]
 
-_KINDS = ("", "*", "+", "~", "1", "1?", "1*")
+_ONES = ("1", "1?", "1*")
+_KINDS = ("", "*", "+", "~", *_ONES)
 _TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
 
 
@@ -92,26 +93,49 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
 
     Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
     """
+    single = _single_axes(pattern)
+    if single is not None:
+        return len(single) == len(shape) and _take(sizes.values, single, shape)
     values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
     known = tuple([len(groups[name]) if name in groups else None for name in lasting]) if lasting else ()
     spans = _spans(pattern, len(shape), known, guess)
     if spans is None:
         return False
     for (name, kind), begin, end in spans:
-        axes = shape[begin:end]
-        if kind.startswith("1"):
-            most = len(groups.get(name, axes))
-            fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[kind]
-            if not fits or axes.count(1) < len(axes):
+        if kind == "":
+            size = shape[begin]
+        else:
+            axes = shape[begin:end]
+            if kind in _ONES:
+                most = len(groups.get(name, axes))
+                fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[kind]
+                if not fits or axes.count(1) < len(axes):
+                    return False
+                continue
+            if kind != "~" and groups.setdefault(name, axes) != axes:
                 return False
-            continue
-        if kind in ("*", "+") and groups.setdefault(name, axes) != axes:
-            return False
-        size = prod(axes)
+            size = prod(axes)
         if values.setdefault(name, size) != size:
             return False
     sizes.values, sizes.groups = values, groups
     return True
+
+
+def _take(values: dict[str, int], axes: tuple[str, ...], shape: Shape) -> bool:
+    """Take the sizes of axes that are all different; False, and none is taken, when one contradicts what is known."""
+    for name, size in zip(axes, shape, strict=True):
+        if values.get(name, size) != size:
+            return False
+    values.update(zip(axes, shape, strict=True))
+    return True
+
+
+@cache
+def _single_axes(pattern: str) -> tuple[str, ...] | None:
+    """Return the axes of a pattern without groups, all of them different; None for any other."""
+    tokens = parse(pattern)
+    axes = tuple(token.name for token in tokens)
+    return axes if len(set(axes)) == len(axes) and all(token.kind == "" for token in tokens) else None
 
 
 @cache
@@ -163,8 +187,11 @@ def build(pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] |
     """
     shape: list[int] = []
     for token in parse(pattern):
+        if token.kind == "":
+            shape.append(int(values[token.name]))
+            continue
         known = (groups or {}).get(token.name)
-        if token.kind.startswith("1"):
+        if token.kind in _ONES:
             shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
         elif known is not None and (token.kind in ("*", "+") or (token.kind == "~" and known)):
             shape += reshape(known, values[token.name])

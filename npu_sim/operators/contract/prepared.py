@@ -24,6 +24,7 @@ class Prepared(Printed):
     """
 
     def __init__(self, case: Case, order: Order) -> None:
+        case.keep()
         self._case, self._order = case, order
         self._names = case.operator.input_names
         self._wanted = {name: _layout(case.specs.get(name)) for name in self._names}

@@ -7,7 +7,7 @@ from typing import Any
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.contract import arguments as declared
 from npu_sim.operators.contract import patterns
-from npu_sim.operators.contract.arguments import Arguments, Tensor
+from npu_sim.operators.contract.arguments import Arguments, Output, Tensor
 from npu_sim.operators.contract.axes import Axis, Number, Switch, Value, Values, Word
 from npu_sim.operators.contract.declaration import Declaration
 from npu_sim.operators.contract.expressions import evaluate
@@ -66,11 +66,27 @@ class Reader(Declaration):
         """Return the pattern of a tensor's axes, which attributes may decide."""
         return tensor.shape(arguments) if callable(tensor.shape) else tensor.shape
 
+    def stated_elsewhere(self, tensor: Tensor, pattern: str) -> tuple[str, ...]:
+        """Return the sizes of a tensor's pattern that attributes say, or that follow from others.
+
+        An axis of an input says its size itself, whatever it would be without the input.
+        """
+        found = self._stated_elsewhere.get((tensor.name, pattern))
+        if found is None:
+            said = () if isinstance(tensor, Output) else [axis.name for axis in self.axes]
+            follows = self.expressions.keys() - said | self.by_name.keys()
+            found = self._stated_elsewhere[tensor.name, pattern] = tuple(name for name in patterns.names(pattern) if name in follows)
+        return found
+
+    @cached_property
+    def _stated_elsewhere(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {}
+
     def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
         """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
         sizes = patterns.Sizes()
-        given = [(self.pattern(one, arguments), spec.shape) for one in self.inputs if (spec := arguments[one.name]) is not None]
-        for pattern, shape in sorted(dict.fromkeys(given), key=lambda one: patterns.openness(one[0])):
+        given = {(self.pattern(one, arguments), spec.shape): None for one in self.inputs if (spec := arguments.get(one.name)) is not None}
+        for pattern, shape in sorted(given, key=_openness) if len(given) > 1 else given:
             patterns.bind(pattern, shape, sizes, guess)
         return sizes
 
@@ -134,14 +150,15 @@ class Reader(Declaration):
 
     def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
         """Return the arguments with the missing tensors that follow from the others."""
-        filled, sizes = dict(arguments.items()), self.bound(arguments, guess=False)
-        specs = {name: spec for name in self.tensor_names if (spec := arguments[name]) is not None}
+        filled, sizes = dict(arguments.items()), None
+        specs = {name: spec for name in self.tensor_names if (spec := filled[name]) is not None}
         for one in missing:
             twins = [name for name in self.twins[one.name] if name in specs]
+            if twins:
+                filled[one.name] = specs[twins[0]]
+                continue
+            sizes = self.bound(arguments, guess=False) if sizes is None else sizes
             try:
-                if twins:
-                    filled[one.name] = specs[twins[0]]
-                    continue
                 pattern = self.pattern(one, filled)
                 values = {name: self.size(name, sizes, arguments) for name in patterns.names(pattern)}
                 filled[one.name] = TensorSpec(patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs))
@@ -160,13 +177,17 @@ class Reader(Declaration):
         return tensor.dtype if tensor.dtype not in self.dtype_names else self._dtype_named(tensor.dtype, specs)
 
     def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
-        for name in self._inputs_of_dtype[axis]:
+        for name in self.inputs_of_dtype[axis]:
             spec = specs.get(name)
             if spec is not None:
                 return spec.dtype
         raise KeyError(axis)
 
     @cached_property
-    def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
+    def inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
         """For every axis that is a dtype the inputs that have it."""
         return {name: tuple(one.name for one in self.inputs if one.dtype == name) for name in self.dtype_names}
+
+
+def _openness(given: tuple[str, patterns.Shape]) -> tuple[bool, int]:
+    return patterns.openness(given[0])

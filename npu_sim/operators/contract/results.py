@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.numbers.arrays import memory_bounds, memory_of, overlaps_itself
+from npu_sim.numbers.arrays import memory_of, overlaps_itself
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
@@ -195,8 +195,8 @@ def _kernel_timers() -> tuple[Any, Any]:
     return timers
 
 
-def output_array(name: str, out: Any, spec: TensorSpec, taken: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array a kernel writes and the one the caller gets, whose memory is added to what is ``taken``.
+def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the array a kernel writes and the one the caller gets, which joins those whose memory is ``taken``.
 
     They are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end.
 
@@ -211,11 +211,10 @@ def output_array(name: str, out: Any, spec: TensorSpec, taken: dict[str, tuple[i
         array = _new_array(name, spec)
         return array, array
     array = _array_to_write(name, out, spec)
-    begin, end = memory_bounds(array)
-    for other, (start, stop) in taken.items():
-        if start < end and begin < stop:
+    for other, one in taken:
+        if np.may_share_memory(array, one):
             raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
-    taken[name] = begin, end
+    taken.append((name, array))
     in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
     return (array if in_place else _new_array(name, spec)), array
 

@@ -13,6 +13,8 @@ from npu_sim.operators.contract.axes import COMMON_AXES
 from npu_sim.operators.contract.expressions import evaluate, names
 from npu_sim.tiling.fields import FP32_VALUE, STATUS, SUCCESS, Column, Field, nothing, table
 
+PASSES = -1
+"""What ``refused`` says of a call that every check passes; a status is 0 or more."""
 OVERFLOWS = Field("1 when the call runs and its buffers take more than the Unified Buffer has, which the product does not check", "1")
 
 
@@ -25,18 +27,21 @@ class RowPlanner(NamedTuple):
         NamedTuples of a call, of what a product says, and of the plan.
     make_row
         The row of the codes of all axes.
+    refused
+        ``refused(row, device, rules)``: the status of the first check that does not hold, or that ends the call; ``PASSES`` when none does.
     plan_row
         ``plan_row(row, device, rules) -> record``: the whole contract and the planner.
     columns
         The record, column by column.
     source
-        Text of both functions.
+        Text of the functions.
     """
 
     row: Any
     rules: Any
     record: Any
     make_row: Callable[..., Any]
+    refused: Callable[[Any, Any, Any], int]
     plan_row: Callable[[Any, Any, Any], Any]
     columns: tuple[Column, ...]
     source: str
@@ -49,11 +54,12 @@ def row_planner(operator: Any) -> RowPlanner:
     rules = _named("Rules", ["supported", "dtypes", *operator.rule_names])
     record = _named("Record", ["status", "overflows", "tiling"])
     scope: dict[str, Any] = {"Row": row, "Record": record, "NOTHING": nothing(operator.tiling), "tile": operator.tile}
-    source = "\n".join([*_make_row_lines(operator, axes), *_plan_row_lines(operator, scope)])
+    source = "\n".join([*_make_row_lines(operator, axes), *_refused_lines(operator, scope), *_plan_row_lines(operator, scope)])
     exec(source, scope)  # our own text: names and numbers
-    for name in ("make_row", "plan_row"):
-        scope[name].__module__ = __name__
-    return RowPlanner(row, rules, record, scope["make_row"], scope["plan_row"], record_columns(operator), source)
+    make_row, refused, plan_row = functions = [scope[name] for name in ("make_row", "refused", "plan_row")]
+    for function in functions:
+        function.__module__ = __name__
+    return RowPlanner(row, rules, record, make_row, refused, plan_row, record_columns(operator), source)
 
 
 def _named(name: str, fields: list[str]) -> Any:
@@ -78,9 +84,9 @@ def _inlined(operator: Any, name: str) -> str:
     return text
 
 
-def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
-    """Write the contract and the planner in the contract's order; functions that checks call go into ``scope``."""
-    lines = ["def plan_row(row, device, rules):"]
+def _refused_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
+    """Write the contract in its order; functions that checks call go into ``scope``."""
+    lines = ["def refused(row, device, rules):"]
     dtypes_asked = False
     for check in operator.checks:
         if isinstance(check, checks.DtypeCheck):
@@ -92,7 +98,16 @@ def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
         if found is not None:
             scope.update(found.functions)
             lines += _refusal(int(found.status), found.refuses)
-    lines += [
+    return [*lines, f"    return {PASSES}"]
+
+
+def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
+    """Write the contract and the planner."""
+    lines = [
+        "def plan_row(row, device, rules):",
+        "    status = refused(row, device, rules)",
+        f"    if status != {PASSES}:",
+        "        return Record(status, 0, NOTHING)",
         "    tiling = tile(row, device, rules)",
         f"    if tiling.status != {SUCCESS}:",
         f"        return Record({int(operator.planner_failure)}, 0, NOTHING)",
@@ -104,7 +119,7 @@ def _plan_row_lines(operator: Any, scope: dict[str, Any]) -> list[str]:
 
 
 def _refusal(status: int, condition: str) -> list[str]:
-    return [f"    if {condition}:", f"        return Record({status}, 0, NOTHING)"]
+    return [f"    if {condition}:", f"        return {status}"]
 
 
 def _dtype_code(operator: Any) -> str:

@@ -119,6 +119,7 @@ class NotEmpty(Check):
 
     tensor: str
     status: Status = INVALID
+    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         spec, named = call.specs[self.tensor], call.operator.argument(self.tensor).document
@@ -197,13 +198,11 @@ class Shapes(Check):
 
     @staticmethod
     def _agrees(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:
-        # An axis of an input says its size itself, whatever it would be without the input.
-        said = () if isinstance(tensor, Output) else {axis.name for axis in call.operator.axes}
-        for name in patterns.names(call.pattern(tensor)):
-            if (name in call.operator.expressions and name not in said) or name in call.arguments:
-                with suppress(KeyError):
-                    call.sizes.values.setdefault(name, call.size(name))
-        if not patterns.bind(call.pattern(tensor), spec.shape, call.sizes):
+        pattern = call.pattern(tensor)
+        for name in call.operator.stated_elsewhere(tensor, pattern):
+            with suppress(KeyError):
+                call.sizes.values.setdefault(name, call.size(name))
+        if not patterns.bind(pattern, spec.shape, call.sizes):
             return False
         call.agreed.append(tensor.name)
         return True

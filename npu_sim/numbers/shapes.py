@@ -1,0 +1,34 @@
+"""Shapes as users write them: ``4096x512``."""
+
+import re
+from collections.abc import Sequence
+
+from npu_sim.status import shown
+
+LONGEST_SIZE = 100
+"""Digits of one size."""
+_BETWEEN_SIZES = re.compile("[xX×*,]")
+
+
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as users write it."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Read a shape as users write it; nothing and ``scalar`` have rank 0.
+
+    Raises
+    ------
+    ValueError
+        For what is no whole number of 0 or more.
+    """
+    if text in ("", "scalar"):
+        return ()
+    parts = list(map(str.strip, _BETWEEN_SIZES.split(text)))
+    for part in parts:
+        if not (part.isascii() and part.isdecimal()):
+            raise ValueError(f"size {shown(part)} is not a whole number of 0 or more")
+        if len(part) > LONGEST_SIZE:
+            raise ValueError(f"a size of {len(part)} digits is more than any tensor has")
+    return tuple(map(int, parts))
