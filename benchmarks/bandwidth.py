@@ -1,7 +1,8 @@
 """What the memory allows: ``python benchmarks/bandwidth.py [--mebibytes 512]``.
 
 Reads, and copies through and past the cache, on one thread and on all, with the loads and stores the kernels use; GB/s of bytes read plus
-bytes written, median of 7 rounds. An operator that mostly reads cannot be faster than reading.
+bytes written, median of 7 rounds. An operator that mostly reads cannot be faster than reading. Then whole rows of a quarter of the
+memory, read on all threads, in their order and in any other: an operator that gathers rows cannot be faster than that.
 """
 
 import argparse
@@ -13,11 +14,14 @@ import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, load, splat, store, stream
+from npu_sim.kernels.vectors.lanes import end_streams, load, prefetch, splat, store, stream
 from npu_sim.kernels.vectors.lanes_kept import keep
 
 ROUNDS = 7
 LINE = LINE_BYTES // 4
+ROW_COLUMNS = (64, 128, 256, 1024, 2048)
+AHEAD = (0, 4, 16)
+"""Rows for which lines are asked ahead; the fastest counts."""
 
 
 @kernel
@@ -42,6 +46,19 @@ def copy(share, shares, source, target, streams):
     end_streams()
 
 
+@kernel
+def read_rows(share, shares, source, order, ahead, sums):
+    columns, first = source.shape[1], splat(np.float32(0), source[0])
+    second = first
+    for place in range(share * order.size // shares, (share + 1) * order.size // shares):
+        row, coming = source[order[place]], source[order[min(place + ahead, order.size - 1)]]
+        for column in range(0, columns, LINE):
+            prefetch(coming, column)
+        for column in range(0, columns, 2 * LINE):
+            first, second = first + load(row, column), second + load(row, column + LINE)
+    keep(sums[share], 0, first + second)
+
+
 def aligned(size):
     """An array whose first element starts a cache line."""
     memory = np.ones(size + LINE, np.float32)
@@ -59,12 +76,8 @@ def median_seconds(work):
     return statistics.median(times)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mebibytes", type=int, default=512, help="size of an array; larger than any cache")
-    size = parser.parse_args().mebibytes * 2**18
-    source, target = aligned(size), aligned(size)
-    threads = numba.get_num_threads()
+def streams(source, target, threads):
+    """Print what reading and copying reach."""
     sums = np.empty((threads, 4 * LINE), np.float32)
     print("| threads | read | copy through the cache | copy past the cache |")
     print("| --- | --- | --- | --- |")
@@ -76,6 +89,32 @@ def main():
         }
         rates = [source.nbytes * min(moves, 2) / median_seconds(work) / 1e9 for moves, work in works.items()]
         print(f"| {shares} | {' | '.join(f'{rate:.0f} GB/s' for rate in rates)} |", flush=True)
+
+
+def gathers(source, threads):
+    """Print what reading rows reaches, in their order and in any other."""
+    print("\n| bytes of a row | rows in their order | rows anywhere |\n| --- | --- | --- |")
+    for columns in ROW_COLUMNS:
+        rows = source[: source.size // 4].reshape(-1, columns)
+        orders = np.arange(len(rows)), np.random.default_rng(0).permutation(len(rows))
+        rates = [max(row_rate(rows, order, ahead, threads) for ahead in AHEAD) for order in orders]
+        print(f"| {columns * 4} | {' | '.join(f'{rate:.0f} GB/s' for rate in rates)} |", flush=True)
+
+
+def row_rate(rows, order, ahead, threads):
+    """Return how fast rows are read in an order, those ``ahead`` asked for, in GB/s."""
+    sums = np.empty((threads, 4 * LINE), np.float32)
+    return rows.nbytes / median_seconds(lambda: read_rows.over(threads, threads, rows, order, ahead, sums)) / 1e9
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--mebibytes", type=int, default=512, help="size of an array; larger than any cache")
+    size = parser.parse_args().mebibytes * 2**18
+    source, target = aligned(size), aligned(size)
+    threads = numba.get_num_threads()
+    streams(source, target, threads)
+    gathers(source, threads)
 
 
 if __name__ == "__main__":
