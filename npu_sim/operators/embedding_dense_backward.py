@@ -150,6 +150,7 @@ OPERATOR = Operator(
     ),
     tiling=outcome.Outcome,
     tile=outcome.tile_row,
+    has_tiling=outcome.has_tiling,
     describe=describe,
     compute="npu_sim.operators.embedding_dense_backward_compute:compute",
     formula=formula,

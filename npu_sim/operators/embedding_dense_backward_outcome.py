@@ -119,11 +119,22 @@ def total_workspace_bytes(row: Any, kernel_bytes: int, casts: bool, sorts: bool,
     return grad + 2 * aligned_bytes(4 * row.rows) + max(sort, first) + max(indices, second)
 
 
+def problem_of(row: Any, rules: Any) -> v2.Problem:
+    """Return what EmbeddingDenseGradV2 sees of a call in whole numbers."""
+    element_bytes = 2 if takes_native_16_bit(row, rules) else 4
+    return v2.Problem(row.rows, row.dim, row.num_weights, element_bytes, row.scale_grad_by_freq == 1, row.deterministic == 1)
+
+
+def has_tiling(row: Any, device: Device, rules: Any) -> bool:
+    """Whether a call has a tiling, of which EmbeddingDenseGrad is certain."""
+    return not takes_v2(row, device) or v2.is_planned(problem_of(row, rules), device, rules)
+
+
 def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
     """Plan a call given in whole numbers; it has rows, columns and (with scale) weights."""
-    scale, deterministic = row.scale_grad_by_freq == 1, row.deterministic == 1
     is_16_bit = row.grad_dtype != FLOAT32
     if not takes_v2(row, device):
+        scale, deterministic = row.scale_grad_by_freq == 1, row.deterministic == 1
         older = v1.tile(v1.Problem(row.rows, row.dim, row.num_weights, older_index_bytes(row), scale, deterministic), device)
         return Outcome(
             status=SUCCESS,
@@ -134,17 +145,17 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
             tiling=v2.NO_TILING,
             older=older,
         )
-    element_bytes = 2 if takes_native_16_bit(row, rules) else 4
-    tiling = v2.tile(v2.Problem(row.rows, row.dim, row.num_weights, element_bytes, scale, deterministic), device, rules)
+    problem = problem_of(row, rules)
+    tiling = v2.tile(problem, device, rules)
     if tiling.status != SUCCESS:
         return NO_OUTCOME
-    casts, sorts = is_16_bit and element_bytes == 4, tiling.tiling_key < 100
+    casts, sorts = is_16_bit and problem.element_bytes == 4, tiling.tiling_key < 100
     return Outcome(
         status=SUCCESS,
         kernel=GRAD_V2,
         block_dim=tiling.block_dim,
         total_workspace_bytes=total_workspace_bytes(row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1),
-        element_bytes=element_bytes,
+        element_bytes=problem.element_bytes,
         tiling=tiling,
         older=v1.NO_TILING,
     )

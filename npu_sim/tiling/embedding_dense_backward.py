@@ -126,6 +126,26 @@ def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim
     return total
 
 
+def is_planned(problem: Problem, device: Device, rules: Any) -> bool:
+    """Whether the product has a tiling.
+
+    It has none for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients that the kernel of the release does
+    not take.
+    """
+    taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
+    widest = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
+    if not taken or problem.dim == 0 or cores_for(problem, device) == 0 or widest == 0:
+        return False
+    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
+    return (not small_dim) or max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) > 0
+
+
+def cores_for(problem: Problem, device: Device) -> int:
+    """Return how many cores work."""
+    cores = min(device.vector_cores, problem.rows)
+    return min(cores, problem.num_weights) if problem.scale_grad_by_freq else cores
+
+
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     """Plan one call.
 
@@ -141,24 +161,16 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients that
-        the kernel of the release does not take.
+        With ``status`` 1 (the product's 561002) where :func:`is_planned` says no.
     """
-    if problem.element_bytes == 2 and rules.kernel_takes_16_bit == 0:
+    if not is_planned(problem, device, rules):
         return NO_TILING
-    block_dim = min(device.vector_cores, problem.rows)
-    if problem.scale_grad_by_freq:
-        block_dim = min(block_dim, problem.num_weights)
+    block_dim = cores_for(problem, device)
     max_former = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
-    if problem.dim == 0 or block_dim == 0 or max_former == 0:
-        return NO_TILING
     small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
     small = NO_SMALL_DIM
     if small_dim:
-        max_rows = max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes)
-        if max_rows <= 0:
-            return NO_TILING
-        small = split_small_dim(problem.rows, block_dim, max_rows)
+        small = split_small_dim(problem.rows, block_dim, max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes))
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = scale + (10 if problem.deterministic and problem.element_bytes == 4 else 0) + (100 if small_dim else 0)
     schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == 100 else -1

@@ -12,8 +12,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 if not FOLDER.exists():
     pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
-cases, measure, operators, peers, plots, results, scaling, small_peers = map(
-    import_module, ("cases", "measure", "operators", "peers", "plots", "results", "scaling", "small_peers")
+bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling, small_peers = map(
+    import_module, ("bandwidth", "cases", "hot_loops", "measure", "operators", "peers", "plots", "results", "scaling", "small_peers")
 )
 sys.path.remove(str(FOLDER))
 
@@ -163,3 +163,21 @@ def test_curves_are_drawn_for_the_points_there_are():
     drawn = scaling.draw([found, {**found, "value": 128, "milliseconds": 5.0, "extra_bytes": 0}])
     circles = [one for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("circle")]
     assert len(circles) == 4
+
+
+@pytest.mark.parametrize("ahead", bandwidth.AHEAD)
+@pytest.mark.parametrize("shares", [1, 3])
+def test_every_row_is_read_once_in_any_order(ahead, shares):
+    rows = bandwidth.aligned(40 * 64).reshape(40, 64)
+    sums = np.zeros((shares, 4 * bandwidth.LINE), np.float32)
+    bandwidth.read_rows.over(shares, shares, rows, np.random.default_rng(0).permutation(40), ahead, sums)
+    assert sums.sum() == rows.size
+
+
+def test_loops_are_the_innermost_that_hold_samples():
+    texts = ["xor %eax,%eax", "mov (%rdi),%ecx", "add %rcx,%rax", "jne 0x11", "cmp %eax,%edx", "jl 0x10", "test %al,%al", "jb 0x16"]
+    lines = [hot_loops.Line(0x10 + place, text) for place, text in enumerate(texts)]
+    samples = hot_loops.collections.Counter({0x11: 30, 0x12: 60, 0x14: 9, 0x17: 1})
+    (loop,) = hot_loops.innermost_loops(lines, samples)
+    assert [line.text for line in loop.lines] == texts[1:4]
+    assert loop.share == 0.9

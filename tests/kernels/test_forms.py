@@ -44,6 +44,18 @@ def test_whole_numbers_arrive_as_they_are_every_time(value):
         assert out[0] == value
 
 
+@needs_forms
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**90, 2**200])
+def test_a_whole_number_that_is_no_word_is_an_error_every_time(value):
+    out = np.zeros(1, np.int64)
+    for number in (1, value) * (OFTEN + 1):
+        if number == 1:
+            _whole.over(1, number, out)
+        else:
+            with pytest.raises(OverflowError):
+                _whole.over(1, number, out)
+
+
 @pytest.mark.parametrize("kind", [float, np.float64, np.float32])
 @pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -1e30, float("inf"), float("nan"), 1e-40])
 def test_fractions_arrive_bit_for_bit(kind, value):

@@ -39,9 +39,11 @@ HAS_TAG = sys.version_info >= (3, 12)
 AXES, DTYPE, FLAGS = (DESCRIPTION_OFFSET + 8 * place for place in (1, 5, 6))
 """Places in a ``PyArrayObject``."""
 
-ARRAY, INTEGER, DOUBLE, SINGLE, TUPLE = range(5)
-"""What an argument may be."""
-KIND_OF: dict[type, int] = {int: INTEGER, bool: INTEGER, np.int64: DOUBLE, float: DOUBLE, np.float64: DOUBLE, np.float32: SINGLE}
+ARRAY, INTEGER, BITS_64, BITS_32, TUPLE = range(5)
+"""What an argument may be: an array, Python's int, so many bits behind the head of an object, a tuple."""
+KIND_OF: dict[type, int] = {int: INTEGER, bool: INTEGER, np.int64: BITS_64, float: BITS_64, np.float64: BITS_64, np.float32: BITS_32}
+MOST_DIGITS = 2
+"""Digits of an int that are read here; one of more may not fit a word, which Python says."""
 HEADER_BYTES, STEP_BYTES = 3 * 8, 6 * 8
 
 
@@ -170,15 +172,17 @@ def run_form(form, arguments, shares, words):  # type: ignore[no-untyped-def]
         elif kind == TUPLE:
             if _load(found + HEAD) != _load(step + 32):
                 return False
-        elif kind == DOUBLE:
+        elif kind == BITS_64:
             word = _load(found + HEAD)
-        elif kind == SINGLE:
+        elif kind == BITS_32:
             word = _load_half(found + HEAD)
         else:
             head = _load(found + HEAD)
             digits, is_negative = (head >> 3, head & 3 == 2) if HAS_TAG else (abs(head), head < 0)
+            if digits > MOST_DIGITS:
+                return False
             word = 0
-            for digit in range(min(digits, 3)):
+            for digit in range(digits):
                 word |= _load_half(found + DIGITS + 4 * digit) << DIGIT_BITS * digit
             if is_negative:
                 word = -word
