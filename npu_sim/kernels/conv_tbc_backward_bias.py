@@ -37,6 +37,9 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
     sums = np.empty((-(-len(rows) // core_rows), rows.shape[1]), np.float32)
     for core, total in enumerate(sums):
         own = rows[core * core_rows : (core + 1) * core_rows]
+        if len(own) <= ROWS:
+            _add_group.over(1, own, sums[core : core + 1])
+            continue
         groups = np.empty((-(-len(own) // ROWS), rows.shape[1]), np.float32)
         _add_group.over(len(groups), own, groups)
         _add_in_order(groups, total)

@@ -125,7 +125,7 @@ def _target(out: Array | None, shape: tuple[int, ...], name: str) -> Array:
     """Return ``out`` when it can hold the result, a new array when there is none."""
     if out is None:
         return np.empty(shape, numpy_dtype(name))
-    if out.shape != shape or out.dtype not in (numpy_dtype(name), STORAGE[name]):
+    if out.shape != shape or (out.dtype != STORAGE[name] and out.dtype != numpy_dtype(name)):
         raise ValueError(f"out is {out.shape} {out.dtype}, the result {shape} {name}")
     _check_writable(out)
     return out

@@ -177,7 +177,7 @@ def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ..
         names = ", ".join(one.output for one in outputs)
         raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
     others = [out for out in outs if out is not None]
-    taken = [] if not others or have_own_memory((*tensors.values(), *others)) else list(tensors.items())
+    taken = None if not others or have_own_memory((*tensors.values(), *others)) else list(tensors.items())
     written, given = {}, {}
     for place, one, spec in case.once(_written_specs):
         out = outs[place] if place < len(outs) else None

@@ -195,10 +195,11 @@ def _kernel_timers() -> tuple[Any, Any]:
     return timers
 
 
-def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]] | None) -> tuple[np.ndarray, np.ndarray]:
     """Return the array a kernel writes and the one the caller gets, which joins those whose memory is ``taken``.
 
-    They are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end.
+    The two are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end. ``taken``
+    is None when all arrays of the call are known to have memory of their own.
 
     Raises
     ------
@@ -211,11 +212,12 @@ def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, n
         array = _new_array(name, spec)
         return array, array
     array = _array_to_write(name, out, spec)
-    for other, one in taken:
-        if np.may_share_memory(array, one):
-            raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
-    taken.append((name, array))
-    in_place = array.flags.c_contiguous and array.flags.aligned and array.dtype.isnative
+    if taken is not None:
+        for other, one in taken:
+            if np.may_share_memory(array, one):
+                raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
+        taken.append((name, array))
+    in_place = array.flags.carray and array.dtype.isnative
     return (array if in_place else _new_array(name, spec)), array
 
 
