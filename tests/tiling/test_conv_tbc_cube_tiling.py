@@ -272,7 +272,7 @@ def test_planners_never_return_an_empty_core(device, element_bytes):
             assert 0 < tiling.block_dim <= device.cube_cores
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(problem=problems, device=devices, split=splits)
 def test_where_the_smallest_base_block_fits_there_is_a_tiling(problem, device, split):
     if cube.smallest_base_fits(problem, device):

@@ -23,7 +23,7 @@ def codes_of(axis):
 
 
 @pytest.mark.parametrize("name", CERTAIN)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(data=st.data())
 def test_what_is_certain_to_have_a_tiling_has_one(name, data):
     operator, profile = load_operator(name), load_profile(data.draw(st.sampled_from(shipped_products())))
