@@ -37,20 +37,17 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
     sums = np.empty((-(-len(rows) // core_rows), rows.shape[1]), np.float32)
     for core, total in enumerate(sums):
         own = rows[core * core_rows : (core + 1) * core_rows]
-        if len(own) <= ROWS:
-            _add_group.over(1, own, sums[core : core + 1])
-            continue
-        groups = np.empty((-(-len(own) // ROWS), rows.shape[1]), np.float32)
-        _add_group.over(len(groups), own, groups)
-        _add_in_order(groups, total)
+        count = -(-len(own) // ROWS)
+        groups = np.empty((count, rows.shape[1]), np.float32) if count > 1 else sums[core : core + 1]
+        _add_group.over(count, own, groups)
+        if count > 1:
+            _add_in_order(groups, total)
     return sums
 
 
 def _add_in_order(parts: Floats, total: Floats) -> None:
     # Few rows are left; NumPy adds them in this order too.
     total[...] = parts[0]
-    if len(parts) == 1:
-        return
     with np.errstate(over="ignore", invalid="ignore"):
         for part in parts[1:]:
             np.add(total, part, out=total)

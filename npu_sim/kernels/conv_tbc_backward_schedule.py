@@ -14,7 +14,6 @@ from npu_sim.kernels.engine.scratch import SMALL_BYTES, aligned, kept, thread_sc
 
 Flags = NDArray[np.bool_]
 
-
 GROUP_BYTES = 1 << 23
 """Packed operands held at a time, when one visit is not larger by itself."""
 

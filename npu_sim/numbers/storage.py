@@ -40,8 +40,7 @@ def storage_view(array: Any) -> Array:
     """
     values = as_array(array)
     _format_of(values.dtype)
-    dtype = _stored_dtype(values.dtype)
-    return values if dtype is None else values.view(dtype)
+    return _as_stored(values)
 
 
 def from_storage(bits: Array, dtype: Any) -> Array:
@@ -66,13 +65,16 @@ def kernel_input(array: Any) -> Array:
     Copies only what is not. A read-only array comes back as a writable view of the same memory: Numba would
     otherwise compile every kernel once more for it. Nothing may be written through the result.
     """
-    values = as_array(array)
-    dtype = _stored_dtype(values.dtype)
-    stored = values if dtype is None else values.view(dtype)
+    stored = _as_stored(as_array(array))
     if stored.flags.carray:
         return stored
     stored = np.require(stored, requirements=["C", "A"])
     return stored if stored.flags.writeable or stored.size == 0 else np.asarray(_Memory(stored))
+
+
+def _as_stored(values: Array) -> Array:
+    dtype = _stored_dtype(values.dtype)
+    return values if dtype is None else values.view(dtype)
 
 
 @lru_cache(maxsize=64)

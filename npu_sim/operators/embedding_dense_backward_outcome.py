@@ -127,7 +127,8 @@ def problem_of(row: Any, rules: Any) -> v2.Problem:
 
 def has_tiling(row: Any, device: Device, rules: Any) -> bool:
     """Whether a call has a tiling, of which EmbeddingDenseGrad is certain."""
-    return not takes_v2(row, device) or v2.is_planned(problem_of(row, rules), device, rules)
+    problem = problem_of(row, rules)
+    return not takes_v2(row, device) or v2.is_planned(problem, v2.room_for(problem, device, rules), rules)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Outcome:

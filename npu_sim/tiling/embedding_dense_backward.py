@@ -126,24 +126,34 @@ def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim
     return total
 
 
-def is_planned(problem: Problem, device: Device, rules: Any) -> bool:
+class Room(NamedTuple):
+    """Cores that work, the largest piece of a row that fits, and whether the small-dim kernel runs, on so many rows a batch."""
+
+    block_dim: int
+    max_former: int
+    small_dim: bool
+    max_rows: int
+
+
+def room_for(problem: Problem, device: Device, rules: Any) -> Room:
+    """Return what a chip has room for."""
+    block_dim = min(device.vector_cores, problem.rows)
+    if problem.scale_grad_by_freq:
+        block_dim = min(block_dim, problem.num_weights)
+    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
+    max_rows = max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) if small_dim else 0
+    return Room(block_dim, max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule), small_dim, max_rows)
+
+
+def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
     """Whether the product has a tiling.
 
     It has none for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients that the kernel of the release does
     not take.
     """
     taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
-    widest = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
-    if not taken or problem.dim == 0 or cores_for(problem, device) == 0 or widest == 0:
-        return False
-    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
-    return (not small_dim) or max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) > 0
-
-
-def cores_for(problem: Problem, device: Device) -> int:
-    """Return how many cores work."""
-    cores = min(device.vector_cores, problem.rows)
-    return min(cores, problem.num_weights) if problem.scale_grad_by_freq else cores
+    fits = room.max_former > 0 and (room.max_rows > 0 or not room.small_dim)
+    return taken and problem.dim > 0 and room.block_dim > 0 and fits
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -163,18 +173,15 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Tiling
         With ``status`` 1 (the product's 561002) where :func:`is_planned` says no.
     """
-    if not is_planned(problem, device, rules):
+    room = room_for(problem, device, rules)
+    if not is_planned(problem, room, rules):
         return NO_TILING
-    block_dim = cores_for(problem, device)
-    max_former = max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule)
-    small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
-    small = NO_SMALL_DIM
-    if small_dim:
-        small = split_small_dim(problem.rows, block_dim, max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes))
+    block_dim, small_dim = room.block_dim, room.small_dim
+    small = split_small_dim(problem.rows, block_dim, room.max_rows) if small_dim else NO_SMALL_DIM
     scale = 1 if problem.scale_grad_by_freq else 0
     tiling_key = scale + (10 if problem.deterministic and problem.element_bytes == 4 else 0) + (100 if small_dim else 0)
     schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == 100 else -1
-    former_dim = min(problem.dim, max_former)
+    former_dim = min(problem.dim, room.max_former)
     former_dim_rep_time = problem.dim // former_dim
     tail_dim = problem.dim - former_dim * former_dim_rep_time
     return Tiling(

@@ -20,7 +20,7 @@ from numba.core.event import trigger_event
 from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.entry import Layout, bytes_of, compile_entry, type_of
-from npu_sim.kernels.engine.forms import MOST_FORMS, OFTEN, Form, call_entry, form_of, run_form
+from npu_sim.kernels.engine.guards import MOST_GUARDS, OFTEN, Guard, call_entry, guard_of, run_guarded
 from npu_sim.kernels.engine.launch import in_this_process, on_own_threads, parallel_loop
 from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
@@ -41,14 +41,14 @@ class Kernel:
         self.entries: dict[tuple[Any, ...], Any] = {}
         """Compiled code by argument types."""
         self._entries_by_kinds: dict[tuple[Any, ...], int] = {}
-        self._forms: tuple[Form, ...] = ()
+        self._guards: tuple[Guard, ...] = ()
         self._calls_by_kinds: dict[tuple[Any, ...], int] = {}
 
     def over(self, shares: int, *arguments: Any) -> None:
         """Compute the shares 0..shares-1, on all threads; on the calling one when that is not worth waking others."""
-        if self._forms and self._is_alone(shares, arguments):
-            for form in self._forms:
-                if run_form(form.address, id(arguments), shares, 0):
+        if self._guards and self._is_alone(shares, arguments):
+            for guard in self._guards:
+                if run_guarded(guard.address, id(arguments), shares, 0):
                     return
         if config.DISABLE_JIT:
             for share in range(shares):
@@ -80,9 +80,9 @@ class Kernel:
     def _remember(self, entry: int, arguments: tuple[Any, ...], layout: Layout) -> None:
         """Let small calls do without a layout when such arguments come often."""
         self._calls_by_kinds[layout.kinds] = calls = self._calls_by_kinds.get(layout.kinds, 0) + 1
-        if calls == OFTEN and len(self._forms) < MOST_FORMS:
-            form = form_of(entry, arguments, layout)
-            self._forms += () if form is None else (form,)
+        if calls == OFTEN and len(self._guards) < MOST_GUARDS:
+            guard = guard_of(entry, arguments, layout)
+            self._guards += () if guard is None else (guard,)
 
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)
@@ -159,7 +159,7 @@ def _probe() -> bool:
 
 require_numba()
 if not config.DISABLE_JIT and not is_plain() and not plain.CHECKED:
-    for _loop in (_run_shares, _run_some, run_form):
+    for _loop in (_run_shares, _run_some, run_guarded):
         _loop._cache = KernelCache(_loop.py_func)
 
 PLAIN = not config.DISABLE_JIT and (plain.CHECKED or is_plain() or not holds(_probe))

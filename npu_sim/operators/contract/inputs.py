@@ -14,13 +14,7 @@ SCAN_ELEMENTS = 1 << 18
 
 def own_copies(addressing: Collection[str], tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     """Return the tensors of a call, contiguous copies in place of those that address memory; see ``Tensor.addresses``."""
-    if not addressing:
-        return tensors
-    own = dict(tensors)
-    for name in addressing:
-        if name in own:
-            own[name] = own[name].copy()
-    return own
+    return {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}} if addressing else tensors
 
 
 def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:

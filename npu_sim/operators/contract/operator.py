@@ -62,7 +62,7 @@ class Operator(Reader):
             if case is not None:
                 return case
             call = self._inspection(arguments, profile, deterministic, limits, known)
-        for check in self.checks:
+        for check in self._checks_beyond_form if form in known.passed else self.checks:
             if isinstance(check, NothingToDo) and check.holds(call):
                 return call.case(empty=True)
             check(call)
@@ -93,10 +93,12 @@ class Operator(Reader):
             return None
 
     @cached_property
+    def _checks_beyond_form(self) -> tuple[Callable[[Any], None], ...]:
+        return tuple(check for check in self.checks if not (isinstance(check, Check) and check.asks_form_alone(self)))
+
+    @cached_property
     def _checks_beyond_row(self) -> tuple[Callable[[Any], None], ...]:
-        """Return the checks that neither a form nor a row answers."""
-        own = (check for check in self.checks if not (isinstance(check, Check) and (check.is_whole_row or check.asks_form_alone(self))))
-        return tuple(own)
+        return tuple(check for check in self._checks_beyond_form if not (isinstance(check, Check) and check.is_whole_row))
 
     def _failure_words(self, case: Case) -> tuple[str, str, str]:
         if self.planner_words is not None:
@@ -105,19 +107,11 @@ class Operator(Reader):
 
     def row_of(self, call: Inspection) -> Any:
         """Return a call in whole numbers, as :mod:`npu_sim.operators.contract.rows` says."""
-        known = call.sizes.values
-        values = [
-            known[axis.name] if axis.name in known else call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call)
-            for axis in self.axes
-        ]
+        values = [call.size(axis.name) if isinstance(axis, Number) else self._code(axis, call) for axis in self.axes]
         common = [int(call.limits == "hardware"), int(call.deterministic)]
         return self.planner.row(*values, *common, *(call.size(one.name) for one in self.derived))
 
     def _code(self, axis: Word | Switch, call: Inspection) -> int:
-        if isinstance(axis, Word) and axis.name in self.dtype_names and axis.name not in self.by_name:
-            for name in self.inputs_of_dtype[axis.name]:
-                if name in call.specs:
-                    return axis.words.index(call.specs[name].dtype)
         try:
             value = self._value(axis, call.sizes, call.arguments)
         except KeyError:  # the dtype of an optional tensor that was left out

@@ -93,9 +93,6 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
 
     Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
     """
-    single = _single_axes(pattern)
-    if single is not None:
-        return len(single) == len(shape) and _take(sizes.values, single, shape)
     values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
     known = tuple([len(groups[name]) if name in groups else None for name in lasting]) if lasting else ()
     spans = _spans(pattern, len(shape), known, guess)
@@ -119,23 +116,6 @@ def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
             return False
     sizes.values, sizes.groups = values, groups
     return True
-
-
-def _take(values: dict[str, int], axes: tuple[str, ...], shape: Shape) -> bool:
-    """Take the sizes of axes that are all different; False, and none is taken, when one contradicts what is known."""
-    for name, size in zip(axes, shape, strict=True):
-        if values.get(name, size) != size:
-            return False
-    values.update(zip(axes, shape, strict=True))
-    return True
-
-
-@cache
-def _single_axes(pattern: str) -> tuple[str, ...] | None:
-    """Return the axes of a pattern without groups, all of them different; None for any other."""
-    tokens = parse(pattern)
-    axes = tuple(token.name for token in tokens)
-    return axes if len(set(axes)) == len(axes) and all(token.kind == "" for token in tokens) else None
 
 
 @cache

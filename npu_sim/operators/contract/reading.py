@@ -85,8 +85,8 @@ class Reader(Declaration):
     def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
         """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
         sizes = patterns.Sizes()
-        given = {(self.pattern(one, arguments), spec.shape): None for one in self.inputs if (spec := arguments.get(one.name)) is not None}
-        for pattern, shape in sorted(given, key=_openness) if len(given) > 1 else given:
+        given = [(self.pattern(one, arguments), spec.shape) for one in self.inputs if (spec := arguments.get(one.name)) is not None]
+        for pattern, shape in sorted(dict.fromkeys(given), key=lambda one: patterns.openness(one[0])):
             patterns.bind(pattern, shape, sizes, guess)
         return sizes
 
@@ -177,17 +177,13 @@ class Reader(Declaration):
         return tensor.dtype if tensor.dtype not in self.dtype_names else self._dtype_named(tensor.dtype, specs)
 
     def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
-        for name in self.inputs_of_dtype[axis]:
+        for name in self._inputs_of_dtype[axis]:
             spec = specs.get(name)
             if spec is not None:
                 return spec.dtype
         raise KeyError(axis)
 
     @cached_property
-    def inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
+    def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
         """For every axis that is a dtype the inputs that have it."""
         return {name: tuple(one.name for one in self.inputs if one.dtype == name) for name in self.dtype_names}
-
-
-def _openness(given: tuple[str, patterns.Shape]) -> tuple[bool, int]:
-    return patterns.openness(given[0])

@@ -8,9 +8,9 @@ import pytest
 from npu_sim.kernels.engine import compile as engine
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.engine.entry import Layout
-from npu_sim.kernels.engine.forms import MOST_FORMS, MOST_STEPS, OFTEN, form_of
+from npu_sim.kernels.engine.guards import MOST_GUARDS, MOST_STEPS, OFTEN, guard_of
 
-needs_forms = pytest.mark.skipif(engine.PLAIN or engine.config.DISABLE_JIT, reason="kernels run through Numba's public interface")
+needs_guards = pytest.mark.skipif(engine.PLAIN or engine.config.DISABLE_JIT, reason="kernels run through Numba's public interface")
 
 
 class Pair(NamedTuple):
@@ -44,7 +44,7 @@ def test_whole_numbers_arrive_as_they_are_every_time(value):
         assert out[0] == value
 
 
-@needs_forms
+@needs_guards
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 2**90, 2**200])
 def test_a_whole_number_that_is_no_word_is_an_error_every_time(value):
     out = np.zeros(1, np.int64)
@@ -84,32 +84,32 @@ def test_other_types_than_the_first_ones_are_told_apart():
             out = np.zeros(3, kind)
             double.over(3, np.arange(1, 4).astype(kind), factor, out)
             assert out.tolist() == [2, 4, 6]
-    assert len(double._forms) <= MOST_FORMS
+    assert len(double._guards) <= MOST_GUARDS
 
 
-@needs_forms
+@needs_guards
 def test_tuples_in_tuples_are_read_in_their_order():
     arguments = (1, (2, (np.float32(3.5), Pair(4, 5)), np.zeros(1)), 6)
-    form, words = form_of(0, arguments, Layout(arguments)), np.zeros(MOST_STEPS, np.int64)
-    assert engine.run_form(form.address, id(arguments), 0, words.ctypes.data)
+    guard, words = guard_of(0, arguments, Layout(arguments)), np.zeros(MOST_STEPS, np.int64)
+    assert engine.run_guarded(guard.address, id(arguments), 0, words.ctypes.data)
     assert words[:7].tolist() == Layout(arguments).words.tolist()
 
 
-@needs_forms
-def test_a_form_remembers_no_more_than_it_may():
+@needs_guards
+def test_a_guard_remembers_no_more_than_it_may():
     arguments = (*range(MOST_STEPS + 1), np.zeros(1))
-    assert form_of(0, arguments, Layout(arguments)) is None
-    assert form_of(0, arguments[2:], Layout(arguments[2:])) is not None
-    assert form_of(0, (np.int32(1),), Layout((np.int32(1),))) is None
+    assert guard_of(0, arguments, Layout(arguments)) is None
+    assert guard_of(0, arguments[2:], Layout(arguments[2:])) is not None
+    assert guard_of(0, (np.int32(1),), Layout((np.int32(1),))) is None
 
 
-@needs_forms
+@needs_guards
 @pytest.mark.parametrize(
     "other", [(1.0, np.zeros(1)), (1, np.zeros((1, 1))), (1, np.zeros(1, np.int64)), (1, np.zeros(4)[::2]), (1,), (1, np.zeros(1), 2)]
 )
-def test_a_form_takes_nothing_else(other):
+def test_a_guard_takes_nothing_else(other):
     arguments = (1, np.zeros(1))
-    form = form_of(0, arguments, Layout(arguments))
+    guard = guard_of(0, arguments, Layout(arguments))
     words = np.zeros(MOST_STEPS, np.int64)
-    assert engine.run_form(form.address, id(arguments), 0, words.ctypes.data)
-    assert not engine.run_form(form.address, id(other), 0, words.ctypes.data)
+    assert engine.run_guarded(guard.address, id(arguments), 0, words.ctypes.data)
+    assert not engine.run_guarded(guard.address, id(other), 0, words.ctypes.data)

@@ -1,9 +1,9 @@
 """Small calls of kernels: compiled code finds the arguments in the tuple that Python put them into, and turns them into words.
 
-Laying them out in Python (:mod:`npu_sim.kernels.engine.entry`) takes longer than many a small kernel. A form says what arguments of some
-types look like in memory: compiled code compares others with it and reads their words. Where CPython puts the items of a tuple, the
-digits of a number and the head of an object is taken from CPython where it says so; a form that does not give the words which Python
-laid out is not used.
+Laying them out in Python (:mod:`npu_sim.kernels.engine.entry`) takes longer than many a small kernel. A guard says what arguments of some
+types look like in memory: compiled code compares others with it and reads the words of those it lets pass. Where CPython puts the items
+of a tuple, the digits of a number and the head of an object is taken from CPython where it says so; a guard that does not give the words
+which Python laid out is not used.
 """
 
 import sys
@@ -22,11 +22,11 @@ from npu_sim.kernels.engine.entry import MEMORY_FLAGS, WORD, Layout
 from npu_sim.numbers.arrays import DESCRIPTION_OFFSET
 
 MOST_STEPS = 64
-"""Arguments, elements of tuples among them, that a form may have."""
+"""Arguments, elements of tuples among them, that a guard may have."""
 OFTEN = 4
-"""Small calls with arguments of some types before a form is made of them: what reads forms takes as long to compile as some kernels."""
-MOST_FORMS = 4
-"""So many forms of a kernel are tried before its arguments are laid out in Python."""
+"""Small calls with arguments of some types before a guard is made of them: what reads guards takes as long to compile as some kernels."""
+MOST_GUARDS = 4
+"""So many guards of a kernel are tried before its arguments are laid out in Python."""
 
 HEAD = object.__basicsize__
 TYPE = HEAD - 8
@@ -47,7 +47,7 @@ MOST_DIGITS = 2
 HEADER_BYTES, STEP_BYTES = 3 * 8, 6 * 8
 
 
-class Form:
+class Guard:
     """What arguments of some types look like, and the compiled kernel that takes them.
 
     Attributes
@@ -80,16 +80,16 @@ class Form:
                 steps.append((KIND_OF[kind], *where, 0, 0))
 
 
-def form_of(entry: int, arguments: tuple[Any, ...], layout: Layout) -> Form | None:
-    """Return the form of some arguments; None when compiled code does not find in them the words of their layout."""
+def guard_of(entry: int, arguments: tuple[Any, ...], layout: Layout) -> Guard | None:
+    """Return the guard of some arguments; None when compiled code does not find in them the words of their layout."""
     try:
-        form = Form(entry, arguments)
+        guard = Guard(entry, arguments)
     except KeyError:
         return None
     words = array("q", bytes(8 * MOST_STEPS))
     first, _ = words.buffer_info()
-    is_found = form.steps <= MOST_STEPS and run_form(form.address, id(arguments), 0, first)
-    return form if is_found and words[: len(layout.words)] == layout.words else None
+    is_found = guard.steps <= MOST_STEPS and run_guarded(guard.address, id(arguments), 0, first)
+    return guard if is_found and words[: len(layout.words)] == layout.words else None
 
 
 @intrinsic
@@ -147,18 +147,18 @@ def _store(typing_context: Any, address: Any, word: Any) -> tuple[Any, Callable[
 
 
 @njit(nogil=True, no_cfunc_wrapper=True, no_rewrites=True, _nrt=False)
-def run_form(form, arguments, shares, words):  # type: ignore[no-untyped-def]
-    """Compute the shares 0..shares-1 of a kernel; return whether the tuple at ``arguments`` has the form.
+def run_guarded(guard, arguments, shares, words):  # type: ignore[no-untyped-def]
+    """Compute the shares 0..shares-1 of a kernel; return whether the guard lets the tuple at ``arguments`` pass.
 
     ``words`` is the address that receives the arguments' words, 0 for one on the stack.
     """
     objects = _stack()
     if words == 0:
         words = _stack()
-    entry, step, written = _load(form), form + HEADER_BYTES, words
-    if _load(arguments + HEAD) != _load(form + 8):
+    entry, step, written = _load(guard), guard + HEADER_BYTES, words
+    if _load(arguments + HEAD) != _load(guard + 8):
         return False
-    for number in range(_load(form + 16)):
+    for number in range(_load(guard + 16)):
         kind, parent = _load(step), _load(step + 8)
         found = _load((arguments if parent < 0 else _load(objects + 8 * parent)) + _load(step + 16))
         _store(objects + 8 * number, found)
