@@ -73,7 +73,7 @@ class AclTensor:
     @classmethod
     def from_array(cls, array: Any, format: int = AclFormat.ACL_FORMAT_ND) -> "AclTensor":
         """Describe an array, a CPU tensor of another library or nested lists, without a copy where memory can be shared."""
-        values = as_array(array)
+        values = as_array(array).view()  # another thread may set the shape of the caller's array
         item = values.itemsize
         if any(step % item for step in values.strides):
             raise ValueError(f"strides {values.strides} are no multiples of the element size {item}")

@@ -10,7 +10,6 @@ share tiles, three where tiles have slots), and in the random order 16 MiB a thr
 """
 
 import numpy as np
-from numba import get_num_threads
 
 from npu_sim.kernels.conv_tbc_backward_folds import NO_MASK, START, STOP, Integers, Shares, TailTiles, tail_mask
 from npu_sim.kernels.conv_tbc_backward_operands import Stored, clear, pack_tiles
@@ -21,7 +20,7 @@ from npu_sim.kernels.conv_tbc_backward_tile import TILE_COLUMNS, TILE_ROWS, Floa
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.engine.compile import device_function, long_kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_count, threads_for
 from npu_sim.kernels.random_order import RANDOM, draw_arrival, seed_words
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
@@ -172,7 +171,7 @@ def grad_weight(
     """
     taps, in_channels, out_channels = out.shape
     drawn = core_order == RANDOM and shares.cores > 1
-    threads = get_num_threads() if drawn else threads_for(operations=grad.size * taps * in_channels)
+    threads = thread_count() if drawn else threads_for(operations=grad.size * taps * in_channels)
     plan = schedule(out.shape, tap_stride, shares, tail.slot_samples, core_order, threads, drawn)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
     kinds = slotted_kinds(plan.blocks, mask) if mask.size else plan.kinds

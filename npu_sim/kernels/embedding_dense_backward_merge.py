@@ -6,11 +6,11 @@ Source: specification page ``numerics``, "Atomic addition to global memory".
 """
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import thread_count
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below, seed_words
 
 Lines = NDArray[np.int64]
@@ -125,6 +125,6 @@ def merge_rows(cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.in
         Code of the order (`npu_sim.kernels.random_order`); the seed matters for RANDOM.
     """
     merged = marked.copy()
-    lines = np.empty((get_num_threads(), cut.cores, LINE_COLUMNS), np.int64)
+    lines = np.empty((thread_count(), cut.cores, LINE_COLUMNS), np.int64)
     _merge_all.over(len(lines), cut.core_starts(), cut.splits_slots, order, seed_words(seed), rows, starts, marked, merged, lines)
     return merged

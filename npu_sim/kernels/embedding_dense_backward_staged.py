@@ -7,13 +7,13 @@ Source: specification page ``embedding_dense_backward``, "key 0, native 16-bit".
 """
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward_chunks import Cut, Integers
 from npu_sim.kernels.embedding_dense_backward_lines import BLOCK_LINES, ZERO, PassBuffers, clear_lines, pass_buffers, sum_kept_lines
 from npu_sim.kernels.embedding_dense_backward_sums import ONE
 from npu_sim.kernels.engine.compile import device_function, kernel
+from npu_sim.kernels.engine.threads import thread_count
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Stored, splat, store
 from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
@@ -125,5 +125,5 @@ def sum_staged_rows(grad: Stored, cut: Cut, starts: Integers, marked: Integers, 
         if dim * out.itemsize < LINE_BYTES:
             _sum_narrow_staged.over(rows.size * dim, *arguments)
         else:
-            threads = get_num_threads()
+            threads = thread_count()
             _sum_staged.over(threads, pass_buffers(threads, 4, out.itemsize), *arguments)

@@ -10,11 +10,11 @@ Source: specification page ``moe_token_unpermute_grad``, "Kernels and order".
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import thread_count
 from npu_sim.kernels.folded_products import fold_line, folded_width, folds_lines, sum_of_lines, sum_of_products, widen_row
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
@@ -211,7 +211,7 @@ def weigh_and_multiply(
     sums : float32 (count * top_k,)
         Gradient of the weights, not yet rounded to their dtype.
     """
-    shares, hidden = get_num_threads(), g.shape[1]
+    shares, hidden = thread_count(), g.shape[1]
     scratch = thread_scratch(shares, 2, max(hidden, LANE_COUNT))
     _share_of_tokens.over(
         shares,

@@ -11,11 +11,11 @@ next, the smallest, the largest, or a positive one first.
 from typing import Any
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel, long_kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
+from npu_sim.kernels.engine.threads import thread_count
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -180,7 +180,7 @@ def study_orders(
     hashes : uint64 (parts, orders)
         Receive a hash of every result's bits.
     """
-    threads, most = get_num_threads(), int(np.diff(starts).max(initial=0))
+    threads, most = thread_count(), int(np.diff(starts).max(initial=0))
     places, totals = thread_scratch(threads, 3, most, dtype=np.int64), thread_scratch(threads, values.shape[1])
     _study_share.over(
         threads,

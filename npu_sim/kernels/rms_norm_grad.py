@@ -11,12 +11,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import get_num_threads
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.engine.scratch import kept, thread_scratch
-from npu_sim.kernels.engine.threads import threads_for
+from npu_sim.kernels.engine.threads import thread_count, threads_for
 from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.rms_norm_grad_rows import gradient_row, halved_sum, lane_sum
 from npu_sim.kernels.vectors.lanes import end_streams, is_streamed
@@ -197,7 +196,7 @@ def _batches(counts: Integers, orders: Integers, rows: int, columns: int, elemen
     with the same result, which needs one contribution a core and one order for all columns.
     """
     contributions = orders.shape[1]
-    allowed = max(int(SCRATCH_SHARE * 3 * rows * element_bytes / 4), SMALL_SCRATCH_BYTES // (4 * columns), get_num_threads())
+    allowed = max(int(SCRATCH_SHARE * 3 * rows * element_bytes / 4), SMALL_SCRATCH_BYTES // (4 * columns), thread_count())
     if contributions <= allowed or orders.shape[0] > 1 or contributions != counts.size:
         yield np.arange(counts.size, dtype=np.int64), orders
         return

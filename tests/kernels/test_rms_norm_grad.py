@@ -188,7 +188,7 @@ def test_cores_in_batches_give_the_same_bits(monkeypatch, path, order, determini
     inputs = random_inputs(26, columns, np.float32, np.float32)
     whole = compute(split, *inputs, deterministic=deterministic, order=order, seed=3)
     monkeypatch.setattr(kernels, "SMALL_SCRATCH_BYTES", 0)
-    monkeypatch.setattr(kernels, "get_num_threads", lambda: 1)
+    monkeypatch.setattr(kernels, "thread_count", lambda: 1)
     batches = list(kernels._batches(np.ones(13, np.int64), arrivals(np.ones(13, np.int64), order, 3, 1), 26, columns, 4))
     assert [cores.size for cores, _ in batches] == [6, 6, 1]
     batched = compute(split, *inputs, deterministic=deterministic, order=order, seed=3)

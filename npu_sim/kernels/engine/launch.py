@@ -13,9 +13,10 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
-from numba import get_num_threads, threading_layer
+from numba import threading_layer
 
 from npu_sim.kernels.engine.numba_inside import load_openmp
+from npu_sim.kernels.engine.threads import thread_count
 
 load_openmp()
 
@@ -51,13 +52,13 @@ def parallel_loop() -> AbstractContextManager[Any]:
 
 @cache
 def _is_workqueue() -> bool:
-    get_num_threads()  # chooses the layer
+    thread_count()  # chooses the layer
     return threading_layer() == "workqueue"
 
 
 def on_own_threads(run: Callable[..., None], shares: int, *arguments: Any) -> None:
     """Compute the shares 0..shares-1 by ``run(first, stop, *arguments)``, which lets go of the interpreter, on threads of our own."""
-    threads = min(get_num_threads(), shares)
+    threads = min(thread_count(), shares)
     ends = [shares * part // threads for part in range(threads + 1)] if threads else [0]
     with ThreadPoolExecutor(max(threads, 1)) as pool:
         for done in [pool.submit(run, first, stop, *arguments) for first, stop in pairwise(ends)]:

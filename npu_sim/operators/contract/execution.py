@@ -17,7 +17,7 @@ from npu_sim.operators.contract.case import Case, Limits
 from npu_sim.operators.contract.flips import plan_with_results
 from npu_sim.operators.contract.inputs import own_copies
 from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import UNTIMED, Order, OrderMask, Result, Stopwatch, output_array
+from npu_sim.operators.contract.results import UNTIMED, Order, OrderMask, OutputArray, Result, Stopwatch, output_array
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.plans.model import Caveat
 from npu_sim.status import UsageError
@@ -123,7 +123,7 @@ def compute_case(
     """Compute a checked call; arguments as for :func:`execute`."""
     watch = watch or Stopwatch()
     run, given = computed(case, tensors, order, outs, areas, watch)
-    return Result(given, partial(plan_with_results, case), _order_masks(run, given), watch.seconds, run.caveats)
+    return Result(given, partial(plan_with_results, case), _order_masks(run), watch.seconds, run.caveats)
 
 
 def computed(
@@ -136,7 +136,8 @@ def computed(
 ) -> tuple[Run, dict[str, Array]]:
     """Compute a checked call, arguments as for :func:`execute`; return the run, and by name the arrays that the caller gets."""
     operator = case.operator
-    written, given = _output_arrays(case, tensors, outs)
+    arrays = _output_arrays(case, tensors, outs)
+    written = {name: one.written for name, one in arrays.items()}
     with watch.stage("check"):
         own = own_copies(operator.addressing, tensors)
     run = Run(case, own, written, order, areas, watch)
@@ -148,8 +149,8 @@ def computed(
             compute = operator.hook("fill" if case.empty else "compute")
         compute(run)
     with watch.stage("compute"):
-        _finish(run, given)
-    return run, given
+        _finish(run, arrays)
+    return run, {name: one.returned for name, one in arrays.items()}
 
 
 def outputs_of(case: Case, tensors: Mapping[str, Array], order: Order, out: Any) -> Any:
@@ -170,19 +171,18 @@ def arrays_of(out: Any) -> tuple[Any, ...]:
     return () if out is None else tuple(out) if isinstance(out, tuple | list) else (out,)
 
 
-def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> tuple[dict[str, Array], dict[str, Array]]:
-    """Return for every result the array the kernel writes and the one the caller gets."""
+def _output_arrays(case: Case, tensors: Mapping[str, Array], outs: tuple[Any, ...]) -> dict[str, OutputArray]:
+    """Return the memory of every result that is written, by name."""
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
         raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
     others = [out for out in outs if out is not None]
     taken = None if not others or have_own_memory((*tensors.values(), *others)) else list(tensors.items())
-    written, given = {}, {}
+    arrays = {}
     for place, one, spec in case.once(_written_specs):
-        out = outs[place] if place < len(outs) else None
-        written[one.output], given[one.output] = output_array(one.name, out, spec, taken)
-    return written, given
+        arrays[one.output] = output_array(one.name, outs[place] if place < len(outs) else None, spec, taken)
+    return arrays
 
 
 def _written_specs(case: Case) -> tuple[tuple[int, Output, TensorSpec], ...]:
@@ -191,7 +191,7 @@ def _written_specs(case: Case) -> tuple[tuple[int, Output, TensorSpec], ...]:
     return tuple((place, one, spec.plain()) for place, one, spec in specs if spec is not None)
 
 
-def _finish(run: Run, given: Mapping[str, Array]) -> None:
+def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
     """Apply what the product does to results that leave its range, and hand results over."""
     case = run.case
     saturates = case.profile.saturates and not case.empty
@@ -200,15 +200,15 @@ def _finish(run: Run, given: Mapping[str, Array]) -> None:
             from npu_sim.kernels.elementwise import saturate
 
             saturate(array)
-        if array is not given[name]:
-            np.copyto(given[name], array)
+        if array is not arrays[name].target:
+            np.copyto(arrays[name].target, array)
 
 
-def _order_masks(run: Run, given: Mapping[str, Array]) -> dict[str, OrderMask]:
+def _order_masks(run: Run) -> dict[str, OrderMask]:
     masks = {}
     for one in run.case.outputs:
         found = run.masks.get(one.output)
-        masks[one.output] = OrderMask(one.parts, _fixed(given[one.output], one.parts) if found is None else found)
+        masks[one.output] = OrderMask(one.parts, _fixed(run.outputs[one.output], one.parts) if found is None else found)
     return masks
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -195,11 +195,29 @@ def _kernel_timers() -> tuple[Any, Any]:
     return timers
 
 
-def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]] | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the array a kernel writes and the one the caller gets, which joins those whose memory is ``taken``.
+class OutputArray(NamedTuple):
+    """Memory of one result.
 
-    The two are the same unless ``out`` is strided, not aligned or in foreign byte order; then the result is copied at the end. ``taken``
-    is None when all arrays of the call are known to have memory of their own.
+    Attributes
+    ----------
+    written
+        Contiguous array in native byte order that the kernel writes.
+    target
+        View of the memory that receives the result: ``written`` itself, unless the caller's array is strided, not aligned or in foreign
+        byte order. Its shape and dtype were checked and cannot change, whatever happens to the caller's array.
+    returned
+        The array that the caller gets: the one that was passed as ``out``, or the new one.
+    """
+
+    written: np.ndarray
+    target: np.ndarray
+    returned: np.ndarray
+
+
+def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, np.ndarray]] | None) -> OutputArray:
+    """Return the memory of one result, and add it to ``taken``, the memory of the other arrays of the call.
+
+    ``taken`` is None when all arrays of the call are known to have memory of their own.
 
     Raises
     ------
@@ -210,15 +228,15 @@ def output_array(name: str, out: Any, spec: TensorSpec, taken: list[tuple[str, n
     """
     if out is None:
         array = _new_array(name, spec)
-        return array, array
-    array = _array_to_write(name, out, spec)
+        return OutputArray(array, array, array)
+    target = _view_to_write(name, out, spec)
     if taken is not None:
         for other, one in taken:
-            if np.may_share_memory(array, one):
+            if np.may_share_memory(target, one):
                 raise UsageError(name, f"{name} shares memory with {other}", "pass an array of its own")
-        taken.append((name, array))
-    in_place = array.flags.carray and array.dtype.isnative
-    return (array if in_place else _new_array(name, spec)), array
+        taken.append((name, target))
+    in_place = target.flags.carray and target.dtype.isnative
+    return OutputArray(target if in_place else _new_array(name, spec), target, out if isinstance(out, np.ndarray) else target)
 
 
 def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
@@ -229,11 +247,12 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
         raise AclnnError(RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it") from None
 
 
-def _array_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
-    if type(out) is np.ndarray and out.shape == spec.shape and out.dtype == numpy_dtype(spec.dtype) and out.flags.carray:
-        return out
+def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
+    """Return a checked view of the caller's memory; another thread may set shape, strides or dtype of the caller's array meanwhile."""
     try:
-        array = memory_of(out)
+        array = memory_of(out).view(np.ndarray)
+        if array.shape == spec.shape and array.dtype == numpy_dtype(spec.dtype) and array.flags.carray:
+            return array
         given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError) as error:
         message = f"{name} cannot be written in place: {error}"

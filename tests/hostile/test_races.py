@@ -1,0 +1,101 @@
+"""Races between calls and other threads or forks: each in a process of its own, which a wild write or a hang would end."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+OUT_CHANGES = """
+import sys, threading, time
+import numpy as np
+import npu_sim
+from npu_sim.registry import load_operator
+from tests.hostile.calls import small_call
+
+operator, way = sys.argv[1:]
+sys.setswitchinterval(1e-6)
+sizes = {axis.name for axis in load_operator(operator).axes}
+call = small_call(operator, **{size: 4096 for size in ("rows", "tokens", "N") if size in sizes})
+expected = npu_sim.run(operator, **call).outputs
+names = load_operator(operator).result_names
+outs = tuple(None if name not in expected else np.zeros_like(expected[name]) for name in names)
+shapes = [None if out is None else out.shape for out in outs]
+prepared = npu_sim.prepare(operator, **call)
+tensors = {name: call[name] for name in load_operator(operator).input_names if call.get(name) is not None}
+stop = threading.Event()
+
+def change():
+    while not stop.is_set():
+        for out in outs:
+            if out is not None:
+                out.shape = out.shape[::-1] if out.ndim > 1 else (1, -1)
+        for out, shape in zip(outs, shapes):
+            if out is not None:
+                out.shape = shape
+
+thread = threading.Thread(target=change, daemon=True)
+thread.start()
+end, done = time.monotonic() + 3, 0
+while time.monotonic() < end:
+    try:
+        if way == "run":
+            npu_sim.run(operator, **call, out=outs)
+        else:
+            prepared(**tensors, out=outs)
+        done += 1
+    except npu_sim.UsageError:
+        pass
+stop.set()
+thread.join()
+for name, out in zip(names, outs):
+    if out is not None and done:
+        assert out.tobytes() == expected[name].tobytes(), name
+print("ended", done > 0)
+"""
+
+FORKS = """
+import os, sys, threading
+import numpy as np
+import npu_sim
+
+x, gamma = np.ones((9000, 16), "f4"), np.ones(16, "f4")
+compute = lambda: npu_sim.rms_norm(x, gamma)
+compute()
+sys.setswitchinterval(1e-5)
+def work():
+    while True:
+        compute()
+for _ in range(4):
+    threading.Thread(target=work, daemon=True).start()
+for number in range(600):
+    child = os.fork()
+    if child == 0:
+        if number % 20 == 0:
+            compute()
+        npu_sim.kernels.engine.threads.threads_for(1 << 20)
+        os._exit(0)
+    os.waitpid(child, 0)
+print("ended")
+"""
+
+
+def ended(program, *arguments):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("way", ["run", "prepare"])
+@pytest.mark.parametrize("operator", ["embedding_dense_backward", "cross_entropy_loss_grad", "moe_token_unpermute_grad"])
+def test_an_output_whose_shape_another_thread_changes_is_written_whole_or_refused(operator, way):
+    assert ended(OUT_CHANGES, operator, way) == "ended True\n"
+
+
+def test_children_forked_while_threads_compute_end():
+    assert ended(FORKS) == "ended\n"
