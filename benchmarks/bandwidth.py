@@ -31,7 +31,10 @@ def read(share, shares, source, sums):
     second, third, fourth = first, first, first
     for index in range(share * size, (share + 1) * size, 4 * LINE):
         first, second = first + load(source, index), second + load(source, index + LINE)
-        third, fourth = third + load(source, index + 2 * LINE), fourth + load(source, index + 3 * LINE)
+        third, fourth = (
+            third + load(source, index + 2 * LINE),
+            fourth + load(source, index + 3 * LINE),
+        )
     keep(sums[share], 0, first + second + third + fourth)
 
 
@@ -87,7 +90,10 @@ def streams(source, target, threads):
             2: lambda shares=shares: copy.over(shares, shares, source, target, False),
             3: lambda shares=shares: copy.over(shares, shares, source, target, True),
         }
-        rates = [source.nbytes * min(moves, 2) / median_seconds(work) / 1e9 for moves, work in works.items()]
+        rates = [
+            source.nbytes * min(moves, 2) / median_seconds(work) / 1e9
+            for moves, work in works.items()
+        ]
         print(f"| {shares} | {' | '.join(f'{rate:.0f} GB/s' for rate in rates)} |", flush=True)
 
 
@@ -104,12 +110,20 @@ def gathers(source, threads):
 def row_rate(rows, order, ahead, threads):
     """Return how fast rows are read in an order, those ``ahead`` asked for, in GB/s."""
     sums = np.empty((threads, 4 * LINE), np.float32)
-    return rows.nbytes / median_seconds(lambda: read_rows.over(threads, threads, rows, order, ahead, sums)) / 1e9
+    return (
+        rows.nbytes
+        / median_seconds(lambda: read_rows.over(threads, threads, rows, order, ahead, sums))
+        / 1e9
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--mebibytes", type=int, default=512, help="size of an array; larger than any cache")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--mebibytes", type=int, default=512, help="size of an array; larger than any cache"
+    )
     size = parser.parse_args().mebibytes * 2**18
     source, target = aligned(size), aligned(size)
     threads = numba.get_num_threads()

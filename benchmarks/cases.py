@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 
 import npu_sim
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 
 DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
@@ -77,12 +77,23 @@ class Problem(NamedTuple):
     @property
     def array_bytes(self) -> int:
         """Bytes of all inputs and outputs."""
-        return sum(one.nbytes for one in (*self.inputs.values(), *self.outs) if isinstance(one, np.ndarray))
+        return sum(
+            one.nbytes for one in (*self.inputs.values(), *self.outs) if isinstance(one, np.ndarray)
+        )
 
 
-def _row(operator: str, shape: tuple[int, ...], fp32: Target, bf16: Target, fp16: Target, indices: str = "") -> dict[str, Case]:
+def _row(
+    operator: str,
+    shape: tuple[int, ...],
+    fp32: Target,
+    bf16: Target,
+    fp16: Target,
+    indices: str = "",
+) -> dict[str, Case]:
     targets = {"fp32": fp32, "bf16": bf16, "fp16": fp16}
-    return {dtype: Case(operator, shape, dtype, indices, target) for dtype, target in targets.items()}
+    return {
+        dtype: Case(operator, shape, dtype, indices, target) for dtype, target in targets.items()
+    }
 
 
 def _of_fastest(times: float, share: float | None = None) -> Target:
@@ -95,7 +106,11 @@ _CROSS = (_of_fastest(1.8, 0.90), _of_fastest(2, 0.85), _of_fastest(1.7, 0.60))
 _MOE_HALF = (_of_fastest(4.5, 0.60), _of_fastest(4.5, 0.60))
 _MOE_PERMUTE = (_of_fastest(1), _of_fastest(1), _of_fastest(1))
 _UNPERMUTE = (_of_fastest(1, 0.70),) * 3
-_CONV = (Target({"conv_tbc_backward": 2, "conv1d backward": 0.9}, 0.70), Target({"conv_tbc_backward": 0.8}, 0.70), Target({}, 0.70))
+_CONV = (
+    Target({"conv_tbc_backward": 2, "conv1d backward": 0.9}, 0.70),
+    Target({"conv_tbc_backward": 0.8}, 0.70),
+    Target({}, 0.70),
+)
 
 _TABLE = (
     _row("embedding", _NARROW, _of_fastest(4, 0.45), _of_fastest(3.3), _of_fastest(3.3), "uniform"),
@@ -108,8 +123,15 @@ _TABLE = (
     _row("moe", (4096, 2, 7168), _of_fastest(1.6, 0.80), *_MOE_HALF),
     _row("moe_permute", (8192, 8, 2048), *_MOE_PERMUTE),
     _row("moe_permute", (4096, 2, 7168), *_MOE_PERMUTE),
-    *(_row(operator, (8192, 8, 2048), *_UNPERMUTE, spread) for operator in ("unpermute", "unpermute_grad") for spread in ("routed", "")),
-    *(_row("conv_tbc", shape, *_CONV) for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))),
+    *(
+        _row(operator, (8192, 8, 2048), *_UNPERMUTE, spread)
+        for operator in ("unpermute", "unpermute_grad")
+        for spread in ("routed", "")
+    ),
+    *(
+        _row("conv_tbc", shape, *_CONV)
+        for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))
+    ),
 )
 CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
 """Every case with the targets of the speed issue."""
@@ -117,7 +139,9 @@ CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
 
 def select(words: list[str], dtypes: list[str], among: tuple[Case, ...] = CASES) -> list[Case]:
     """Return the cases of these dtypes whose name has all the words."""
-    return [case for case in among if case.dtype in dtypes and all(word in case.name for word in words)]
+    return [
+        case for case in among if case.dtype in dtypes and all(word in case.name for word in words)
+    ]
 
 
 def build(case: Case, seed: int = 0) -> Problem:
@@ -135,7 +159,11 @@ def _generated(operator: str, call: dict[str, Any], seed: int) -> dict[str, Any]
 
 def _embedding(case: Case, seed: int) -> Problem:
     rows, dim, weights = case.shape
-    call = {"grad": f"{rows}x{dim}:{case.dtype}", "indices": f"{rows}:int32", "num_weights": weights}
+    call = {
+        "grad": f"{rows}x{dim}:{case.dtype}",
+        "indices": f"{rows}:int32",
+        "num_weights": weights,
+    }
     inputs = _generated("embedding_dense_backward", call, seed)
     if case.indices == "uniform":
         inputs["indices"] = np.random.default_rng(seed).integers(0, weights, rows, dtype=np.int32)
@@ -154,26 +182,46 @@ def _rms_norm(case: Case, seed: int) -> Problem:
 
 def _cross_entropy(case: Case, seed: int) -> Problem:
     rows, columns = case.shape
-    call = {"grad_loss": f"scalar:{case.dtype}", "log_prob": f"{rows}x{columns}:{case.dtype}", "target": f"{rows}:int64"}
+    call = {
+        "grad_loss": f"scalar:{case.dtype}",
+        "log_prob": f"{rows}x{columns}:{case.dtype}",
+        "target": f"{rows}:int64",
+    }
     out = np.empty((rows, columns), DTYPES[case.dtype])
-    return Problem("cross_entropy_loss_grad", _generated("cross_entropy_loss_grad", call, seed), (out,), 2 * out.nbytes)
+    return Problem(
+        "cross_entropy_loss_grad",
+        _generated("cross_entropy_loss_grad", call, seed),
+        (out,),
+        2 * out.nbytes,
+    )
 
 
 def _moe(case: Case, seed: int) -> Problem:
     tokens, experts, hidden = case.shape
     rows = tokens * experts
-    call = {"permuted_output_grad": f"{rows}x{hidden}:{case.dtype}", "sorted_indices": f"{rows}:int32", "num_topk": experts}
+    call = {
+        "permuted_output_grad": f"{rows}x{hidden}:{case.dtype}",
+        "sorted_indices": f"{rows}:int32",
+        "num_topk": experts,
+    }
     inputs = _generated("moe_token_permute_grad", call, seed)
     out = np.empty((tokens, hidden), DTYPES[case.dtype])
-    return Problem("moe_token_permute_grad", inputs, (out,), inputs["permuted_output_grad"].nbytes + out.nbytes)
+    return Problem(
+        "moe_token_permute_grad", inputs, (out,), inputs["permuted_output_grad"].nbytes + out.nbytes
+    )
 
 
 def _moe_permute(case: Case, seed: int) -> Problem:
     tokens, experts, hidden = case.shape
     call = {"tokens": f"{tokens}x{hidden}:{case.dtype}", "indices": f"{tokens}x{experts}:int32"}
     inputs = _generated("moe_token_permute", call, seed)
-    outs = (np.empty((tokens * experts, hidden), DTYPES[case.dtype]), np.empty(tokens * experts, np.int32))
-    return Problem("moe_token_permute", inputs, outs, sum(one.nbytes for one in (*inputs.values(), *outs)))
+    outs = (
+        np.empty((tokens * experts, hidden), DTYPES[case.dtype]),
+        np.empty(tokens * experts, np.int32),
+    )
+    return Problem(
+        "moe_token_permute", inputs, outs, sum(one.nbytes for one in (*inputs.values(), *outs))
+    )
 
 
 def _rows_of_entries(case: Case, drawn: np.ndarray, seed: int) -> np.ndarray:
@@ -181,8 +229,15 @@ def _rows_of_entries(case: Case, drawn: np.ndarray, seed: int) -> np.ndarray:
     if case.indices != "routed":
         return drawn
     tokens, experts, _ = case.shape
-    chosen = np.random.default_rng(seed).random((tokens, max(ROUTED_EXPERTS, experts))).argsort(axis=1)[:, :experts].astype(np.int32)
-    return npu_sim.run("moe_token_permute", tokens=np.zeros((tokens, 1), np.float32), indices=chosen).outputs["sorted_indices"]
+    chosen = (
+        np.random.default_rng(seed)
+        .random((tokens, max(ROUTED_EXPERTS, experts)))
+        .argsort(axis=1)[:, :experts]
+        .astype(np.int32)
+    )
+    return npu_sim.run(
+        "moe_token_permute", tokens=np.zeros((tokens, 1), np.float32), indices=chosen
+    ).outputs["sorted_indices"]
 
 
 def _unpermute(case: Case, seed: int) -> Problem:
@@ -196,7 +251,9 @@ def _unpermute(case: Case, seed: int) -> Problem:
     inputs = _generated("moe_token_unpermute", call, seed)
     inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
     out = np.empty((tokens, hidden), DTYPES[case.dtype])
-    return Problem("moe_token_unpermute", inputs, (out,), inputs["permuted_tokens"].nbytes + out.nbytes)
+    return Problem(
+        "moe_token_unpermute", inputs, (out,), inputs["permuted_tokens"].nbytes + out.nbytes
+    )
 
 
 def _unpermute_grad(case: Case, seed: int) -> Problem:
@@ -210,8 +267,16 @@ def _unpermute_grad(case: Case, seed: int) -> Problem:
     }
     inputs = _generated("moe_token_unpermute_grad", call, seed)
     inputs["sorted_indices"] = _rows_of_entries(case, inputs["sorted_indices"], seed)
-    outs = (np.empty((rows, hidden), DTYPES[case.dtype]), np.empty((tokens, experts), DTYPES[case.dtype]))
-    return Problem("moe_token_unpermute_grad", inputs, outs, 2 * inputs["permuted_tokens"].nbytes + inputs["unpermuted_tokens_grad"].nbytes)
+    outs = (
+        np.empty((rows, hidden), DTYPES[case.dtype]),
+        np.empty((tokens, experts), DTYPES[case.dtype]),
+    )
+    return Problem(
+        "moe_token_unpermute_grad",
+        inputs,
+        outs,
+        2 * inputs["permuted_tokens"].nbytes + inputs["unpermuted_tokens_grad"].nbytes,
+    )
 
 
 def _conv_tbc(case: Case, seed: int) -> Problem:

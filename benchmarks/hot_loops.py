@@ -46,9 +46,23 @@ class Loop(NamedTuple):
     share: float
 
 
-def sampled(work: Callable[[], object], seconds: float, folder: Path) -> tuple[collections.Counter[int], float]:
+def sampled(
+    work: Callable[[], object], seconds: float, folder: Path
+) -> tuple[collections.Counter[int], float]:
     """Return the samples by address, and the milliseconds of a call."""
-    command = ["perf", "record", "-q", "-e", "cpu-clock", "-F", str(FREQUENCY), "-o", str(folder / "perf.data"), "-p", str(os.getpid())]
+    command = [
+        "perf",
+        "record",
+        "-q",
+        "-e",
+        "cpu-clock",
+        "-F",
+        str(FREQUENCY),
+        "-o",
+        str(folder / "perf.data"),
+        "-p",
+        str(os.getpid()),
+    ]
     recorder = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.5)
     start, calls = time.perf_counter(), 0
@@ -74,10 +88,23 @@ def disassembled(address: int, folder: Path) -> list[Line]:
     first, last = max(first, address - AROUND_BYTES), min(last, address + AROUND_BYTES)
     (folder / "code").write_bytes(ctypes.string_at(first, last - first))
     machine = {"x86_64": "i386:x86-64", "aarch64": "aarch64"}[os.uname().machine]
-    command = ["objdump", "-D", "-b", "binary", "-m", machine, f"--adjust-vma={first:#x}", str(folder / "code")]
+    command = [
+        "objdump",
+        "-D",
+        "-b",
+        "binary",
+        "-m",
+        machine,
+        f"--adjust-vma={first:#x}",
+        str(folder / "code"),
+    ]
     listing = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     rows = (row.split("\t") for row in listing.splitlines() if re.match(r"\s*[0-9a-f]+:\t", row))
-    return [Line(int(row[0].strip(" :"), 16), row[2].split("#")[0].strip()) for row in rows if len(row) > 2]
+    return [
+        Line(int(row[0].strip(" :"), 16), row[2].split("#")[0].strip())
+        for row in rows
+        if len(row) > 2
+    ]
 
 
 def innermost_loops(lines: list[Line], samples: collections.Counter[int]) -> list[Loop]:
@@ -89,9 +116,21 @@ def innermost_loops(lines: list[Line], samples: collections.Counter[int]) -> lis
         start = places.get(int(jump[1], 16)) if jump else None
         if start is not None and start < place:
             spans.append((start, place))
-    inner = [one for one in spans if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in spans)]
-    loops = [Loop(lines[start : stop + 1], sum(samples[line.address] for line in lines[start : stop + 1]) / total) for start, stop in inner]
-    return sorted((loop for loop in loops if loop.share >= LEAST_SHARE), key=lambda loop: -loop.share)
+    inner = [
+        one
+        for one in spans
+        if not any(other != one and one[0] <= other[0] and other[1] <= one[1] for other in spans)
+    ]
+    loops = [
+        Loop(
+            lines[start : stop + 1],
+            sum(samples[line.address] for line in lines[start : stop + 1]) / total,
+        )
+        for start, stop in inner
+    ]
+    return sorted(
+        (loop for loop in loops if loop.share >= LEAST_SHARE), key=lambda loop: -loop.share
+    )
 
 
 def analysed(loop: Loop, cpu: str, folder: Path) -> tuple[float, str]:
@@ -104,13 +143,17 @@ def analysed(loop: Loop, cpu: str, folder: Path) -> tuple[float, str]:
     names = dict(re.findall(r"\[([\d.]+)\]\s+- (\S+)", report))
     heads, values = report.split("Resource pressure per iteration:\n")[1].splitlines()[:2]
     columns = zip(re.findall(r"\[([\d.]+)\]", heads), values.split(), strict=True)
-    taken = sorted(((float(value), names[column]) for column, value in columns if value != "-"), reverse=True)
+    taken = sorted(
+        ((float(value), names[column]) for column, value in columns if value != "-"), reverse=True
+    )
     return cycles, ", ".join(f"{name} {value:g}" for value, name in taken[:3])
 
 
 def main() -> None:
     """Measure a case and print its loops as a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("case", help="words that the name of a case has, as operators.py prints it")
     parser.add_argument("--seconds", type=float, default=4)
     parser.add_argument("--cpu", default="native", help="processor that the analyser reckons for")
@@ -121,14 +164,22 @@ def main() -> None:
     problem.run(out=problem.outs)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        samples, milliseconds = sampled(lambda: problem.run(out=problem.outs), options.seconds, folder)
+        samples, milliseconds = sampled(
+            lambda: problem.run(out=problem.outs), options.seconds, folder
+        )
         hottest, _ = samples.most_common(1)[0]
-        print(f"{case.name}, one thread: {milliseconds:.1f} ms, {problem.moved_bytes / milliseconds / 1e6:.1f} GB/s\n")
-        print("| loop at | samples | instructions | cycles a round | fullest |\n| --- | --- | --- | --- | --- |")
+        print(
+            f"{case.name}, one thread: {milliseconds:.1f} ms, {problem.moved_bytes / milliseconds / 1e6:.1f} GB/s\n"
+        )
+        print(
+            "| loop at | samples | instructions | cycles a round | fullest |\n| --- | --- | --- | --- | --- |"
+        )
         for loop in innermost_loops(disassembled(hottest, folder), samples):
             cycles, fullest = analysed(loop, options.cpu, folder)
             first = loop.lines[0].address - hottest
-            print(f"| {first:+#x} | {loop.share:.0%} | {len(loop.lines)} | {cycles:.1f} | {fullest} |")
+            print(
+                f"| {first:+#x} | {loop.share:.0%} | {len(loop.lines)} | {cycles:.1f} | {fullest} |"
+            )
 
 
 if __name__ == "__main__":

@@ -15,11 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 WARM_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(16 * 2**30), "MALLOC_TRIM_THRESHOLD_": str(16 * 2**30)}
-"""glibc keeps freed memory instead of giving it back: no call pays page faults for its results, neither PyTorch's nor ours."""
+"""glibc keeps freed memory instead of giving it back: no call pays page faults for its results,
+neither PyTorch's nor ours."""
 STINGY_MALLOC = {"MALLOC_MMAP_THRESHOLD_": str(2**16), "MALLOC_TRIM_THRESHOLD_": str(2**16)}
 """glibc gives freed memory back at once: the resident size of a process is then what is in use."""
 PAUSE_SECONDS = 0.03
-"""Before every measurement: threads of OpenMP keep spinning for some milliseconds after a call and take a core from the next one."""
+"""Before every measurement: threads of OpenMP keep spinning for some milliseconds after a call and
+take a core from the next one."""
 BLAS_PAUSE_SECONDS = 0.2
 """The same where a BLAS was called, which spins longer."""
 SLOW_SECONDS = 2.0
@@ -40,7 +42,9 @@ Item = TypeVar("Item")
 
 def with_warm_malloc() -> None:
     """Start this process anew with warm memory, unless it has it: malloc reads its variables only when a process starts."""
-    if sys.platform == "linux" and any(os.environ.get(name) != value for name, value in WARM_MALLOC.items()):
+    if sys.platform == "linux" and any(
+        os.environ.get(name) != value for name, value in WARM_MALLOC.items()
+    ):
         os.environ.update(WARM_MALLOC)
         sys.stdout.flush()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
@@ -54,10 +58,13 @@ def seconds(work: Work, pause: float = 0.0) -> float:
     return time.perf_counter() - start
 
 
-def alternate(works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS) -> dict[str, list[float]]:
+def alternate(
+    works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS
+) -> dict[str, list[float]]:
     """Time works in turns, each called once before that, so that nothing compiles and all pages are there.
 
-    Every round has an order of its own, the same whenever it is run: what runs before a work decides what it finds in the caches.
+    Every round has an order of its own, the same whenever it is run: what runs before a work
+    decides what it finds in the caches.
 
     Returns
     -------
@@ -101,7 +108,11 @@ class Others:
         elapsed = time.perf_counter() - self._start
         self.cores = max(self._busy_seconds() - self._busy, 0.0) / elapsed
         if self.cores > MOST_OTHERS:
-            print(f"  other processes kept {self.cores:.1f} cores busy: the times of this case are too long", file=sys.stderr, flush=True)
+            print(
+                f"  other processes kept {self.cores:.1f} cores busy: the times of this case are too long",
+                file=sys.stderr,
+                flush=True,
+            )
 
     @staticmethod
     def _busy_seconds() -> float:
@@ -111,7 +122,9 @@ class Others:
         except OSError:
             return 0.0
         user, nice, system, _, _, interrupts, soft_interrupts, stolen = map(int, fields[1:9])
-        return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK") - time.process_time()
+        return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf(
+            "SC_CLK_TCK"
+        ) - time.process_time()
 
 
 def fresh_array(like: np.ndarray) -> np.ndarray:
@@ -144,7 +157,7 @@ def matrix_peak(operations: int) -> dict[str, Limit]:
     """Return the register tile of the matrix kernel on operands that stay in the first-level cache, on all threads."""
     from numba import get_num_threads
 
-    from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_SIZE, TILE_STRIDE
+    from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_SIZE, TILE_STRIDE
 
     multiply = _repeated_tile()
     a, b = np.ones(TILE_STRIDE * CHUNK, np.float32), np.ones(CHUNK * TILE_COLUMNS, np.float32)
@@ -169,7 +182,7 @@ def _threaded_copy() -> Any:
 def _repeated_tile() -> Any:
     from numba import njit, prange
 
-    from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, Walk, multiply_channels
+    from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, Walk, multiply_channels
 
     @njit(parallel=True, error_model="numpy")
     def multiply(a: Any, b: Any, sums: Any, repeats: int) -> None:
@@ -209,10 +222,21 @@ def _processor() -> str:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         return platform.processor()
-    found = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    vectors = next((name for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2")) if flag in found.get("flags", "").split()), "no AVX2")
+    found = {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
+    vectors = next(
+        (
+            name
+            for flag, name in (("avx512f", "AVX-512"), ("avx2", "AVX2"))
+            if flag in found.get("flags", "").split()
+        ),
+        "no AVX2",
+    )
     name, family, model = (found.get(key, "?") for key in ("model name", "cpu family", "model"))
-    return f"{name if name != '?' else platform.machine()} (family {family}, model {model}, {vectors})"
+    return (
+        f"{name if name != '?' else platform.machine()} (family {family}, model {model}, {vectors})"
+    )
 
 
 def each(items: Iterable[Item], name: Callable[[Item], str]) -> Iterator[Item]:
@@ -231,6 +255,8 @@ class Stoppable:
     def __enter__(self) -> "Stoppable":
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
         self.stopped = kind is KeyboardInterrupt
         return self.stopped

@@ -29,7 +29,11 @@ def available() -> bool:
 
 def resident(field: str) -> int:
     """Return ``VmRSS``, the resident bytes of this process, or ``VmHWM``, their peak."""
-    lines = dict(line.split(":", 1) for line in STATUS.read_text(encoding="ascii").splitlines() if ":" in line)
+    lines = dict(
+        line.split(":", 1)
+        for line in STATUS.read_text(encoding="ascii").splitlines()
+        if ":" in line
+    )
     return int(lines[field].split()[0]) * 1024
 
 
@@ -62,7 +66,14 @@ class Prober:
     def __enter__(self) -> "Prober":
         command = [sys.executable, __file__]
         environment = {**os.environ, **STINGY_MALLOC}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, env=environment)
+        self._process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env=environment,
+        )
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -71,9 +71,16 @@ def matrix_products(problem: Problem) -> dict[str, Work]:
     grad, x, weight = (problem.inputs[name] for name in ("grad_output", "input", "weight"))
     if grad.dtype != np.float32:
         return {}
-    rows, columns, ones = grad.reshape(-1, grad.shape[2]), x.reshape(-1, x.shape[2]), np.ones((1, grad[..., 0].size), np.float32)
+    rows, columns, ones = (
+        grad.reshape(-1, grad.shape[2]),
+        x.reshape(-1, x.shape[2]),
+        np.ones((1, grad[..., 0].size), np.float32),
+    )
     common = min(len(rows), len(columns))
-    for_input, for_weight = np.empty((len(rows), x.shape[2]), np.float32), np.empty(weight.shape[1:], np.float32)
+    for_input, for_weight = (
+        np.empty((len(rows), x.shape[2]), np.float32),
+        np.empty(weight.shape[1:], np.float32),
+    )
     for_bias = np.empty((1, grad.shape[2]), np.float32)
 
     def products() -> None:
@@ -85,13 +92,17 @@ def matrix_products(problem: Problem) -> dict[str, Work]:
     return {"numpy matmul": products}
 
 
-def measure(case: Case, repeats: int, compilers: list[str], as_users: bool = False) -> dict[str, Any]:
+def measure(
+    case: Case, repeats: int, compilers: list[str], as_users: bool = False
+) -> dict[str, Any]:
     """Time a case, PyTorch's ways, compilers and the limits of the machine in turns; return times, ratios and targets."""
     problem = build(case)
     on_matrix_unit = problem.operations > 0
     limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
     rivals = ways(case, problem)
-    works = {name: limit.work for name, limit in limits.items()} | our_works(problem, as_users) | rivals
+    works = (
+        {name: limit.work for name, limit in limits.items()} | our_works(problem, as_users) | rivals
+    )
     works |= peers(case, problem, compilers)
     if on_matrix_unit:
         works |= matrix_products(problem)
@@ -108,11 +119,17 @@ def measure(case: Case, repeats: int, compilers: list[str], as_users: bool = Fal
         "operator": case.operator,
         "milliseconds": {name: round(1000 * value, 3) for name, value in middle.items()},
         "spread": {name: round(spread(values), 3) for name, values in times.items()},
-        "rounds_ms": {name: [round(1000 * value, 3) for value in values] for name, values in times.items()},
+        "rounds_ms": {
+            name: [round(1000 * value, 3) for value in values] for name, values in times.items()
+        },
         "against_torch": {name: round(value, 3) for name, value in against.items()},
         "of_limit": {name: round(value, 3) for name, value in of_limit.items()},
         "deterministic_over_default": round(middle["deterministic"] / own, 3),
-        "target": {"against_torch": case.target.against, "of_limit": case.target.share, "deterministic_over_default": DETERMINISTIC_TARGET},
+        "target": {
+            "against_torch": case.target.against,
+            "of_limit": case.target.share,
+            "deterministic_over_default": DETERMINISTIC_TARGET,
+        },
     }
     found["others_busy_cores"] = round(others.cores, 2)
     if on_matrix_unit:
@@ -144,7 +161,11 @@ def limit_text(found: dict[str, Any]) -> str:
     target = found["target"]["of_limit"]
     texts = []
     for name, value in found["of_limit"].items():
-        goal = "" if target is None else f" ({'met' if value >= target else 'MISSED'}, target {100 * target:.0f} %)"
+        goal = (
+            ""
+            if target is None
+            else f" ({'met' if value >= target else 'MISSED'}, target {100 * target:.0f} %)"
+        )
         texts.append(f"{100 * value:.0f} % {name}{goal}")
     return "; ".join(texts)
 
@@ -182,19 +203,40 @@ def head(columns: Sequence[str]) -> str:
 
 def write_json(path: Path, results: list[dict[str, Any]], complete: bool) -> None:
     """Write the numbers, with what they depend on."""
-    path.write_text(json.dumps({"machine": machine(), "complete": complete, "cases": results}, indent=2) + "\n", encoding="utf-8")
+    path.write_text(
+        json.dumps({"machine": machine(), "complete": complete, "cases": results}, indent=2) + "\n",
+        encoding="utf-8",
+    )
 
 
 def parsed() -> argparse.Namespace:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     modes = parser.add_mutually_exclusive_group()
-    modes.add_argument("--as-users", action="store_true", help="no settings of malloc, and every call makes its results")
+    modes.add_argument(
+        "--as-users",
+        action="store_true",
+        help="no settings of malloc, and every call makes its results",
+    )
     modes.add_argument("--small", action="store_true", help="small calls, in microseconds")
-    parser.add_argument("--only", nargs="+", default=[], metavar="WORD", help="only cases whose name has all these words")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="WORD",
+        help="only cases whose name has all these words",
+    )
     parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--repeats", type=int, default=7, help="rounds of every case")
-    parser.add_argument("--peers", nargs="*", choices=list(LIBRARIES), default=list(LIBRARIES), help="compilers to compare with")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=list(LIBRARIES),
+        default=list(LIBRARIES),
+        help="compilers to compare with",
+    )
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     parser.add_argument("--plot", type=Path, help="draw the numbers into this SVG file")
     return parser.parse_args()

@@ -107,14 +107,21 @@ class JaxLibrary:
 
     def convolution_gradients(self, grad: Any, x: Any, weight: Any, bias: Any, pad: int) -> Any:
         def forward(x: Any, weight: Any, bias: Any) -> Any:
-            return jax.lax.conv_general_dilated(x, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC")) + bias
+            return (
+                jax.lax.conv_general_dilated(
+                    x, weight, (1,), [(pad, pad)], dimension_numbers=("WNC", "WIO", "WNC")
+                )
+                + bias
+            )
 
         _, backward = jax.vjp(forward, x, weight, bias)
         return backward(grad)
 
 
 Library = TorchLibrary | JaxLibrary
-LIBRARIES: dict[str, Library] = {library.name: library for library in (TorchLibrary(), JaxLibrary())}
+LIBRARIES: dict[str, Library] = {
+    library.name: library for library in (TorchLibrary(), JaxLibrary())
+}
 
 
 def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
@@ -128,35 +135,51 @@ def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
         work = partial(library.compiled(formula), *arrays)
         try:
             work()
-        except Exception as error:  # whatever a compiler stumbles over: the other columns are still worth having
-            print(f"  {name} does not compile {case.name}: {type(error).__name__}", file=sys.stderr, flush=True)
+        except (
+            Exception
+        ) as error:  # whatever a compiler stumbles over: the other columns are still worth having
+            print(
+                f"  {name} does not compile {case.name}: {type(error).__name__}",
+                file=sys.stderr,
+                flush=True,
+            )
         else:
             found[name] = work
     return found
 
 
-def formula_of(case: Case, problem: Problem, library: Library) -> tuple[list[Any], Callable[..., tuple[Any, ...]]]:
+def formula_of(
+    case: Case, problem: Problem, library: Library
+) -> tuple[list[Any], Callable[..., tuple[Any, ...]]]:
     """Return the arrays of a case, and the function that computes the results from them, in the order of our outputs."""
     inputs, formula = _FORMULAS[case.operator]
     arrays = [library.array(np.asarray(problem.inputs[name])) for name in inputs]
     return arrays, partial(formula, library, case, problem)
 
 
-def _embedding(xp: Library, case: Case, problem: Problem, grad: Any, indices: Any) -> tuple[Any, ...]:
+def _embedding(
+    xp: Library, case: Case, problem: Problem, grad: Any, indices: Any
+) -> tuple[Any, ...]:
     return (xp.sum_by_index(grad, indices, case.shape[2]),)
 
 
-def _rms_norm(xp: Library, case: Case, problem: Problem, dy: Any, x: Any, rstd: Any, gamma: Any) -> tuple[Any, ...]:
+def _rms_norm(
+    xp: Library, case: Case, problem: Problem, dy: Any, x: Any, rstd: Any, gamma: Any
+) -> tuple[Any, ...]:
     normal, given = xp.wide(x) * rstd[:, None], xp.wide(dy)
     weighted = given * xp.wide(gamma)
     mean = (weighted * normal).sum(1)[:, None] / case.shape[1]
     return xp.like(rstd[:, None] * (weighted - normal * mean), x), (given * normal).sum(0)
 
 
-def _cross_entropy(xp: Library, case: Case, problem: Problem, grad_loss: Any, log_prob: Any, target: Any) -> tuple[Any, ...]:
+def _cross_entropy(
+    xp: Library, case: Case, problem: Problem, grad_loss: Any, log_prob: Any, target: Any
+) -> tuple[Any, ...]:
     rows, columns = case.shape
     hit = xp.counting(columns)[None, :] == target[:, None]
-    return (xp.like((xp.exp(xp.wide(log_prob)) - xp.wide(hit)) * (xp.wide(grad_loss) / rows), log_prob),)
+    return (
+        xp.like((xp.exp(xp.wide(log_prob)) - xp.wide(hit)) * (xp.wide(grad_loss) / rows), log_prob),
+    )
 
 
 def _by_token(xp: Library, case: Case, rows: Any, indices: Any) -> Any:
@@ -167,22 +190,34 @@ def _moe(xp: Library, case: Case, problem: Problem, grad: Any, indices: Any) -> 
     return (xp.like(_by_token(xp, case, grad, indices).sum(1), grad),)
 
 
-def _moe_permute(xp: Library, case: Case, problem: Problem, tokens: Any, indices: Any) -> tuple[Any, ...]:
+def _moe_permute(
+    xp: Library, case: Case, problem: Problem, tokens: Any, indices: Any
+) -> tuple[Any, ...]:
     first = xp.argsort(indices.reshape(-1))
     return xp.take(tokens, first // case.shape[1]), xp.argsort(first)
 
 
-def _unpermute(xp: Library, case: Case, problem: Problem, rows: Any, indices: Any, probs: Any) -> tuple[Any, ...]:
-    return (xp.like((_by_token(xp, case, rows, indices) * xp.wide(probs)[:, :, None]).sum(1), rows),)
+def _unpermute(
+    xp: Library, case: Case, problem: Problem, rows: Any, indices: Any, probs: Any
+) -> tuple[Any, ...]:
+    return (
+        xp.like((_by_token(xp, case, rows, indices) * xp.wide(probs)[:, :, None]).sum(1), rows),
+    )
 
 
-def _unpermute_grad(xp: Library, case: Case, problem: Problem, rows: Any, g: Any, indices: Any, probs: Any) -> tuple[Any, ...]:
+def _unpermute_grad(
+    xp: Library, case: Case, problem: Problem, rows: Any, g: Any, indices: Any, probs: Any
+) -> tuple[Any, ...]:
     given = xp.wide(g)[:, None]
     weighted = xp.like((given * xp.wide(probs)[:, :, None]).reshape(-1, case.shape[2]), rows)
-    return xp.placed(weighted, indices), xp.like((_by_token(xp, case, rows, indices) * given).sum(2), probs)
+    return xp.placed(weighted, indices), xp.like(
+        (_by_token(xp, case, rows, indices) * given).sum(2), probs
+    )
 
 
-def _conv_tbc(xp: Library, case: Case, problem: Problem, grad: Any, x: Any, weight: Any, bias: Any) -> tuple[Any, ...]:
+def _conv_tbc(
+    xp: Library, case: Case, problem: Problem, grad: Any, x: Any, weight: Any, bias: Any
+) -> tuple[Any, ...]:
     return tuple(xp.convolution_gradients(grad, x, weight, bias, problem.inputs["pad"]))
 
 
@@ -193,6 +228,9 @@ _FORMULAS: dict[str, tuple[tuple[str, ...], Callable[..., tuple[Any, ...]]]] = {
     "moe": (("permuted_output_grad", "sorted_indices"), _moe),
     "moe_permute": (("tokens", "indices"), _moe_permute),
     "unpermute": (("permuted_tokens", "sorted_indices", "probs"), _unpermute),
-    "unpermute_grad": (("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs"), _unpermute_grad),
+    "unpermute_grad": (
+        ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs"),
+        _unpermute_grad,
+    ),
     "conv_tbc": (("grad_output", "input", "weight", "bias"), _conv_tbc),
 }

@@ -17,7 +17,9 @@ LEAST_SPAN = math.log(4.0)
 """Axes of curves span a factor of 4 at least: noise does not look like growth."""
 COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0")
 TARGET_COLOUR = "#d62728"
-STYLE = "text{font:12px sans-serif;fill:#222}.small{font-size:10px;fill:#666}.head{font-weight:bold}"
+STYLE = (
+    "text{font:12px sans-serif;fill:#222}.small{font-size:10px;fill:#666}.head{font-weight:bold}"
+)
 
 
 class Bar(NamedTuple):
@@ -42,19 +44,38 @@ def bars(results: Sequence[dict[str, Any]]) -> str:
     """Draw the cases of ``operators.py``: times faster than PyTorch, and shares of the machine's limits, each with its target."""
     parts = [
         element("text", text="times as fast as PyTorch", x=LABEL_WIDTH, y=20, class_="head"),
-        element("text", text="share of the machine's limit", x=LABEL_WIDTH + BAR_WIDTH + GAP, y=20, class_="head"),
         element(
-            "text", text="red mark: target of the case; upper bar: first limit, lower bar: second", x=LABEL_WIDTH, y=38, class_="small"
+            "text",
+            text="share of the machine's limit",
+            x=LABEL_WIDTH + BAR_WIDTH + GAP,
+            y=20,
+            class_="head",
+        ),
+        element(
+            "text",
+            text="red mark: target of the case; upper bar: first limit, lower bar: second",
+            x=LABEL_WIDTH,
+            y=38,
+            class_="small",
         ),
     ]
     lines = [(case, *_bars_of(case)) for case in results]
     most = max((bar.value for _, torch, _ in lines for bar in torch), default=1.0)
-    most = max([most, *(bar.target for _, torch, _ in lines for bar in torch if bar.target is not None)])
+    most = max(
+        [most, *(bar.target for _, torch, _ in lines for bar in torch if bar.target is not None)]
+    )
     y = float(TOP)
     for case, torch, limits in lines:
         height = ROW * max(len(torch), len(limits), 1)
         parts.append(
-            element("text", text=case["case"], x=LABEL_WIDTH - 10, y=y + height / 2, text_anchor="end", dominant_baseline="central")
+            element(
+                "text",
+                text=case["case"],
+                x=LABEL_WIDTH - 10,
+                y=y + height / 2,
+                text_anchor="end",
+                dominant_baseline="central",
+            )
         )
         parts += _stack(torch, LABEL_WIDTH, y, BAR_WIDTH / most)
         parts += _stack(limits, LABEL_WIDTH + BAR_WIDTH + GAP, y, BAR_WIDTH / 1.5)
@@ -64,10 +85,14 @@ def bars(results: Sequence[dict[str, Any]]) -> str:
 
 def _bars_of(case: dict[str, Any]) -> tuple[list[Bar], list[Bar]]:
     values, targets = case["against_torch"], case["target"]["against_torch"]
-    names = [name for name in targets if name in values] or [name for name in values if name == "fastest"]
+    names = [name for name in targets if name in values] or [
+        name for name in values if name == "fastest"
+    ]
     torch = [Bar(values[name], targets.get(name), f"{values[name]:.2f}x {name}") for name in names]
     share = case["target"]["of_limit"]
-    return torch, [Bar(value, share, f"{100 * value:.0f} % {name}") for name, value in case["of_limit"].items()]
+    return torch, [
+        Bar(value, share, f"{100 * value:.0f} % {name}") for name, value in case["of_limit"].items()
+    ]
 
 
 def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str]:
@@ -75,13 +100,31 @@ def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str
     for number, bar in enumerate(stack):
         y, length = top + number * ROW, min(bar.value * scale, BAR_WIDTH)
         mark = 0.0 if bar.target is None else bar.target * scale
-        parts.append(element("rect", x=x, y=y + 3, width=length, height=ROW - 6, fill=COLOURS[number % len(COLOURS)]))
         parts.append(
-            element("text", text=bar.text, x=x + max(length, mark) + 6, y=y + ROW / 2, dominant_baseline="central", class_="small")
+            element(
+                "rect",
+                x=x,
+                y=y + 3,
+                width=length,
+                height=ROW - 6,
+                fill=COLOURS[number % len(COLOURS)],
+            )
+        )
+        parts.append(
+            element(
+                "text",
+                text=bar.text,
+                x=x + max(length, mark) + 6,
+                y=y + ROW / 2,
+                dominant_baseline="central",
+                class_="small",
+            )
         )
         if bar.target is not None:
             title = f"target {bar.target:g}"
-            parts.append(element("rect", title, x=x + mark - 1, y=y, width=3, height=ROW, fill=TARGET_COLOUR))
+            parts.append(
+                element("rect", title, x=x + mark - 1, y=y, width=3, height=ROW, fill=TARGET_COLOUR)
+            )
     return parts
 
 
@@ -102,8 +145,15 @@ def panels(rows: Sequence[Sequence[Panel]], heading: str) -> str:
     cell_width, cell_height = PANEL_WIDTH + PANEL_LEFT + 14, PANEL_HEIGHT + PANEL_TOP + 34
     for down, row in enumerate(rows):
         for across, panel in enumerate(row):
-            parts += _panel(panel, across * cell_width + PANEL_LEFT, down * cell_height + PANEL_TOP + 30, COLOURS[down % len(COLOURS)])
-    return svg(cell_width * max(map(len, rows), default=1) + 10, cell_height * len(rows) + 40, parts)
+            parts += _panel(
+                panel,
+                across * cell_width + PANEL_LEFT,
+                down * cell_height + PANEL_TOP + 30,
+                COLOURS[down % len(COLOURS)],
+            )
+    return svg(
+        cell_width * max(map(len, rows), default=1) + 10, cell_height * len(rows) + 40, parts
+    )
 
 
 def _axis(values: Sequence[float], length: float, least: float) -> tuple[float, float]:
@@ -116,7 +166,15 @@ def _axis(values: Sequence[float], length: float, least: float) -> tuple[float, 
 
 def _panel(panel: Panel, left: float, top: float, colour: str) -> list[str]:
     parts = [
-        element("rect", x=left, y=top, width=PANEL_WIDTH, height=PANEL_HEIGHT, fill="none", stroke="#ccc"),
+        element(
+            "rect",
+            x=left,
+            y=top,
+            width=PANEL_WIDTH,
+            height=PANEL_HEIGHT,
+            fill="none",
+            stroke="#ccc",
+        ),
         element("text", text=f"{panel.title} ({panel.unit})", x=left, y=top - 8, class_="small"),
     ]
     points = [(x, y) for x, y in panel.points if x > 0 and y > 0]
@@ -125,12 +183,31 @@ def _panel(panel: Panel, left: float, top: float, colour: str) -> list[str]:
     x_low, x_scale = _axis([x for x, _ in points], PANEL_WIDTH - 20, LEAST_SPAN)
     y_low, y_scale = _axis([y for _, y in points], PANEL_HEIGHT - 30, LEAST_SPAN)
     placed = [
-        (left + 10 + (math.log(x) - x_low) * x_scale, top + PANEL_HEIGHT - 12 - (math.log(y) - y_low) * y_scale, x, y) for x, y in points
+        (
+            left + 10 + (math.log(x) - x_low) * x_scale,
+            top + PANEL_HEIGHT - 12 - (math.log(y) - y_low) * y_scale,
+            x,
+            y,
+        )
+        for x, y in points
     ]
     path = " ".join(f"{px:.1f},{py:.1f}" for px, py, _, _ in placed)
     parts.append(element("polyline", points=path, fill="none", stroke=colour, stroke_width=2))
     for px, py, x, y in placed:
-        parts.append(element("circle", f"{x:g}: {y:.4g} {panel.unit}", cx=px, cy=py, r=3, fill=colour))
-        parts.append(element("text", text=f"{x:g}", x=px, y=top + PANEL_HEIGHT + 13, class_="small", text_anchor="middle"))
-        parts.append(element("text", text=f"{y:.3g}", x=px, y=py - 6, class_="small", text_anchor="middle"))
+        parts.append(
+            element("circle", f"{x:g}: {y:.4g} {panel.unit}", cx=px, cy=py, r=3, fill=colour)
+        )
+        parts.append(
+            element(
+                "text",
+                text=f"{x:g}",
+                x=px,
+                y=top + PANEL_HEIGHT + 13,
+                class_="small",
+                text_anchor="middle",
+            )
+        )
+        parts.append(
+            element("text", text=f"{y:.3g}", x=px, y=py - 6, class_="small", text_anchor="middle")
+        )
     return parts

@@ -43,12 +43,22 @@ MODELS = {
     ),
     "qwen3-moe": (
         transformers.Qwen3MoeForCausalLM,
-        transformers.Qwen3MoeConfig(num_experts=8, moe_intermediate_size=32, head_dim=16, intermediate_size=64, **EXPERTS),
+        transformers.Qwen3MoeConfig(
+            num_experts=8, moe_intermediate_size=32, head_dim=16, intermediate_size=64, **EXPERTS
+        ),
     ),
-    "mixtral": (transformers.MixtralForCausalLM, transformers.MixtralConfig(num_local_experts=8, intermediate_size=64, **EXPERTS)),
+    "mixtral": (
+        transformers.MixtralForCausalLM,
+        transformers.MixtralConfig(num_local_experts=8, intermediate_size=64, **EXPERTS),
+    ),
     "mixtral, batched": (
         transformers.MixtralForCausalLM,
-        transformers.MixtralConfig(num_local_experts=8, intermediate_size=64, experts_implementation="batched_mm", **EXPERTS),
+        transformers.MixtralConfig(
+            num_local_experts=8,
+            intermediate_size=64,
+            experts_implementation="batched_mm",
+            **EXPERTS,
+        ),
     ),
 }
 
@@ -72,12 +82,30 @@ def main(folder):
         print(f"{name}: {seconds:.1f} s, {memory:.2f} GiB at most so far")
         for line in recording:
             print(f"  {line['count']:4} {line['op']} {line['inputs']}")
-        print("  not recognised:", {(what, place.name): count for (what, _, place), count in recording.not_recognised.items()})
-        blocks = Counter({kind: count for kind, count in recording.not_modelled.items() if not kind.startswith("aten::")})
+        print(
+            "  not recognised:",
+            {
+                (what, place.name): count
+                for (what, _, place), count in recording.not_recognised.items()
+            },
+        )
+        blocks = Counter(
+            {
+                kind: count
+                for kind, count in recording.not_modelled.items()
+                if not kind.startswith("aten::")
+            }
+        )
         print("  operators not modelled:", dict(blocks))
         with file.open("rb") as lines:
             matrix = check_file(lines, chosen_targets("all"))
-        print("  preflight:", {label: f"{one.runs} run, {one.refused} refused" for label, one in matrix.summaries().items()})
+        print(
+            "  preflight:",
+            {
+                label: f"{one.runs} run, {one.refused} refused"
+                for label, one in matrix.summaries().items()
+            },
+        )
 
 
 if __name__ == "__main__":

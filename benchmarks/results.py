@@ -37,7 +37,11 @@ PARTS = {
 def machine_words() -> str:
     """Return a sentence on what was measured on."""
     here = machine()
-    versions = ", ".join(f"{name} {here[name]}" for name in ("python", "numpy", "numba", "torch", "jax") if here[name])
+    versions = ", ".join(
+        f"{name} {here[name]}"
+        for name in ("python", "numpy", "numba", "torch", "jax")
+        if here[name]
+    )
     return f"Measured on {here['threads']} threads of {here['processor']}; {versions}."
 
 
@@ -53,7 +57,9 @@ def filled(text: str, part: str, printed: str) -> str:
     before, found, rest = text.partition(begin)
     _, closed, after = rest.partition(end)
     if not found or not closed:
-        raise ValueError(f"there is no place for {part}: {begin.strip()} and {end} on lines of their own")
+        raise ValueError(
+            f"there is no place for {part}: {begin.strip()} and {end} on lines of their own"
+        )
     return f"{before}{begin}{printed.strip()}\n{end}{after}"
 
 
@@ -66,16 +72,29 @@ def fill(part: str, printed: str) -> None:
 
 def main() -> None:
     """Run the scripts of the chosen parts, one after the other, and fill the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure anew")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure anew"
+    )
     names = parser.parse_args().only
     fill("machine", machine_words())
     for name in names:
         part = PARTS[name]
         print(f"{name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
-        run = subprocess.run([sys.executable, *part.command], cwd=FOLDER, check=True, stdout=subprocess.PIPE, text=True)
+        run = subprocess.run(
+            [sys.executable, *part.command],
+            cwd=FOLDER,
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         if part.printed != "too long":
-            fill(name, f"```text\n{run.stdout.strip()}\n```" if part.printed == "text" else run.stdout)
+            fill(
+                name,
+                f"```text\n{run.stdout.strip()}\n```" if part.printed == "text" else run.stdout,
+            )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from cases import DTYPES, Case, build
-from measure import INTERRUPTED, Others, Stoppable, alternate, each, machine, spread, with_warm_malloc
+from measure import (
+    INTERRUPTED,
+    Others,
+    Stoppable,
+    alternate,
+    each,
+    machine,
+    spread,
+    with_warm_malloc,
+)
 from memory import Prober, available
 from plots import Panel, panels
 
@@ -35,14 +44,30 @@ class Family(NamedTuple):
 
 
 FAMILIES = {
-    "embedding": Family((65536, 256, 16000), 0, (1,), (4096, 16384, 65536, 262144), (64, 128, 256, 512, 1024)),
-    "rms_norm": Family((8192, 1024), 0, (1,), (512, 2048, 8192, 32768), (256, 512, 1024, 2048, 4096)),
-    "cross_entropy": Family((2048, 8192), 0, (1,), (128, 512, 2048, 8192), (512, 2048, 8192, 32768)),
-    "moe": Family((4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)),
-    "moe_permute": Family((4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)),
-    "unpermute": Family((4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)),
-    "unpermute_grad": Family((4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)),
-    "conv_tbc": Family((256, 8, 256, 256, 3), 0, (2, 3), (64, 128, 256, 512, 1024), (64, 128, 256, 512)),
+    "embedding": Family(
+        (65536, 256, 16000), 0, (1,), (4096, 16384, 65536, 262144), (64, 128, 256, 512, 1024)
+    ),
+    "rms_norm": Family(
+        (8192, 1024), 0, (1,), (512, 2048, 8192, 32768), (256, 512, 1024, 2048, 4096)
+    ),
+    "cross_entropy": Family(
+        (2048, 8192), 0, (1,), (128, 512, 2048, 8192), (512, 2048, 8192, 32768)
+    ),
+    "moe": Family(
+        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
+    ),
+    "moe_permute": Family(
+        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
+    ),
+    "unpermute": Family(
+        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
+    ),
+    "unpermute_grad": Family(
+        (4096, 4, 2048), 0, (2,), (256, 1024, 4096, 16384), (512, 1024, 2048, 4096, 7168)
+    ),
+    "conv_tbc": Family(
+        (256, 8, 256, 256, 3), 0, (2, 3), (64, 128, 256, 512, 1024), (64, 128, 256, 512)
+    ),
 }
 """``dim`` of conv_tbc is the number of channels, in and out."""
 
@@ -88,7 +113,9 @@ def timed(point: Point, repeats: int) -> tuple[list[float], int]:
     numba.set_num_threads(point.threads)
     problem = build(point.case)
     with Others():
-        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats, pause=0.0)["call"]
+        times = alternate({"call": lambda: problem.run(out=problem.outs)}, repeats, pause=0.0)[
+            "call"
+        ]
     return times, problem.array_bytes
 
 
@@ -114,11 +141,13 @@ def measure(point: Point, repeats: int, prober: Prober | None) -> dict[str, Any]
 def row(found: dict[str, Any]) -> str:
     """Return a measurement as a row of the Markdown table."""
     shape, extra = "x".join(map(str, found["shape"])), found.get("extra_bytes")
-    memory = "- | -" if extra is None else f"{extra / 1e6:.2f} | {100 * extra / found['array_bytes']:.1f} %"
-    time = f"{found['milliseconds']:.2f} ({100 * found['spread']:.0f} %)"
-    return (
-        f"| {found['operator']} | {shape} | {found['variable']} = {found['value']} | {time} | {found['array_bytes'] / 1e6:.0f} | {memory} |"
+    memory = (
+        "- | -"
+        if extra is None
+        else f"{extra / 1e6:.2f} | {100 * extra / found['array_bytes']:.1f} %"
     )
+    time = f"{found['milliseconds']:.2f} ({100 * found['spread']:.0f} %)"
+    return f"| {found['operator']} | {shape} | {found['variable']} = {found['value']} | {time} | {found['array_bytes'] / 1e6:.0f} | {memory} |"
 
 
 def draw(results: list[dict[str, Any]]) -> str:
@@ -127,20 +156,44 @@ def draw(results: list[dict[str, Any]]) -> str:
     for operator in dict.fromkeys(one["operator"] for one in results):
         line = []
         for variable in VARIABLES:
-            chosen = [one for one in results if one["operator"] == operator and one["variable"] == variable]
-            line.append(Panel(f"{operator}: time over {variable}", "ms", [(one["value"], one["milliseconds"]) for one in chosen]))
+            chosen = [
+                one
+                for one in results
+                if one["operator"] == operator and one["variable"] == variable
+            ]
+            line.append(
+                Panel(
+                    f"{operator}: time over {variable}",
+                    "ms",
+                    [(one["value"], one["milliseconds"]) for one in chosen],
+                )
+            )
         for variable in VARIABLES:
-            chosen = [one for one in results if (one["operator"], one["variable"]) == (operator, variable) and "extra_bytes" in one]
-            megabytes = [(one["value"], max(one["extra_bytes"] / 1e6, LEAST_MEGABYTES)) for one in chosen]
+            chosen = [
+                one
+                for one in results
+                if (one["operator"], one["variable"]) == (operator, variable)
+                and "extra_bytes" in one
+            ]
+            megabytes = [
+                (one["value"], max(one["extra_bytes"] / 1e6, LEAST_MEGABYTES)) for one in chosen
+            ]
             line.append(Panel(f"{operator}: extra memory over {variable}", "MB", megabytes))
         rows.append(line)
-    return panels(rows, f"Time and peak extra memory; both axes logarithmic; {LEAST_MEGABYTES} MB stands for at most that")
+    return panels(
+        rows,
+        f"Time and peak extra memory; both axes logarithmic; {LEAST_MEGABYTES} MB stands for at most that",
+    )
 
 
 def main() -> None:
     """Measure all points and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="OPERATOR")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", nargs="+", choices=list(FAMILIES), default=list(FAMILIES), metavar="OPERATOR"
+    )
     parser.add_argument("--dtype", choices=list(DTYPES), default="fp32")
     parser.add_argument("--repeats", type=int, default=5, help="rounds of every point")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
@@ -150,8 +203,20 @@ def main() -> None:
     import numba
 
     most_threads = numba.get_num_threads()
-    chosen = [point for operator in options.only for point in points(operator, options.dtype, most_threads)]
-    columns = ("operator", "shape", "variable", "ms (spread)", "inputs and outputs MB", "extra MB", "extra")
+    chosen = [
+        point
+        for operator in options.only
+        for point in points(operator, options.dtype, most_threads)
+    ]
+    columns = (
+        "operator",
+        "shape",
+        "variable",
+        "ms (spread)",
+        "inputs and outputs MB",
+        "extra MB",
+        "extra",
+    )
     print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
     results: list[dict[str, Any]] = []
     with Stoppable() as work, Prober() if available() else nullcontext() as prober:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 
 try:
@@ -34,16 +34,31 @@ WEIGHTS = 500
 CASES: dict[str, tuple[str, Shapes]] = {
     "embedding 256x64": (
         "embedding_dense_backward",
-        lambda more: {"grad": f"{256 + more}x64:fp32", "indices": f"{256 + more}:int32", "num_weights": WEIGHTS},
+        lambda more: {
+            "grad": f"{256 + more}x64:fp32",
+            "indices": f"{256 + more}:int32",
+            "num_weights": WEIGHTS,
+        },
     ),
-    "rms_norm_grad 32x512": ("rms_norm_grad", lambda more: {"dy": f"{32 + more}x512:fp32", "gamma": "512:fp32"}),
+    "rms_norm_grad 32x512": (
+        "rms_norm_grad",
+        lambda more: {"dy": f"{32 + more}x512:fp32", "gamma": "512:fp32"},
+    ),
     "cross_entropy 32x100": (
         "cross_entropy_loss_grad",
-        lambda more: {"grad_loss": "scalar:fp32", "log_prob": f"{32 + more}x100:fp32", "target": f"{32 + more}:int64"},
+        lambda more: {
+            "grad_loss": "scalar:fp32",
+            "log_prob": f"{32 + more}x100:fp32",
+            "target": f"{32 + more}:int64",
+        },
     ),
     "moe_token_permute_grad 64x64": (
         "moe_token_permute_grad",
-        lambda more: {"permuted_output_grad": f"{64 + 2 * more}x64:fp32", "sorted_indices": f"{64 + 2 * more}:int32", "num_topk": 2},
+        lambda more: {
+            "permuted_output_grad": f"{64 + 2 * more}x64:fp32",
+            "sorted_indices": f"{64 + 2 * more}:int32",
+            "num_topk": 2,
+        },
     ),
     "conv 16x2x8": (
         "conv_tbc_backward",
@@ -92,11 +107,16 @@ def yardstick() -> Callable[[], Any] | None:
     if torch is None:
         return None
     torch.set_num_threads(1)
-    grad, indices = torch.randn(256, 64), torch.from_numpy(np.random.default_rng(0).integers(0, WEIGHTS, 256))
+    grad, indices = (
+        torch.randn(256, 64),
+        torch.from_numpy(np.random.default_rng(0).integers(0, WEIGHTS, 256)),
+    )
     return lambda: torch.ops.aten.embedding_dense_backward(grad, indices, WEIGHTS, -1, False)
 
 
-def measure(works: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
+def measure(
+    works: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[], float]
+) -> dict[str, float]:
     """Return the median of the rounds of every work, in microseconds."""
     found: dict[str, list[float]] = {name: [] for name in works}
     for work in works.values():
@@ -113,7 +133,9 @@ def measure(works: dict[str, Callable[[], Any]], rounds: int, clock: Callable[[]
 
 def main() -> None:
     """Measure the cases and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--only", nargs="*", default=[], help="words that the name of a case has")
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
@@ -125,9 +147,16 @@ def main() -> None:
         if not all(word in name for word in options.only):
             continue
         print(f"[{name}]", file=sys.stderr, flush=True)
-        works = works_of(operator, shapes) | ({YARDSTICK: torch_call} if torch_call is not None else {})
+        works = works_of(operator, shapes) | (
+            {YARDSTICK: torch_call} if torch_call is not None else {}
+        )
         results[name] = measure(works, options.rounds, CLOCKS[options.clock])
-        print(_line(name, results[name], CONV_TARGETS if operator == "conv_tbc_backward" else TARGETS), flush=True)
+        print(
+            _line(
+                name, results[name], CONV_TARGETS if operator == "conv_tbc_backward" else TARGETS
+            ),
+            flush=True,
+        )
     if options.json is not None:
         options.json.write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
 

@@ -23,7 +23,12 @@ SMALL = (
     Case("unpermute_grad", (64, 4, 64), "fp32"),
     Case("conv_tbc", (16, 2, 8, 8, 3), "fp32"),
 )
-OURS = {"public": "function us", "out": "into given arrays us", "prepared": "prepared us", "plan": "plan us"}
+OURS = {
+    "public": "function us",
+    "out": "into given arrays us",
+    "prepared": "prepared us",
+    "plan": "plan us",
+}
 
 
 def columns(names: list[str]) -> tuple[str, ...]:
@@ -35,7 +40,11 @@ def measure_small(case: Case, repeats: int, names: list[str]) -> dict[str, Any]:
     """Time a small call on every way to make it; microseconds by name, every one a median of rounds."""
     problem = build(case)
     prepared = npu_sim.prepare(problem.operator, **problem.inputs)
-    tensors = {name: value for name, value in problem.inputs.items() if isinstance(value, np.ndarray | np.generic)}
+    tensors = {
+        name: value
+        for name, value in problem.inputs.items()
+        if isinstance(value, np.ndarray | np.generic)
+    }
     function = getattr(npu_sim, problem.operator)
     rivals = ways(case, problem)
     single = problem.outs[0] if len(problem.outs) == 1 else problem.outs
@@ -48,10 +57,17 @@ def measure_small(case: Case, repeats: int, names: list[str]) -> dict[str, Any]:
         **peers(case, problem, names),
     }
     with Others() as others:
-        times = medians(alternate({name: _many(work) for name, work in works.items()}, repeats, PAUSE_SECONDS))
+        times = medians(
+            alternate({name: _many(work) for name, work in works.items()}, repeats, PAUSE_SECONDS)
+        )
     found = {name: round(1e6 * seconds / CALLS, 1) for name, seconds in times.items()}
     fastest = min((found[name] for name in rivals), default=None)
-    return {"case": case.name, "microseconds": found, "PyTorch": fastest, "others_busy_cores": round(others.cores, 2)}
+    return {
+        "case": case.name,
+        "microseconds": found,
+        "PyTorch": fastest,
+        "others_busy_cores": round(others.cores, 2),
+    }
 
 
 def _many(work: Work) -> Work:
@@ -65,5 +81,13 @@ def _many(work: Work) -> Work:
 def small_row(found: dict[str, Any], names: list[str]) -> str:
     """Return a small call as a row of the Markdown table."""
     times = found["microseconds"]
-    values = [times[name] for name in OURS] + [found["PyTorch"]] + [times.get(name) for name in names]
-    return "| " + " | ".join([found["case"], *("-" if value is None else f"{value:.0f}" for value in values)]) + " |"
+    values = (
+        [times[name] for name in OURS] + [found["PyTorch"]] + [times.get(name) for name in names]
+    )
+    return (
+        "| "
+        + " | ".join(
+            [found["case"], *("-" if value is None else f"{value:.0f}" for value in values)]
+        )
+        + " |"
+    )

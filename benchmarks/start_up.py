@@ -53,14 +53,22 @@ print(json.dumps(times))
 def start(cache: str) -> dict[str, float]:
     """Run one process and return its seconds by step."""
     environment = {**os.environ, "NPU_SIM_CACHE_DIR": cache}
-    done = subprocess.run([sys.executable, "-c", CHILD], env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     times: dict[str, float] = json.loads(done.stdout)
     return times
 
 
 def main() -> None:
     """Measure a cold process and some warm ones, and print a Markdown table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--warm", type=int, default=5, help="warm processes")
     parser.add_argument("--json", type=Path, help="write the numbers to this file")
     options = parser.parse_args()
@@ -78,7 +86,9 @@ def main() -> None:
     print(f"\ncold: {_verdict(cold['total'], COLD_TARGET)}")
     if warm:
         totals = [one["total"] for one in warm]
-        print(f"warm: {_verdict(middle['total'], WARM_TARGET)}; {min(totals):.2f} to {max(totals):.2f} s")
+        print(
+            f"warm: {_verdict(middle['total'], WARM_TARGET)}; {min(totals):.2f} to {max(totals):.2f} s"
+        )
     if options.json is not None:
         found: dict[str, Any] = {"cold": cold, "warm": warm, "warm_median": middle}
         options.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")

@@ -31,14 +31,23 @@ GRIDS = {
         "dtype": ["bfloat16", "float32"],
         "gamma_dtype": ["float32"],
     },
-    "cross_entropy_loss_grad": {"C": [10, 1000, 32000, 50257, 128256], "reduction": ["none", "mean", "sum"], "weighted": [False, True]},
+    "cross_entropy_loss_grad": {
+        "C": [10, 1000, 32000, 50257, 128256],
+        "reduction": ["none", "mean", "sum"],
+        "weighted": [False, True],
+    },
     "moe_token_permute_grad": {
         "hidden": [1024, 2048, 4096, 5120, 7168, 8192],
         "num_topk": [1, 2, 4, 6, 8],
         "dtype": ["bfloat16", "float32"],
     },
 }
-INNERMOST = {"embedding_dense_backward": "rows", "rms_norm_grad": "row", "cross_entropy_loss_grad": "N", "moe_token_permute_grad": "tokens"}
+INNERMOST = {
+    "embedding_dense_backward": "rows",
+    "rms_norm_grad": "row",
+    "cross_entropy_loss_grad": "N",
+    "moe_token_permute_grad": "tokens",
+}
 PYTHON_ROWS = 3000
 CHECKED_ROWS = 200
 DISK_ROWS = 100_000_000
@@ -70,11 +79,14 @@ def measure(operator, rows, repeat, threads):
     python = PYTHON_ROWS / (time.perf_counter() - start)
     different = mismatches(records, sampled_rows(CHECKED_ROWS, len(records), seed=1))
     count, best = len(records), min(walls)
-    rates = (
-        f"{count / best / 1e6:.1f} million/s (first pass {count / walls[0] / 1e6:.1f}; {count / min(processor) / 1e6:.1f} a core second)"
+    rates = f"{count / best / 1e6:.1f} million/s (first pass {count / walls[0] / 1e6:.1f}; {count / min(processor) / 1e6:.1f} a core second)"
+    print(
+        f"{operator:26} {count} rows of {records.dtype.itemsize} bytes: {rates}, {count / best / python:.0f} x Python,",
+        end=" ",
     )
-    print(f"{operator:26} {count} rows of {records.dtype.itemsize} bytes: {rates}, {count / best / python:.0f} x Python,", end=" ")
-    print(f"compiled in {compiled:.1f} s, {CHECKED_ROWS} rows checked: {'equal' if not different else different[:3]}")
+    print(
+        f"compiled in {compiled:.1f} s, {CHECKED_ROWS} rows checked: {'equal' if not different else different[:3]}"
+    )
     return len(records), best, min(processor)
 
 
@@ -82,16 +94,25 @@ def stream(folder, threads):
     """Sweep a hundred million rows to disk and print the peak memory."""
     target = Path(folder) / "npu_sim_benchmark_sweep"
     start = time.perf_counter()
-    npu_sim.sweep_to(target, "embedding_dense_backward", grid_of("embedding_dense_backward", DISK_ROWS), threads=threads)
+    npu_sim.sweep_to(
+        target,
+        "embedding_dense_backward",
+        grid_of("embedding_dense_backward", DISK_ROWS),
+        threads=threads,
+    )
     seconds = time.perf_counter() - start
     size = sum(file.stat().st_size for file in target.iterdir())
     shutil.rmtree(target)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(f"{DISK_ROWS} rows, {size / 2**30:.1f} GiB on disk in {seconds:.0f} s; peak memory {peak / 2**30:.2f} GiB")
+    print(
+        f"{DISK_ROWS} rows, {size / 2**30:.1f} GiB on disk in {seconds:.0f} s; peak memory {peak / 2**30:.2f} GiB"
+    )
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=10_000_000)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--threads", type=int, default=None)
@@ -100,9 +121,13 @@ def main():
     if options.disk:
         stream(options.disk, options.threads)
         return
-    measured = [measure(operator, options.rows, options.repeat, options.threads) for operator in GRIDS]
+    measured = [
+        measure(operator, options.rows, options.repeat, options.threads) for operator in GRIDS
+    ]
     rows, seconds, core_seconds = (sum(values) for values in zip(*measured, strict=True))
-    print(f"total: {rows} rows, {rows / seconds / 1e6:.1f} million plans a second, {rows / core_seconds / 1e6:.1f} a core second")
+    print(
+        f"total: {rows} rows, {rows / seconds / 1e6:.1f} million plans a second, {rows / core_seconds / 1e6:.1f} a core second"
+    )
 
 
 if __name__ == "__main__":

@@ -36,8 +36,15 @@ def tensor(array: np.ndarray) -> Any:
 
 
 def _embedding(case: Case, problem: Problem) -> Ways:
-    grad, indices = tensor(problem.inputs["grad"]), torch.from_numpy(problem.inputs["indices"].astype(np.int64))
-    return {"aten": lambda: (torch.ops.aten.embedding_dense_backward(grad, indices, case.shape[2], -1, False),)}
+    grad, indices = (
+        tensor(problem.inputs["grad"]),
+        torch.from_numpy(problem.inputs["indices"].astype(np.int64)),
+    )
+    return {
+        "aten": lambda: (
+            torch.ops.aten.embedding_dense_backward(grad, indices, case.shape[2], -1, False),
+        )
+    }
 
 
 def _rms_norm(case: Case, problem: Problem) -> Ways:
@@ -49,7 +56,10 @@ def _rms_norm(case: Case, problem: Problem) -> Ways:
 
 
 def _cross_entropy(case: Case, problem: Problem) -> Ways:
-    log_prob, target = tensor(problem.inputs["log_prob"]), torch.from_numpy(problem.inputs["target"])
+    log_prob, target = (
+        tensor(problem.inputs["log_prob"]),
+        torch.from_numpy(problem.inputs["target"]),
+    )
     loss = torch.tensor(float(problem.inputs["grad_loss"]), dtype=log_prob.dtype)
     total = torch.tensor(float(case.shape[0]), dtype=log_prob.dtype)
 
@@ -66,15 +76,22 @@ def _moe(case: Case, problem: Problem) -> Ways:
     indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
     token = torch.argsort(indices) // experts
     return {
-        "index_select+sum": lambda: (grad.index_select(0, indices).view(tokens, experts, hidden).sum(1),),
-        "index_add_": lambda: (torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, token, grad),),
+        "index_select+sum": lambda: (
+            grad.index_select(0, indices).view(tokens, experts, hidden).sum(1),
+        ),
+        "index_add_": lambda: (
+            torch.zeros(tokens, hidden, dtype=grad.dtype).index_add_(0, token, grad),
+        ),
     }
 
 
 def _moe_permute(case: Case, problem: Problem) -> Ways:
     """Sort ids, invert the order, and copy the rows; the inverse by an assignment or by a second sort."""
     experts = case.shape[1]
-    tokens, ids = tensor(problem.inputs["tokens"]), torch.from_numpy(problem.inputs["indices"].reshape(-1))
+    tokens, ids = (
+        tensor(problem.inputs["tokens"]),
+        torch.from_numpy(problem.inputs["indices"].reshape(-1)),
+    )
 
     def assigned() -> tuple[Any, ...]:
         first = torch.argsort(ids, stable=True)
@@ -105,29 +122,43 @@ def _unpermute(case: Case, problem: Problem) -> Ways:
 
 def _unpermute_grad(case: Case, problem: Problem) -> Ways:
     tokens, experts, hidden = case.shape
-    rows, g, probs = (tensor(problem.inputs[name]) for name in ("permuted_tokens", "unpermuted_tokens_grad", "probs"))
+    rows, g, probs = (
+        tensor(problem.inputs[name])
+        for name in ("permuted_tokens", "unpermuted_tokens_grad", "probs")
+    )
     indices = torch.from_numpy(problem.inputs["sorted_indices"].astype(np.int64))
     entry = torch.argsort(indices)
     rows.requires_grad_(), probs.requires_grad_()
-    forward = (rows.index_select(0, indices).view(tokens, experts, hidden) * probs.unsqueeze(-1)).sum(1)
+    forward = (
+        rows.index_select(0, indices).view(tokens, experts, hidden) * probs.unsqueeze(-1)
+    ).sum(1)
 
     def by_hand() -> tuple[Any, ...]:
-        rows_grad = (g.unsqueeze(1) * probs.detach().unsqueeze(-1)).view(-1, hidden).index_select(0, entry)
+        rows_grad = (
+            (g.unsqueeze(1) * probs.detach().unsqueeze(-1)).view(-1, hidden).index_select(0, entry)
+        )
         gathered = rows.detach().index_select(0, indices).view(tokens, experts, hidden)
         return rows_grad, torch.bmm(gathered, g.unsqueeze(-1)).squeeze(-1)
 
-    return {"autograd": lambda: torch.autograd.grad(forward, (rows, probs), g, retain_graph=True), "index_select bmm": by_hand}
+    return {
+        "autograd": lambda: torch.autograd.grad(forward, (rows, probs), g, retain_graph=True),
+        "index_select bmm": by_hand,
+    }
 
 
 def _conv_tbc(case: Case, problem: Problem) -> Ways:
-    grad, x, weight, bias = (tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias"))
+    grad, x, weight, bias = (
+        tensor(problem.inputs[name]) for name in ("grad_output", "input", "weight", "bias")
+    )
     pad = problem.inputs["pad"]
     by_channel = [one.permute(1, 2, 0).contiguous() for one in (grad, x)]
     channel_weight = weight.permute(2, 1, 0).contiguous()
     rest = ([len(bias)], [1], [pad], [1], False, [0], 1, [True, True, True])
     return {
         "conv_tbc_backward": lambda: torch.ops.aten.conv_tbc_backward(grad, x, weight, bias, pad),
-        "conv1d backward": lambda: torch.ops.aten.convolution_backward(*by_channel, channel_weight, *rest),
+        "conv1d backward": lambda: torch.ops.aten.convolution_backward(
+            *by_channel, channel_weight, *rest
+        ),
     }
 
 

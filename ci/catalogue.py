@@ -35,7 +35,13 @@ def base_name(expression: ast.expr) -> str:
             return base_name(argument)
         case ast.Call(function):
             return base_name(function)
-        case ast.Subscript(value) | ast.Starred(value) | ast.IfExp(_, value) | ast.GeneratorExp(value) | ast.ListComp(value):
+        case (
+            ast.Subscript(value)
+            | ast.Starred(value)
+            | ast.IfExp(_, value)
+            | ast.GeneratorExp(value)
+            | ast.ListComp(value)
+        ):
             return base_name(value)
         case ast.BinOp(left, _, right):
             return base_name(right if isinstance(left, ast.Constant) else left)
@@ -45,7 +51,11 @@ def base_name(expression: ast.expr) -> str:
 def hole_name(expression: ast.expr, taken: set[str]) -> str:
     """Return a name for a hole that no other hole of its text has."""
     name = base_name(expression)
-    free = next(one for one in itertools.chain([name], (f"{name}{number}" for number in itertools.count(2))) if one not in taken)
+    free = next(
+        one
+        for one in itertools.chain([name], (f"{name}{number}" for number in itertools.count(2)))
+        if one not in taken
+    )
     taken.add(free)
     return free
 
@@ -73,8 +83,14 @@ def found_literals(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name.endswith("_command") and ast.get_docstring(node):
-            yield escaped(" ".join((ast.get_docstring(node) or "").split()))  # the help of a command
+        if (
+            isinstance(node, ast.FunctionDef)
+            and node.name.endswith("_command")
+            and ast.get_docstring(node)
+        ):
+            yield escaped(
+                " ".join((ast.get_docstring(node) or "").split())
+            )  # the help of a command
     for node in ast.walk(tree):
         match node:
             case ast.Call(ast.Name("say" | "Template"), [ast.Constant(str(text)), *_]):
@@ -84,7 +100,11 @@ def found_literals(path: Path) -> Iterator[str]:
             passed |= {id(value) for value in node.values}
             yield template(node)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in passed
+        ):
             yield escaped(node.value)
 
 
@@ -126,7 +146,10 @@ def words() -> set[str]:
     titles = re.compile("^title: (.*)$", re.M)
     return {
         *(one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)),
-        *(titles.findall(path.read_text(encoding="utf-8"))[0] for path in (ROOT / "configs").glob("atlas_*.yaml")),
+        *(
+            titles.findall(path.read_text(encoding="utf-8"))[0]
+            for path in (ROOT / "configs").glob("atlas_*.yaml")
+        ),
     }
 
 
@@ -144,8 +167,16 @@ def faults() -> list[str]:
         for text, files in texts.items()
         if text not in entries or not entries[text].msgstr
     ]
-    stale = [f"no longer in the code: {text!r}" for text in entries if text not in texts and text not in known]
-    stale += [f"no longer in the code, but in {NOT_SHOWN.name}: {text!r}" for text in not_shown() if text not in known]
+    stale = [
+        f"no longer in the code: {text!r}"
+        for text in entries
+        if text not in texts and text not in known
+    ]
+    stale += [
+        f"no longer in the code, but in {NOT_SHOWN.name}: {text!r}"
+        for text in not_shown()
+        if text not in known
+    ]
     wrong = [
         f"holes that the text does not have: {entry.msgid!r}: {entry.msgstr!r}"
         for entry in entries.values()
@@ -156,21 +187,39 @@ def faults() -> list[str]:
 
 def write() -> None:
     """Add texts without an entry, remove entries without a text, and say in which file each stands."""
-    old = {one_line(entry.msgid): entry.msgstr for entry in polib.pofile(str(CATALOGUE))} if CATALOGUE.exists() else {}
+    old = (
+        {one_line(entry.msgid): entry.msgstr for entry in polib.pofile(str(CATALOGUE))}
+        if CATALOGUE.exists()
+        else {}
+    )
     texts, known = shown_texts(), words()
     catalogue = polib.POFile(wrapwidth=140)
-    catalogue.metadata = {"Language": "zh_CN", "Content-Type": "text/plain; charset=UTF-8", "Content-Transfer-Encoding": "8bit"}
-    ordered = sorted(texts, key=lambda text: (min(texts[text]), text)) + sorted(text for text in old if text not in texts and text in known)
+    catalogue.metadata = {
+        "Language": "zh_CN",
+        "Content-Type": "text/plain; charset=UTF-8",
+        "Content-Transfer-Encoding": "8bit",
+    }
+    ordered = sorted(texts, key=lambda text: (min(texts[text]), text)) + sorted(
+        text for text in old if text not in texts and text in known
+    )
     for text in ordered:
         comment = min(texts[text]) if text in texts else "word"
-        catalogue.append(polib.POEntry(msgid=text.replace("\\n", "\n"), msgstr=old.get(text, ""), comment=comment))
+        catalogue.append(
+            polib.POEntry(
+                msgid=text.replace("\\n", "\n"), msgstr=old.get(text, ""), comment=comment
+            )
+        )
     catalogue.save(str(CATALOGUE))
 
 
 def main() -> int:
     """Report faults, after writing when asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="add and remove entries; translations are written by hand")
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="add and remove entries; translations are written by hand",
+    )
     if parser.parse_args().write:
         write()
     found = faults()

@@ -4,7 +4,9 @@ import re
 import tomllib
 from pathlib import Path
 
-project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+project = tomllib.loads(
+    (Path(__file__).parent.parent / "pyproject.toml").read_text(encoding="utf-8")
+)["project"]
 for one in sorted({*project["dependencies"], *project["optional-dependencies"]["dev"]}):
     match = re.fullmatch(r"([\w-]+)>=([\d.]+)", one)
     if match:

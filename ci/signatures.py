@@ -11,19 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import npu_sim
-from npu_sim.operators.contract.arguments import Attribute, IntArray, Output, Tensor
-from npu_sim.operators.contract.axes import Word
-from npu_sim.operators.contract.functions import signature_of
-from npu_sim.operators.contract.operator import Operator
+from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
+from npu_sim.framework.axes import Word
+from npu_sim.framework.functions import signature_of
+from npu_sim.framework.operator import Operator
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.studies import functions as studies
 
 PACKAGE = Path(npu_sim.__file__).parent
 HEAD = '"""What type checkers know of {what}; written by ci/signatures.py from the declarations of the operators."""\n\n'
-TYPES = PACKAGE / "operators" / "contract" / "signatures.pyi"
+TYPES = PACKAGE / "framework" / "signatures.pyi"
 
 KINDS = ("Described", "Computed", "Natural")
-"""Sets of arguments: descriptions, where inputs that the others imply may be left out; data; and sizes by their natural names."""
+"""Sets of arguments: descriptions, where inputs that the others imply may be left out; data; and
+sizes by their natural names."""
 
 
 def stubs() -> dict[Path, str]:
@@ -57,13 +58,27 @@ def _types(operators: list[Operator]) -> Iterator[str]:
         planned, computed, natural = [], [], []
         for one in operator.arguments:
             text = _attribute(operator, one) if isinstance(one, Attribute) else "Described"
-            optional = not one.required if isinstance(one, Attribute) else one.optional or isinstance(one, Output)
+            optional = (
+                not one.required
+                if isinstance(one, Attribute)
+                else one.optional or isinstance(one, Output)
+            )
             planned.append(_key(one.name, text, optional or one.name in operator.implied))
             if not isinstance(one, Output):
-                text = text if isinstance(one, Attribute) else "Array | None" if one.optional else "Array"
+                text = (
+                    text
+                    if isinstance(one, Attribute)
+                    else "Array | None"
+                    if one.optional
+                    else "Array"
+                )
                 computed.append(_key(one.name, text, optional))
             natural.append(_key(one.name, "Any", True))
-        natural += [_key(axis.name, "Any", True) for axis in operator.axes if axis.name not in operator.by_name]
+        natural += [
+            _key(axis.name, "Any", True)
+            for axis in operator.axes
+            if axis.name not in operator.by_name
+        ]
         for kind, keys in zip(KINDS, (planned, computed, natural), strict=True):
             yield f"\nclass {operator.title}{kind}(TypedDict):\n" + "".join(keys)
 
@@ -99,16 +114,16 @@ def _package(operators: list[Operator]) -> Iterator[str]:
 
         from numpy.typing import NDArray
 
-        from npu_sim import aclnn as aclnn, torch as torch
-        from npu_sim.operators.contract.case import Limits
-        from npu_sim.operators.contract.prepared import Prepared
-        from npu_sim.operators.contract.results import CoreOrder
+        from npu_sim import aclnn, torch as torch
+        from npu_sim.framework.case import Limits
+        from npu_sim.framework.prepared import Prepared
+        from npu_sim.framework.results import CoreOrder
         from npu_sim.questions.compare import Comparison
         from npu_sim.questions.explain import Explanation
         from npu_sim.questions.limits import LimitTable
         from npu_sim.studies import functions as study
         """)
-    yield f"from npu_sim.operators.contract.signatures import {', '.join(['Array', *_kinds(operators)])}\n"
+    yield f"from npu_sim.framework.signatures import {', '.join(['Array', *_kinds(operators)])}\n"
     own = {"plan", "run", "prepare", "explain", "compare", "limits"}
     for name in npu_sim.__all__:
         if name not in own:
@@ -119,7 +134,11 @@ def _package(operators: list[Operator]) -> Iterator[str]:
         yield from _overloads(getattr(npu_sim, name), name, kind, operators)
     options = _parameters(npu_sim.run)[1][1:]
     for operator in operators:
-        given = [_parameter(operator, one) for one in signature_of(operator).parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD]
+        given = [
+            _parameter(operator, one)
+            for one in signature_of(operator).parameters.values()
+            if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
         yield f"\ndef {operator.name}(\n    {', '.join(given)},\n    {', '.join(['*', *options])},\n) -> {_results(operator)}: ...\n"
 
 
@@ -131,31 +150,49 @@ def _studies(operators: list[Operator]) -> Iterator[str]:
         from typing import Literal, Unpack, overload
 
         from npu_sim.cores import Profile
-        from npu_sim.operators.contract.case import Limits
-        from npu_sim.operators.contract.results import CoreOrder
+        from npu_sim.framework.case import Limits
+        from npu_sim.framework.results import CoreOrder
         from npu_sim.studies.certificate import Certificate
         from npu_sim.studies.determinism import DeterminismStudy
         from npu_sim.studies.invariance import InvarianceStudy
         from npu_sim.studies.precision import PrecisionStudy
 
         """)
-    yield f"from npu_sim.operators.contract.signatures import {', '.join(_kinds(operators, 'Computed'))}\n\n__all__: list[str]\n"
+    yield f"from npu_sim.framework.signatures import {', '.join(_kinds(operators, 'Computed'))}\n\n__all__: list[str]\n"
     run = _parameters(npu_sim.run)[1]
     for name in studies.__all__:
         function = getattr(studies, name)
         own = _parameters(function)[1]
         taken = {"core_order", "deterministic", "out"} if name == "determinism" else {"out"}
         taken |= {text.partition(":")[0] for text in own}
-        yield from _overloads(function, name, "Computed", operators, [text for text in run[1:] if text.partition(":")[0] not in taken])
+        yield from _overloads(
+            function,
+            name,
+            "Computed",
+            operators,
+            [text for text in run[1:] if text.partition(":")[0] not in taken],
+        )
 
 
 def _overloads(
-    function: Callable[..., Any], name: str, kind: str, operators: list[Operator], more: list[str] | None = None
+    function: Callable[..., Any],
+    name: str,
+    kind: str,
+    operators: list[Operator],
+    more: list[str] | None = None,
 ) -> Iterator[str]:
     positional, parameters, returned = _parameters(function)
     for operator in operators:
-        names = ", ".join(f'"{one}"' for one in (operator.name, operator.title, f"aclnn{operator.title}"))
-        given = [f"operator: Literal[{names}]", *positional[1:], "*", *parameters[len(positional) :], *(more or ())]
+        names = ", ".join(
+            f'"{one}"' for one in (operator.name, operator.title, f"aclnn{operator.title}")
+        )
+        given = [
+            f"operator: Literal[{names}]",
+            *positional[1:],
+            "*",
+            *parameters[len(positional) :],
+            *(more or ()),
+        ]
         given.append(f"**arguments: Unpack[{operator.title}{kind}]")
         yield f"\n@overload\ndef {name}(\n    {', '.join(given)}\n) -> {returned}: ...\n"
 
@@ -167,7 +204,10 @@ def _parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], str
     assert node.returns is not None
     first = len(node.args.args) - len(node.args.defaults)
     positional = [_declared(one, place >= first) for place, one in enumerate(node.args.args)]
-    keywords = [_declared(one, default is not None) for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)]
+    keywords = [
+        _declared(one, default is not None)
+        for one, default in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True)
+    ]
     return positional, positional + keywords, ast.unparse(node.returns).strip("'")
 
 

@@ -59,7 +59,15 @@ def shoot(address: str, name: str, size: tuple[int, int], *, dark: bool = False)
     with tempfile.TemporaryDirectory() as folder:
         theme = DARK if dark else LIGHT
         window = f"--window-size={size[0]},{size[1]}"
-        words = [chromium, *FLAGS, theme, window, f"--user-data-dir={folder}", f"--screenshot={GALLERY / name}", address]
+        words = [
+            chromium,
+            *FLAGS,
+            theme,
+            window,
+            f"--user-data-dir={folder}",
+            f"--screenshot={GALLERY / name}",
+            address,
+        ]
         subprocess.run(words, check=True, capture_output=True)
 
 
@@ -78,7 +86,12 @@ def plan_picture() -> None:
 
 def long_rows() -> Plan:
     """A plan whose rows are too long for one piece."""
-    arguments = {"dy": "4096x8192:bf16", "x": "4096x8192:bf16", "rstd": "4096:fp32", "gamma": "8192:bf16"}
+    arguments = {
+        "dy": "4096x8192:bf16",
+        "x": "4096x8192:bf16",
+        "rstd": "4096:fp32",
+        "gamma": "8192:bf16",
+    }
     return npu_sim.plan("rms_norm_grad", product=load_profile("atlas_a2"), **arguments)
 
 
@@ -87,7 +100,9 @@ def work_picture() -> None:
     plan, profile = long_rows(), load_profile("atlas_a2")
     sections = (time_section(tracks(plan, profile, timeline(plan, profile))), steps_section(plan))
     sentence = "RmsNormGrad, 4096 x 8192 bf16: work over time, and one core step by step"
-    html = render(Document(sentence, sentence, sections)).replace("</body>", f"<script>{STEP_ON}</script></body>")
+    html = render(Document(sentence, sentence, sections)).replace(
+        "</body>", f"<script>{STEP_ON}</script></body>"
+    )
     shoot_document(html, "steps.png", (1080, 1120))
 
 
@@ -95,8 +110,20 @@ def explorer_picture() -> None:
     """The explorer with two panes, in dark."""
     explorer = Explorer({name: load_profile(name) for name in shipped_products()})
     threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    state = {"operator": "embedding_dense_backward", "product": "atlas_a2", "rows": "64K", "dim": 512, "num_weights": 32000}
-    other = {"product": "atlas_a3", "soc": "Ascend910_9391", "release": "8.3", "deterministic": "true", "limits": "documented"}
+    state = {
+        "operator": "embedding_dense_backward",
+        "product": "atlas_a2",
+        "rows": "64K",
+        "dim": 512,
+        "num_weights": 32000,
+    }
+    other = {
+        "product": "atlas_a3",
+        "soc": "Ascend910_9391",
+        "release": "8.3",
+        "deterministic": "true",
+        "limits": "documented",
+    }
     state |= {f"other.{name}": value for name, value in other.items()}
     shoot(f"{explorer.address}#{urlencode(state)}", "explorer.png", (1500, 1000), dark=True)
     explorer.server.shutdown()
@@ -108,7 +135,13 @@ def sweep_picture() -> None:
     space = make_space(load_operator("rms_norm_grad"), grid)
     cores = cut_figures(sweep_curves(space))[0]
     sentence = "RmsNormGrad, 1280000 calls: which path where, and how many cores work"
-    shoot_document(render(table_report("A sweep", sentence, [], [Drawing("drawMap", sweep_map(space)), cores])), "sweep.png", (1080, 1160))
+    shoot_document(
+        render(
+            table_report("A sweep", sentence, [], [Drawing("drawMap", sweep_map(space)), cores])
+        ),
+        "sweep.png",
+        (1080, 1160),
+    )
 
 
 def main() -> None:

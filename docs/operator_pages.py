@@ -14,8 +14,8 @@ from pathlib import Path
 
 import npu_sim
 from npu_sim.cores import Profile, load_profile, shipped_products
-from npu_sim.operators.contract.arguments import REQUIRED, Attribute, Output, Tensor
-from npu_sim.operators.contract.operator import Operator
+from npu_sim.framework.arguments import REQUIRED, Attribute, Output, Tensor
+from npu_sim.framework.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.releases import release_table
@@ -64,10 +64,24 @@ def check_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield a row for every check, in the product's order."""
     for place, check in enumerate(operator.checks, 1):
         described = check if inspect.isfunction(check) else type(check)
-        text = (inspect.getdoc(described) or "").split("\n\n")[0].replace("``", "`").replace("\n", " ")
-        names = [field.name for field in dataclasses.fields(check)] if dataclasses.is_dataclass(check) else []
-        facts = {name: getattr(check, name) for name in names if name not in ("status", "words", "documented")}
-        shown = {name: value for name, value in facts.items() if isinstance(value, str | int | tuple) and value not in ("", ())}
+        text = (
+            (inspect.getdoc(described) or "").split("\n\n")[0].replace("``", "`").replace("\n", " ")
+        )
+        names = (
+            [field.name for field in dataclasses.fields(check)]
+            if dataclasses.is_dataclass(check)
+            else []
+        )
+        facts = {
+            name: getattr(check, name)
+            for name in names
+            if name not in ("status", "words", "documented")
+        }
+        shown = {
+            name: value
+            for name, value in facts.items()
+            if isinstance(value, str | int | tuple) and value not in ("", ())
+        }
         yield place, text, "; ".join(f"{name} `{value}`" for name, value in shown.items())
 
 
@@ -88,7 +102,10 @@ def product_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     for name in shipped_products():
         profile: Profile = load_profile(name)
         if operator.supported_by(profile):
-            limits = ", ".join(f"{limit} {value}" for limit, value in profile.documented_limits(operator.name).items())
+            limits = ", ".join(
+                f"{limit} {value}"
+                for limit, value in profile.documented_limits(operator.name).items()
+            )
             yield code(name), profile.product.title, limits
 
 
@@ -96,7 +113,11 @@ def release_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield the switches of the releases with their values."""
     table_of = release_table()
     for name, switch in table_of.switches.get(operator.name, {}).items():
-        yield (code(name), switch.help, *(table_of.values(release, operator.name)[name] for release in table_of.releases))
+        yield (
+            code(name),
+            switch.help,
+            *(table_of.values(release, operator.name)[name] for release in table_of.releases),
+        )
 
 
 def page(operator: Operator) -> str:
@@ -107,16 +128,35 @@ def page(operator: Operator) -> str:
     parts = [
         f"# {operator.title}\n\n{operator.summary}\n\n<!-- Written by docs/operator_pages.py from the operator's declaration. -->\n",
         section("Products", table(("product", "", "documented limits"), product_rows(operator))),
-        section("Arguments", table(("argument", "kind", "", "what it is"), argument_rows(operator)), AXES),
-        section("Contract", "Checked in this order; the first that fails answers.", table(("", "check", "of"), check_rows(operator))),
-        section("A call", f"```sh\n{plan_command(plan, first_product(operator))}\n```", f"```text\n{shown}\n```"),
-        section("Paths", "What decides, for this call:", table(("decision", "condition", "here"), decision_rows(plan))),
+        section(
+            "Arguments",
+            table(("argument", "kind", "", "what it is"), argument_rows(operator)),
+            AXES,
+        ),
+        section(
+            "Contract",
+            "Checked in this order; the first that fails answers.",
+            table(("", "check", "of"), check_rows(operator)),
+        ),
+        section(
+            "A call",
+            f"```sh\n{plan_command(plan, first_product(operator))}\n```",
+            f"```text\n{shown}\n```",
+        ),
+        section(
+            "Paths",
+            "What decides, for this call:",
+            table(("decision", "condition", "here"), decision_rows(plan)),
+        ),
         section("Buffers", table(("memory", "buffer", "bytes"), buffer_rows(plan))),
         section("Order", table(("output", "order", "why"), order_rows(plan))),
         section("Tiling", table(("field", "vendor's name", "what it is"), field_rows(operator))),
         section("Releases", table(("switch", "what it says", *releases), release_rows(operator))),
         section("Caveats", table(("npu-sim caveats", "what happens"), caveat_rows(operator))),
-        section("How sure it is", f"Evidence of this call: **{plan.evidence.value}**. [What that means](../how_sure.md)."),
+        section(
+            "How sure it is",
+            f"Evidence of this call: **{plan.evidence.value}**. [What that means](../how_sure.md).",
+        ),
     ]
     return "\n".join(part for part in parts if part)
 
@@ -151,7 +191,11 @@ def field_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
 
 def caveat_rows(operator: Operator) -> Iterable[tuple[object, ...]]:
     """Yield the documented caveats."""
-    for one in import_module(f"{caveats.__name__}.{operator.name}").CAVEATS if find_spec(f"{caveats.__name__}.{operator.name}") else ():
+    for one in (
+        import_module(f"{caveats.__name__}.{operator.name}").CAVEATS
+        if find_spec(f"{caveats.__name__}.{operator.name}")
+        else ()
+    ):
         yield code(one.name), one.title
 
 

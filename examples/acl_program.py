@@ -32,7 +32,10 @@ def finalize(device_id: int, stream: aclnn.Stream) -> None:
 
 
 def create_acl_tensor(
-    host_data: Sequence[float], shape: Sequence[int], data_type: int, data_format: int = aclnn.AclFormat.ACL_FORMAT_ND
+    host_data: Sequence[float],
+    shape: Sequence[int],
+    data_type: int,
+    data_format: int = aclnn.AclFormat.ACL_FORMAT_ND,
 ) -> tuple[np.ndarray, aclnn.AclTensor]:
     """Allocate device memory, copy host data into it, and describe it as a contiguous tensor; return (memory, tensor).
 
@@ -41,7 +44,10 @@ def create_acl_tensor(
     host = np.array(host_data, aclnn.AclDataType(data_type).numpy)
     status, memory = aclnn.aclrtMalloc(host.nbytes, aclnn.ACL_MEM_MALLOC_HUGE_FIRST)
     check(status, "aclrtMalloc")
-    check(aclnn.aclrtMemcpy(memory, host.nbytes, host, host.nbytes, aclnn.ACL_MEMCPY_HOST_TO_DEVICE), "aclrtMemcpy")
+    check(
+        aclnn.aclrtMemcpy(memory, host.nbytes, host, host.nbytes, aclnn.ACL_MEMCPY_HOST_TO_DEVICE),
+        "aclrtMemcpy",
+    )
     strides = [1] * len(shape)
     for axis in range(len(shape) - 2, -1, -1):
         strides[axis] = shape[axis + 1] * strides[axis + 1]
@@ -59,8 +65,13 @@ def create_workspace(size: int) -> np.ndarray | None:
 
 def print_result(name: str, memory: np.ndarray, data_type: int) -> None:
     """Copy a result to the host and print it line by line."""
-    result = np.empty(memory.nbytes // aclnn.AclDataType(data_type).numpy.itemsize, aclnn.AclDataType(data_type).numpy)
-    status = aclnn.aclrtMemcpy(result, result.nbytes, memory, memory.nbytes, aclnn.ACL_MEMCPY_DEVICE_TO_HOST)
+    result = np.empty(
+        memory.nbytes // aclnn.AclDataType(data_type).numpy.itemsize,
+        aclnn.AclDataType(data_type).numpy,
+    )
+    status = aclnn.aclrtMemcpy(
+        result, result.nbytes, memory, memory.nbytes, aclnn.ACL_MEMCPY_DEVICE_TO_HOST
+    )
     check(status, "copy result from device to host")
     for position, value in enumerate(result):
         print(f"{name}[{position}] is: {float(value):f}")

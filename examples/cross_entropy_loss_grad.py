@@ -48,7 +48,10 @@ def main(kind: AclDataType) -> None:
     )
     check(status, "aclnnCrossEntropyLossGradGetWorkspaceSize")
     workspace = create_workspace(workspace_size)
-    check(aclnnCrossEntropyLossGrad(workspace, workspace_size, executor, stream), "aclnnCrossEntropyLossGrad")
+    check(
+        aclnnCrossEntropyLossGrad(workspace, workspace_size, executor, stream),
+        "aclnnCrossEntropyLossGrad",
+    )
 
     # 4. Wait, and print the result.
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")

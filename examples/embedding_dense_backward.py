@@ -29,7 +29,10 @@ def main() -> None:
     )
     check(status, "aclnnEmbeddingDenseBackwardGetWorkspaceSize")
     workspace = create_workspace(workspace_size)
-    check(aclnnEmbeddingDenseBackward(workspace, workspace_size, executor, stream), "aclnnEmbeddingDenseBackward")
+    check(
+        aclnnEmbeddingDenseBackward(workspace, workspace_size, executor, stream),
+        "aclnnEmbeddingDenseBackward",
+    )
 
     # 4. Wait, and print the result.
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")

@@ -24,10 +24,15 @@ def main() -> None:
     out_memory, out = create_acl_tensor([0, 0], [1, 2], AclDataType.ACL_BF16)
 
     # 3. First stage, workspace, second stage.
-    status, workspace_size, executor = aclnnMoeTokenPermuteGradGetWorkspaceSize(permuted_output_grad, sorted_indices, num_topk, False, out)
+    status, workspace_size, executor = aclnnMoeTokenPermuteGradGetWorkspaceSize(
+        permuted_output_grad, sorted_indices, num_topk, False, out
+    )
     check(status, "aclnnMoeTokenPermuteGradGetWorkspaceSize")
     workspace = create_workspace(workspace_size)
-    check(aclnnMoeTokenPermuteGrad(workspace, workspace_size, executor, stream), "aclnnMoeTokenPermuteGrad")
+    check(
+        aclnnMoeTokenPermuteGrad(workspace, workspace_size, executor, stream),
+        "aclnnMoeTokenPermuteGrad",
+    )
 
     # 4. Wait, and print the result.
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")

@@ -30,7 +30,9 @@ def main() -> None:
     dgamma_memory, dgamma_out = create_acl_tensor(counted[:16], columns, kind, layout)
 
     # 3. First stage, workspace, second stage.
-    status, workspace_size, executor = aclnnRmsNormGradGetWorkspaceSize(grad_input, x_input, rstd_input, gamma_input, dx_out, dgamma_out)
+    status, workspace_size, executor = aclnnRmsNormGradGetWorkspaceSize(
+        grad_input, x_input, rstd_input, gamma_input, dx_out, dgamma_out
+    )
     check(status, "aclnnRmsNormGradGetWorkspaceSize")
     workspace = create_workspace(workspace_size)
     check(aclnnRmsNormGrad(workspace, workspace_size, executor, stream), "aclnnRmsNormGrad")

@@ -13,10 +13,10 @@ if TYPE_CHECKING:
     from typing import Any
 
     from npu_sim.cores import Profile, load_profile
+    from npu_sim.framework.registration import register, register_file
+    from npu_sim.framework.results import OrderMask, Result
     from npu_sim.numbers.formats import TensorSpec
     from npu_sim.operators import plan, prepare, run
-    from npu_sim.operators.contract.registration import register, register_file
-    from npu_sim.operators.contract.results import OrderMask, Result
     from npu_sim.plans.model import Plan
     from npu_sim.questions.compare import compare
     from npu_sim.questions.explain import explain
@@ -54,18 +54,18 @@ __all__ = [
 _HOMES = {
     "AclnnError": "npu_sim.status",
     "NpuSimError": "npu_sim.status",
-    "OrderMask": "npu_sim.operators.contract.results",
+    "OrderMask": "npu_sim.framework.results",
     "Plan": "npu_sim.plans.model",
     "Profile": "npu_sim.cores",
-    "Result": "npu_sim.operators.contract.results",
+    "Result": "npu_sim.framework.results",
     "Status": "npu_sim.status",
     "TensorSpec": "npu_sim.numbers.formats",
     "UsageError": "npu_sim.status",
     "load_profile": "npu_sim.cores",
     "plan": "npu_sim.operators",
     "prepare": "npu_sim.operators",
-    "register": "npu_sim.operators.contract.registration",
-    "register_file": "npu_sim.operators.contract.registration",
+    "register": "npu_sim.framework.registration",
+    "register_file": "npu_sim.framework.registration",
     "run": "npu_sim.operators",
     "compare": "npu_sim.questions.compare",
     "explain": "npu_sim.questions.explain",
@@ -76,7 +76,11 @@ _HOMES = {
 }
 
 
-_MODULES = {"aclnn": "npu_sim.aclnn", "study": "npu_sim.studies.functions", "torch": "npu_sim.torch"}
+_MODULES = {
+    "aclnn": "npu_sim.aclnn",
+    "study": "npu_sim.studies.functions",
+    "torch": "npu_sim.torch",
+}
 """Modules under their public names; `torch` needs PyTorch."""
 
 
@@ -85,7 +89,9 @@ def __getattr__(name: str) -> "Any":
     if name in _MODULES:
         return import_module(_MODULES[name])
     if name in _HOMES:
-        found = globals()[name] = getattr(import_module(_HOMES[name]), name)  # the next time Python finds it by itself
+        found = globals()[name] = getattr(
+            import_module(_HOMES[name]), name
+        )  # the next time Python finds it by itself
         return found
     if not name.startswith("_"):
         from npu_sim.registry import OPERATOR_NAMES, all_operators
@@ -94,7 +100,9 @@ def __getattr__(name: str) -> "Any":
             from npu_sim.operators import public_function
 
             return public_function(name)
-    raise AttributeError(f"module 'npu_sim' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
+    raise AttributeError(
+        f"module 'npu_sim' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+    )
 
 
 def __dir__() -> list[str]:

@@ -6,28 +6,28 @@ from typing import Any, Literal, SupportsIndex, Unpack, overload
 
 from numpy.typing import NDArray
 
-from npu_sim import aclnn as aclnn, torch as torch
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.prepared import Prepared
-from npu_sim.operators.contract.results import CoreOrder
+from npu_sim import aclnn, torch as torch
+from npu_sim.framework.case import Limits
+from npu_sim.framework.prepared import Prepared
+from npu_sim.framework.results import CoreOrder
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable
 from npu_sim.studies import functions as study
-from npu_sim.operators.contract.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural
+from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
-from npu_sim.operators.contract.results import OrderMask as OrderMask
+from npu_sim.framework.results import OrderMask as OrderMask
 from npu_sim.plans.model import Plan as Plan
 from npu_sim.cores import Profile as Profile
-from npu_sim.operators.contract.results import Result as Result
+from npu_sim.framework.results import Result as Result
 from npu_sim.status import Status as Status
 from npu_sim.numbers.formats import TensorSpec as TensorSpec
 from npu_sim.status import UsageError as UsageError
 from npu_sim.cores import load_profile as load_profile
 from npu_sim.questions.measured_profile import read_profile as read_profile
-from npu_sim.operators.contract.registration import register as register
-from npu_sim.operators.contract.registration import register_file as register_file
+from npu_sim.framework.registration import register as register
+from npu_sim.framework.registration import register_file as register_file
 from npu_sim.sweeps.runner import sweep as sweep
 from npu_sim.sweeps.runner import sweep_to as sweep_to
 

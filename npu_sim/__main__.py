@@ -6,7 +6,8 @@ import signal
 import sys
 
 LOADED_OBJECTS = 100_000
-"""So many objects are made between two searches for garbage: loading makes many, and none is garbage."""
+"""So many objects are made between two searches for garbage: loading makes many, and none is
+garbage."""
 
 
 def main() -> None:
@@ -24,7 +25,9 @@ def main() -> None:
     try:
         command()
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # at once: Python's own way out waits for threads, and may end by the signal instead
+        if (
+            end.code == INTERRUPTED
+        ):  # at once: Python's own way out waits for threads, and may end by the signal instead
             os._exit(INTERRUPTED)
         raise
     except Exception:

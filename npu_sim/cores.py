@@ -15,7 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
 from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames, near_soc
-from npu_sim.releases import RELEASES_FILE, config_directory, default_release, release_switches, release_words, require_release
+from npu_sim.releases import (
+    RELEASES_FILE,
+    config_directory,
+    default_release,
+    release_switches,
+    release_words,
+    require_release,
+)
 from npu_sim.status import UsageError, shown
 
 NPU_ARCH_ATLAS_TRAIN = 1001
@@ -141,7 +148,11 @@ class Profile(BaseModel):
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
             message = f"soc = {shown(soc)}: {self.product.name} has no such SoC"
-            raise UsageError("soc", message, f"its SoCs: {', '.join(self.product.socs)}{near_soc(soc, self.product.socs)}")
+            raise UsageError(
+                "soc",
+                message,
+                f"its SoCs: {', '.join(self.product.socs)}{near_soc(soc, self.product.socs)}",
+            )
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
     def with_release(self, release: str | None) -> "Profile":
@@ -176,10 +187,18 @@ def _device(profile: Profile) -> Device:
 @cache
 def shipped_products() -> tuple[str, ...]:
     """Return the names of the profiles that ship with the package."""
-    return tuple(sorted(path.stem for path in config_directory().glob("*.yaml") if path.name != RELEASES_FILE))
+    return tuple(
+        sorted(
+            path.stem for path in config_directory().glob("*.yaml") if path.name != RELEASES_FILE
+        )
+    )
 
 
-def load_profile(product: "str | Path | Profile | None" = None, soc: str | None = None, release: str | None = None) -> Profile:
+def load_profile(
+    product: "str | Path | Profile | None" = None,
+    soc: str | None = None,
+    release: str | None = None,
+) -> Profile:
     """Load a product and choose one of its SoCs.
 
     Parameters
@@ -198,14 +217,22 @@ def load_profile(product: "str | Path | Profile | None" = None, soc: str | None 
         For an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
     """
     if not isinstance(soc, str | None):
-        raise UsageError("soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default")
+        raise UsageError(
+            "soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default"
+        )
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
         return (product if soc is None else product.with_soc(soc)).with_release(release)
     if not isinstance(product, str | Path | None):
-        raise UsageError("product", f"product = {shown(product)} is no name", f"products: {', '.join(shipped_products())}")
+        raise UsageError(
+            "product",
+            f"product = {shown(product)} is no name",
+            f"products: {', '.join(shipped_products())}",
+        )
     if product is None:
-        return _shipped_profile(*(shipped_names().soc(soc) if soc is not None else (DEFAULT_PRODUCT, None)), release)
+        return _shipped_profile(
+            *(shipped_names().soc(soc) if soc is not None else (DEFAULT_PRODUCT, None)), release
+        )
     text = str(product)
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
@@ -213,13 +240,19 @@ def load_profile(product: "str | Path | Profile | None" = None, soc: str | None 
         return _default_profile(_load_product(Path(text))).with_soc(soc).with_release(release)
     name, named = shipped_names().product(text)
     if named is not None and soc is not None and _shipped_product(name).soc_named(soc) != named:
-        raise UsageError("soc", f"soc = {shown(soc)}: product = {shown(text)} is another SoC", "name one of the two")
+        raise UsageError(
+            "soc",
+            f"soc = {shown(soc)}: product = {shown(text)} is another SoC",
+            "name one of the two",
+        )
     return _shipped_profile(name, soc if named is None else named, release)
 
 
 def names_a_file(product: str) -> bool:
     """Whether a text is the path of a profile file, and no name of a product; some of these have a slash."""
-    return product.endswith((".yaml", ".yml")) or ("/" in product and not shipped_names().meant(product))
+    return product.endswith((".yaml", ".yml")) or (
+        "/" in product and not shipped_names().meant(product)
+    )
 
 
 def all_socs(product: str | Path) -> list[Profile]:
@@ -244,7 +277,11 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
         found = {(one.name, one.soc) for one in profiles if one.product.soc_named(soc) == one.soc}
         if not found:
             known = [one.soc for one in profiles]
-            raise UsageError("soc", f"soc = {shown(soc)}: not among the chosen products", f"SoCs: {', '.join(known)}{near_soc(soc, known)}")
+            raise UsageError(
+                "soc",
+                f"soc = {shown(soc)}: not among the chosen products",
+                f"SoCs: {', '.join(known)}{near_soc(soc, known)}",
+            )
         kept |= found
     return [one for one in profiles if (one.name, one.soc) in kept]
 

@@ -6,16 +6,25 @@
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
+from npu_sim.framework.assumptions import Assumed
+from npu_sim.framework.axes import Derived, Number, Switch, Word
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import (
+    Contiguous,
+    Dtypes,
+    DtypeTable,
+    Formats,
+    Like,
+    Ranks,
+    SameDtype,
+    Shapes,
+)
 from npu_sim.numbers.values import normal
-from npu_sim.operators.contract.arguments import Attribute, IntArray, Output, Tensor
-from npu_sim.operators.contract.assumptions import Assumed
-from npu_sim.operators.contract.axes import Derived, Number, Switch, Word
-from npu_sim.operators.contract.case import Case, Inspection
-from npu_sim.operators.contract.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.operators.contract.codes import FLOAT_DTYPES
-from npu_sim.operators.contract.describing import Condition, decision, vector_plan
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.tensor_checks import Contiguous, Dtypes, DtypeTable, Formats, Like, Ranks, SameDtype, Shapes
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.orders.probes import count_units, probe_terms

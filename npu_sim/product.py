@@ -57,8 +57,12 @@ class Chip(BaseModel):
 
     @model_validator(mode="after")
     def _split_cores_are_counted(self) -> "Chip":
-        if self.core_layout == "split" and (self.cube_core_count is None or self.vector_core_count == 0):
-            raise ValueError("core_layout: a split chip needs cube_core_count and vector_core_count above 0")
+        if self.core_layout == "split" and (
+            self.cube_core_count is None or self.vector_core_count == 0
+        ):
+            raise ValueError(
+                "core_layout: a split chip needs cube_core_count and vector_core_count above 0"
+            )
         return self
 
     @property
@@ -74,7 +78,11 @@ class Chip(BaseModel):
     @property
     def soc_version(self) -> int:
         """Code of the short version, as planners take it."""
-        return SOC_VERSIONS.index(self.short_soc_version) if self.short_soc_version in SOC_VERSIONS else SOC_OTHER
+        return (
+            SOC_VERSIONS.index(self.short_soc_version)
+            if self.short_soc_version in SOC_VERSIONS
+            else SOC_OTHER
+        )
 
 
 class CubeRate(BaseModel):
@@ -106,7 +114,8 @@ class Throughput(BaseModel):
 
 
 DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
-"""Limits that the product's document states for one operator, by the names in the operator's line of the registry."""
+"""Limits that the product's document states for one operator, by the names in the operator's line
+of the registry."""
 
 
 class Product(BaseModel):
@@ -117,7 +126,9 @@ class Product(BaseModel):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_.-]+$")]
     title: str
     title_zh: str = ""
-    aliases: Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=100)] = ()
+    aliases: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=100)
+    ] = ()
     default_soc: str
     overflow_mode: Literal["inf_nan", "saturation"]
     dtypes: tuple[Literal["float16", "bfloat16", "float32"], ...]
@@ -152,12 +163,16 @@ class Product(BaseModel):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
                 names = [one.name for one in all_operators()]
-                raise ValueError(f"operators.{position}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}")
+                raise ValueError(
+                    f"operators.{position}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}"
+                )
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
             if chip.ub_bytes <= self.ub_reserved_bytes:
-                raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}")
+                raise ValueError(
+                    f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}"
+                )
         return self
 
     def soc_named(self, text: str) -> str | None:
@@ -169,11 +184,16 @@ class Product(BaseModel):
     def names(self) -> dict[str, str | None]:
         """Return every plain name that the product goes by, and the SoC that it means; None where it means them all.
 
-        Names are those of the profile, of the documents in both languages, one by one where several are joined, and of the SoCs.
+        Names are those of the profile, of the documents in both languages, one by one where several
+        are joined, and of the SoCs.
         """
         own = (self.name, self.title, self.title_zh, *self.title_zh.split("/"), *self.aliases)
         found: dict[str, str | None] = {plain_name(text): None for text in own if text}
-        found |= {name: None for chip in self.socs.values() for name in _short_and_long(chip.short_soc_version)}
+        found |= {
+            name: None
+            for chip in self.socs.values()
+            for name in _short_and_long(chip.short_soc_version)
+        }
         return found | {name: soc for soc in self.socs for name in _short_and_long(soc)}
 
 
@@ -221,7 +241,9 @@ class ProductNames:
             return found[0]
         if found:
             raise _ambiguous("product", text, found)
-        known = [name for one in self._products.values() for name in (one.name, *one.aliases, *one.socs)]
+        known = [
+            name for one in self._products.values() for name in (one.name, *one.aliases, *one.socs)
+        ]
         hint = f"a SoC, a profile file ending in .yaml, or one of the products: {', '.join(self._products)}{near_soc(text, known)}"
         raise UsageError("product", f"product = {shown(text)}: no such product", hint)
 
@@ -249,16 +271,31 @@ class ProductNames:
 
 def _ambiguous(argument: str, text: str, found: Sequence[tuple[str, str | None]]) -> UsageError:
     meant = " or ".join(name if soc is None else f"{soc} of {name}" for name, soc in found)
-    return UsageError(argument, f"{argument} = {shown(text)} may be {meant}", "write the product, or the whole name of a SoC")
+    return UsageError(
+        argument,
+        f"{argument} = {shown(text)} may be {meant}",
+        "write the product, or the whole name of a SoC",
+    )
 
 
 def _owners_of(name: str) -> list[tuple[str, str]]:
     """Split ``moe_num_topk_at_most`` into the operators it speaks of and their limit."""
-    limits = [(entry.name, limit) for entry in OPERATORS for limit in entry.limits if name.endswith(f"_{limit}")]
-    found = [(operator, limit) for operator, limit in limits if operator.startswith(name.removesuffix(f"_{limit}"))]
+    limits = [
+        (entry.name, limit)
+        for entry in OPERATORS
+        for limit in entry.limits
+        if name.endswith(f"_{limit}")
+    ]
+    found = [
+        (operator, limit)
+        for operator, limit in limits
+        if operator.startswith(name.removesuffix(f"_{limit}"))
+    ]
     if not found:
         known = [f"{entry.name}: {', '.join(entry.limits)}" for entry in OPERATORS if entry.limits]
-        raise ValueError(f"{name} is no limit and no operator; {'; '.join(known)}{closest(name, [entry.name for entry in OPERATORS])}")
+        raise ValueError(
+            f"{name} is no limit and no operator; {'; '.join(known)}{closest(name, [entry.name for entry in OPERATORS])}"
+        )
     return found
 
 
@@ -266,8 +303,14 @@ def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
         names = [one.name for one in OPERATORS if one.limits]
-        raise ValueError(f"documented_limits.{operator}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}")
-    for name in stated if not entry.home else ():  # an operator of somebody else says itself what it knows
+        raise ValueError(
+            f"documented_limits.{operator}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}"
+        )
+    for name in (
+        stated if not entry.home else ()
+    ):  # an operator of somebody else says itself what it knows
         if name not in entry.limits:
             wanted = ", ".join(entry.limits) or "none"
-            raise ValueError(f"documented_limits.{operator}.{name}: limits of {operator}: {wanted}{closest(name, entry.limits)}")
+            raise ValueError(
+                f"documented_limits.{operator}.{name}: limits of {operator}: {wanted}{closest(name, entry.limits)}"
+            )

@@ -93,19 +93,27 @@ class ReleaseTable(BaseModel):
             raise ValueError(f"default: {self.default!r} is not among releases: {', '.join(names)}")
         for operator, assumptions in self.assumed.items():
             if unknown := [release for release in assumptions if release not in names]:
-                raise ValueError(f"assumed.{operator}: {', '.join(unknown)} is not among releases: {', '.join(names)}")
+                raise ValueError(
+                    f"assumed.{operator}: {', '.join(unknown)} is not among releases: {', '.join(names)}"
+                )
         for operator, switches in self.switches.items():
             for name, switch in switches.items():
                 unknown = [release for release in switch.since if release not in names]
                 if unknown or names[0] not in switch.since:
                     wanted = f"values since {names[0]} and other releases: {', '.join(names)}"
-                    raise ValueError(f"switches.{operator}.{name}.since: {', '.join(switch.since)}; {wanted}")
+                    raise ValueError(
+                        f"switches.{operator}.{name}.since: {', '.join(switch.since)}; {wanted}"
+                    )
         return self
 
     def changed(self, before: str, after: str, operator: str) -> tuple[ReleaseSwitch, ...]:
         """Return the switches of an operator that differ between two releases."""
         old, new = self.values(before, operator), self.values(after, operator)
-        return tuple(switch for name, switch in self.switches.get(operator, {}).items() if old[name] != new[name])
+        return tuple(
+            switch
+            for name, switch in self.switches.get(operator, {}).items()
+            if old[name] != new[name]
+        )
 
     def values(self, release: str, operator: str) -> dict[str, int]:
         """Return the switches of an operator at a release."""
@@ -127,7 +135,9 @@ def config_directory() -> Path:
 def release_table() -> ReleaseTable:
     """Return the releases that ship with the package."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return ReleaseTable.model_validate(yaml.load((config_directory() / RELEASES_FILE).read_text(encoding="utf-8"), loader))
+    return ReleaseTable.model_validate(
+        yaml.load((config_directory() / RELEASES_FILE).read_text(encoding="utf-8"), loader)
+    )
 
 
 @cache
@@ -152,7 +162,11 @@ def require_release(release: str | float) -> str:
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
         hint = f"releases: {', '.join(release_names())}{closest(name, release_names())}"
-        raise UsageError("release", f"release = {shown(release)}: no such release of the product's software", hint)
+        raise UsageError(
+            "release",
+            f"release = {shown(release)}: no such release of the product's software",
+            hint,
+        )
     return name
 
 

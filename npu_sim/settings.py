@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.framework.case import Limits
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.results import CoreOrder, Order
 from npu_sim.operators import require_limits
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.results import CoreOrder, Order
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,16 @@ def changed(
     order = settings.order
     return replace(
         settings,
-        profile=_changed_profile(settings.profile, soc, release) if product is None else load_profile(product, soc, release),
-        deterministic=settings.deterministic if deterministic is None else require_bool("deterministic", deterministic),
-        order=Order(order.core_order if core_order is None else core_order, order.seed if seed is None else seed),
+        profile=_changed_profile(settings.profile, soc, release)
+        if product is None
+        else load_profile(product, soc, release),
+        deterministic=settings.deterministic
+        if deterministic is None
+        else require_bool("deterministic", deterministic),
+        order=Order(
+            order.core_order if core_order is None else core_order,
+            order.seed if seed is None else seed,
+        ),
         limits=settings.limits if limits is None else require_limits(limits),
     )
 
@@ -95,7 +102,9 @@ def set_device(
     limits: Limits | None = None,
 ) -> Settings:
     """Change the settings of the current context from here on; what is left out stays."""
-    settings = changed(current_device(), product, soc, release, deterministic, core_order, seed, limits)
+    settings = changed(
+        current_device(), product, soc, release, deterministic, core_order, seed, limits
+    )
     _settings.set(settings)
     return settings
 
@@ -126,7 +135,9 @@ def device(
     limits
         ``documented`` or ``hardware``.
     """
-    token = _settings.set(changed(current_device(), product, soc, release, deterministic, core_order, seed, limits))
+    token = _settings.set(
+        changed(current_device(), product, soc, release, deterministic, core_order, seed, limits)
+    )
     try:
         yield current_device()
     finally:

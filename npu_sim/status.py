@@ -1,6 +1,7 @@
 """Status codes of the aclnn interface, and the errors of the package: what the product refuses, and what a caller got wrong.
 
-Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn return codes.
+Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn
+return codes.
 """
 
 from collections.abc import Callable, Iterable
@@ -117,9 +118,15 @@ def shown(value: Any) -> str:
     """Return a value as messages show it: on a few characters, whatever it is."""
     try:
         text = repr(value)
-    except Exception as error:  # an object of a stranger, or a whole number of more digits than Python prints
+    except (
+        Exception
+    ) as error:  # an object of a stranger, or a whole number of more digits than Python prints
         bits = value.bit_length() if isinstance(value, int) else 0
-        text = f"a whole number of {bits} bits" if bits else f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+        text = (
+            f"a whole number of {bits} bits"
+            if bits
+            else f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+        )
     if len(text) <= LONGEST_VALUE:
         return text
     return f"{text[: LONGEST_VALUE // 2]}... ({len(text)} characters)"
@@ -133,7 +140,8 @@ def refusal_text(error: AclnnError) -> str:
 
 
 LONGEST_WORD = 100
-"""Characters of a misspelt word that is compared with the known ones; the time grows with their number."""
+"""Characters of a misspelt word that is compared with the known ones; the time grows with their
+number."""
 NEAR = 0.65
 """How alike, of 1, two words are of which one may be meant for the other, as difflib counts."""
 

@@ -45,8 +45,14 @@ class Browser:
     def logs(self):
         """Return (console messages, addresses asked for) since the last call."""
         console = [entry["message"] for entry in self.driver.get_log("browser")]
-        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
-        asked = [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+        events = [
+            json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")
+        ]
+        asked = [
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
+        ]
         return console, asked
 
     def assert_quiet_and_local(self):
@@ -96,7 +102,9 @@ def browser(tmp_path_factory):
     for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(str(Path(chromedriver))))
+    driver = webdriver.Chrome(
+        options=options, service=webdriver.ChromeService(str(Path(chromedriver)))
+    )
     driver.set_page_load_timeout(30)
     yield Browser(driver)
     driver.quit()

@@ -20,5 +20,9 @@ def release_lines(kernel: str) -> list[dict[str, Any]]:
 
 def _lines(stem: Path) -> list[dict[str, Any]]:
     plain, packed = stem.with_suffix(".jsonl"), stem.with_suffix(".jsonl.gz")
-    text = plain.read_text(encoding="utf-8") if plain.exists() else gzip.decompress(packed.read_bytes()).decode("utf-8")
+    text = (
+        plain.read_text(encoding="utf-8")
+        if plain.exists()
+        else gzip.decompress(packed.read_bytes()).decode("utf-8")
+    )
     return [json.loads(line) for line in text.splitlines()]

@@ -24,18 +24,42 @@ class Row(NamedTuple):
 
 
 GRAD = Row(
-    "RmsNormGrad", 95.0, 40, "4096,1,1024;4096,1,1024;4096,1,1;1024", "DT_BF16;DT_BF16;FLOAT;DT_BF16", "4096,1,1024;1024", "DT_BF16;FLOAT"
+    "RmsNormGrad",
+    95.0,
+    40,
+    "4096,1,1024;4096,1,1024;4096,1,1;1024",
+    "DT_BF16;DT_BF16;FLOAT;DT_BF16",
+    "4096,1,1024;1024",
+    "DT_BF16;FLOAT",
 )
 EMBEDDING = (
     Row("Cast", 20.0, 40, "4096,1024", "DT_BF16", "4096,1024", "FLOAT"),
     Row("Cast", 3.0, 8, "4096", "INT64", "4096", "INT32"),
     Row("Sort", 10.0, 1, "4096", "FLOAT", "4096;4096", "FLOAT;INT32"),
     Row("MemSet", 800.0),
-    Row("EmbeddingDenseGradV2", 130.0, 40, "4096,1024;4096;4096", "FLOAT;INT32;INT32", "151936,1024", "FLOAT"),
+    Row(
+        "EmbeddingDenseGradV2",
+        130.0,
+        40,
+        "4096,1024;4096;4096",
+        "FLOAT;INT32;INT32",
+        "151936,1024",
+        "FLOAT",
+    ),
     Row("Cast", 1600.0, 40, "151936,1024", "FLOAT", "151936,1024", "DT_BF16"),
 )
-"""The launches of EmbeddingDenseBackward of a bf16 gradient and int64 indices at release 8.3 (page ``releases``, "The profile")."""
-OTHER = Row("MatMulV2", 100.0, 20, "4096,4096;4096,1024", "DT_BF16;DT_BF16", "4096,1024", "DT_BF16", core="AI_CORE")
+"""The launches of EmbeddingDenseBackward of a bf16 gradient and int64 indices at release 8.3 (page
+``releases``, "The profile")."""
+OTHER = Row(
+    "MatMulV2",
+    100.0,
+    20,
+    "4096,4096;4096,1024",
+    "DT_BF16;DT_BF16",
+    "4096,1024",
+    "DT_BF16",
+    core="AI_CORE",
+)
 
 HEADER = {
     "Name": lambda row, start: f"aclnn{row.kernel}",
@@ -49,18 +73,28 @@ HEADER = {
     "Output Shapes": lambda row, start: f'"{row.outputs}"' if row.outputs != "N/A" else "N/A",
     "Output Data Types": lambda row, start: row.output_dtypes,
     "aiv_time(us)": lambda row, start: str(row.duration_us),
-    "aiv_total_cycles": lambda row, start: str(row.cycles or 1800 * row.duration_us * row.block_dim),
+    "aiv_total_cycles": lambda row, start: str(
+        row.cycles or 1800 * row.duration_us * row.block_dim
+    ),
     "aiv_vec_time(us)": lambda row, start: str(row.vector_us),
 }
 """Columns of ``kernel_details.csv``: name, and its cell of a row."""
 
-SUMMARY_NAMES = {"Name": "Op Name", "Type": "OP Type", "Start Time(us)": "Task Start Time(us)", "Duration(us)": "Task Duration(us)"} | {
-    "Accelerator Core": "Task Type"
-}
+SUMMARY_NAMES = {
+    "Name": "Op Name",
+    "Type": "OP Type",
+    "Start Time(us)": "Task Start Time(us)",
+    "Duration(us)": "Task Duration(us)",
+} | {"Accelerator Core": "Task Type"}
 """The same columns in ``op_summary_*.csv``."""
 
 
-def write_csv(path: Path, rows: Iterable[Row], names: dict[str, str] | None = None, without: Iterable[str] = ()) -> Path:
+def write_csv(
+    path: Path,
+    rows: Iterable[Row],
+    names: dict[str, str] | None = None,
+    without: Iterable[str] = (),
+) -> Path:
     """Write a profile; ``names`` renames columns, ``without`` leaves some out."""
     columns = {name: cell for name, cell in HEADER.items() if name not in without}
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -83,16 +117,38 @@ def write_database(path: Path, rows: Iterable[Row], blocks: str = "blockDim") ->
     facts = "inputShapes, inputDataTypes, outputShapes, outputDataTypes"
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE STRING_IDS (id INTEGER, value TEXT)")
-        database.execute("CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, deviceId INTEGER, globalTaskId INTEGER, streamId INTEGER)")
+        database.execute(
+            "CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, deviceId INTEGER, globalTaskId INTEGER, streamId INTEGER)"
+        )
         places = f"name INTEGER, globalTaskId INTEGER, {blocks} INTEGER, taskType INTEGER, opType INTEGER"
         database.execute(f"CREATE TABLE COMPUTE_TASK_INFO ({places}, {facts})")
         start = 1764246877073569000
         for task, row in enumerate(rows):
             end = start + round(1000 * row.duration_us)
             database.execute("INSERT INTO TASK VALUES (?, ?, 0, ?, 2)", (start, end, task))
-            shapes = [text(value) for value in (f'"{row.inputs}"', row.input_dtypes, f'"{row.outputs}"', row.output_dtypes)]
-            cells = (text(f"aclnn{row.kernel}"), task, row.block_dim, text(row.core), text(row.kernel), *shapes)
-            database.execute("INSERT INTO COMPUTE_TASK_INFO VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells)
+            shapes = [
+                text(value)
+                for value in (
+                    f'"{row.inputs}"',
+                    row.input_dtypes,
+                    f'"{row.outputs}"',
+                    row.output_dtypes,
+                )
+            ]
+            cells = (
+                text(f"aclnn{row.kernel}"),
+                task,
+                row.block_dim,
+                text(row.core),
+                text(row.kernel),
+                *shapes,
+            )
+            database.execute(
+                "INSERT INTO COMPUTE_TASK_INFO VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", cells
+            )
             start = end + 1000
-        database.executemany("INSERT INTO STRING_IDS VALUES (?, ?)", [(number, value) for value, number in texts.items()])
+        database.executemany(
+            "INSERT INTO STRING_IDS VALUES (?, ?)",
+            [(number, value) for value, number in texts.items()],
+        )
     return path

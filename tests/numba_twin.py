@@ -17,7 +17,9 @@ def compiled(function):
     """
     if function not in _COMPILED:
         namespace = dict(function.__globals__)
-        _COMPILED[function] = njit(FunctionType(function.__code__, namespace, function.__name__, function.__defaults__))
+        _COMPILED[function] = njit(
+            FunctionType(function.__code__, namespace, function.__name__, function.__defaults__)
+        )
         for name in function.__code__.co_names:
             called = namespace.get(name)
             if isinstance(called, FunctionType) and called.__module__.startswith("npu_sim"):

@@ -45,12 +45,23 @@ def fp32_sample(random_size, seed=20260):
     with np.errstate(over="ignore"):
         fp16 = finite.astype(np.uint16).view(np.float16).astype(np.float32)
         after = (finite + 1).astype(np.uint16).view(np.float16).astype(np.float32)
-    after = np.where(np.isinf(after), np.copysign(np.float32(65536), fp16), after)  # 65520 is the last midpoint
+    after = np.where(
+        np.isinf(after), np.copysign(np.float32(65536), fp16), after
+    )  # 65520 is the last midpoint
     midpoints = ((fp16 + after) / np.float32(2)).view(np.uint32)
     hf32 = random.integers(0, 1 << 20, max(random_size // 8, 1 << 10), dtype=np.uint32) << 12
-    borders = np.array([0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF], np.uint32)
-    overflow = np.array([[0x7F7F_0000], [0x477F_0000]], np.uint32) + random.integers(0, 1 << 16, (2, 4096), dtype=np.uint32)
+    borders = np.array(
+        [0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF],
+        np.uint32,
+    )
+    overflow = np.array([[0x7F7F_0000], [0x477F_0000]], np.uint32) + random.integers(
+        0, 1 << 16, (2, 4096), dtype=np.uint32
+    )
     borders = np.concatenate([borders, overflow.ravel()])
     named = np.concatenate([bf16, bf16 + np.uint32(0x8000), fp16.view(np.uint32), midpoints])
-    named = np.concatenate([named, hf32, hf32 + np.uint32(0x800), borders, borders | np.uint32(1 << 31)])
-    return np.concatenate([around(named), random.integers(0, 1 << 32, random_size, dtype=np.uint32)]).view(np.float32)
+    named = np.concatenate(
+        [named, hf32, hf32 + np.uint32(0x800), borders, borders | np.uint32(1 << 31)]
+    )
+    return np.concatenate(
+        [around(named), random.integers(0, 1 << 32, random_size, dtype=np.uint32)]
+    ).view(np.float32)

@@ -5,10 +5,25 @@ from npu_sim.product import SOC_OTHER, SOC_VERSIONS
 from npu_sim.status import UsageError
 
 SOCS = {
-    "atlas_a2": ("Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"),
-    "atlas_train": ("Ascend910A", "Ascend910B", "Ascend910ProA", "Ascend910ProB", "Ascend910PremiumA"),
+    "atlas_a2": (
+        "Ascend910B1",
+        "Ascend910B2",
+        "Ascend910B2C",
+        "Ascend910B3",
+        "Ascend910B4",
+        "Ascend910B4-1",
+    ),
+    "atlas_train": (
+        "Ascend910A",
+        "Ascend910B",
+        "Ascend910ProA",
+        "Ascend910ProB",
+        "Ascend910PremiumA",
+    ),
     "atlas_inference": ("Ascend310P1", "Ascend310P3", "Ascend310P5", "Ascend310P7"),
-    "atlas_a3": tuple(f"Ascend910_{number}" for number in (9362, 9363, 9372, 9381, 9382, 9391, 9392)),
+    "atlas_a3": tuple(
+        f"Ascend910_{number}" for number in (9362, 9363, 9372, 9381, 9382, 9391, 9392)
+    ),
 }
 
 
@@ -38,7 +53,12 @@ def test_a_product_has_all_its_socs(product, socs):
 
 @pytest.mark.parametrize(
     ("product", "soc"),
-    [("atlas_train", "Ascend910A"), ("atlas_a2", "Ascend910B1"), ("atlas_a3", "Ascend910_9391"), ("atlas_inference", "Ascend310P3")],
+    [
+        ("atlas_train", "Ascend910A"),
+        ("atlas_a2", "Ascend910B1"),
+        ("atlas_a3", "Ascend910_9391"),
+        ("atlas_inference", "Ascend310P3"),
+    ],
 )
 def test_default_soc(product, soc):
     assert load_profile(product).soc == soc
@@ -57,20 +77,32 @@ def test_default_soc(product, soc):
 )
 def test_what_a_planner_sees(soc, vector, cube, ub_bytes, system):
     device = load_profile(None, soc).device
-    assert (device.vector_cores, device.cube_cores, device.ub_bytes, device.system_workspace_bytes) == (vector, cube, ub_bytes, system)
+    assert (
+        device.vector_cores,
+        device.cube_cores,
+        device.ub_bytes,
+        device.system_workspace_bytes,
+    ) == (vector, cube, ub_bytes, system)
 
 
 def test_a_planner_tells_a2_from_a3_by_the_version_of_the_soc(a2_text, written):
-    devices = [load_profile(product).device for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3")]
+    devices = [
+        load_profile(product).device
+        for product in ("atlas_train", "atlas_inference", "atlas_a2", "atlas_a3")
+    ]
     assert [device.soc_version for device in devices] == list(range(len(SOC_VERSIONS)))
     assert [device.npu_arch for device in devices[2:]] == [2201, 2201]
     assert devices[2].soc_version == SOC_ASCEND_910B
-    other = a2_text.replace("name: atlas_a2", "name: my_chip").replace("short_soc_version: Ascend910B", "short_soc_version: MyChip")
+    other = a2_text.replace("name: atlas_a2", "name: my_chip").replace(
+        "short_soc_version: Ascend910B", "short_soc_version: MyChip"
+    )
     assert load_profile(written(other)).device.soc_version == SOC_OTHER
 
 
 def test_a_copied_profile_with_a_change_is_a_product_of_its_own(a2_text, written):
-    text = a2_text.replace("name: atlas_a2", "name: my_chip").replace("vector_core_count: 48", "vector_core_count: 7", 1)
+    text = a2_text.replace("name: atlas_a2", "name: my_chip").replace(
+        "vector_core_count: 48", "vector_core_count: 7", 1
+    )
     profile = load_profile(written(text.replace("ub_bytes: 196608", "ub_bytes: 65536")))
     assert profile.name == "my_chip"
     assert profile.device.vector_cores == 7

@@ -70,11 +70,19 @@ def outcome_of(block, capsys, monkeypatch):
     return printed
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=marks_of(page), id=page.relative_to(ROOT).as_posix()) for page in PAGES])
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, marks=marks_of(page), id=page.relative_to(ROOT).as_posix())
+        for page in PAGES
+    ],
+)
 def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeypatch):
     text = page.read_text(encoding="utf-8")
     if "npu-sim record" in text:
-        pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+        pytest.importorskip(
+            "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+        )
     names = {"__name__": page.stem}
     for language, block, shown in STEP.findall(text):
         if language == "sh":
@@ -91,7 +99,9 @@ def test_what_a_page_shows_is_what_happens(page, readers_folder, capsys, monkeyp
 
 def test_every_page_has_its_place_in_the_site():
     placed = re.findall(r"[\w/]+\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
-    assert sorted(placed) == sorted(page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:])
+    assert sorted(placed) == sorted(
+        page.relative_to(ROOT / "docs").as_posix() for page in PAGES[1:]
+    )
 
 
 def test_the_readme_links_to_pages_that_are_there():
@@ -105,7 +115,9 @@ def test_the_page_of_an_operator_is_that_of_its_declaration(operator, monkeypatc
     monkeypatch.setenv("COLUMNS", operator_pages.WIDTH)
     monkeypatch.setenv("NPU_SIM_LANG", "en")
     written = (ROOT / f"docs/operators/{operator}.md").read_text(encoding="utf-8")
-    assert written == operator_pages.page(load_operator(operator)), "python docs/operator_pages.py writes it again"
+    assert written == operator_pages.page(load_operator(operator)), (
+        "python docs/operator_pages.py writes it again"
+    )
 
 
 def cells(page):
@@ -120,10 +132,16 @@ def shape_of(page):
     steps = STEP.findall(text)
     return {
         "headings": re.findall(r"^#+(?= )", text, re.M),
-        "commands": [shlex.split(block, comments=True) for language, block, _ in steps if language == "sh"],
-        "programs": [ast.dump(ast.parse(block)) for language, block, _ in steps if language == "python"],
+        "commands": [
+            shlex.split(block, comments=True) for language, block, _ in steps if language == "sh"
+        ],
+        "programs": [
+            ast.dump(ast.parse(block)) for language, block, _ in steps if language == "python"
+        ],
         "tables": [(re.findall(r"`([^`]+)`", row[0]), len(row)) for row in cells(page)],
-        "links": [link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("README")],
+        "links": [
+            link for link in re.findall(r"\]\(([^)]+)\)", text) if not link.startswith("README")
+        ],
     }
 
 
@@ -150,14 +168,23 @@ def test_the_readme_knows_the_products_of_an_operator(operator):
 
 def test_the_page_of_releases_says_what_their_table_says():
     table, rows = release_table(), cells(ROOT / "docs" / "releases.md")
-    values = {operator: [table.values(release, operator) for release in table.releases] for operator in table.switches}
+    values = {
+        operator: [table.values(release, operator) for release in table.releases]
+        for operator in table.switches
+    }
     facts = [[name, one.stands_for, one.evidence] for name, one in table.releases.items()]
     switches = [
-        [f"`{operator}`", f"{switch.help}: {switch.bits}", *(str(one[name]) for one in values[operator])]
+        [
+            f"`{operator}`",
+            f"{switch.help}: {switch.bits}",
+            *(str(one[name]) for one in values[operator]),
+        ]
         for operator, named in table.switches.items()
         for name, switch in named.items()
         if switch.bits and len({one[name] for one in values[operator]}) > 1
     ]
     assert [row for row in rows if row[0] in table.releases] == facts
     assert [row for row in rows if row[0].startswith("`")] == switches
-    assert f"Without one it is {table.default}." in (ROOT / "docs" / "releases.md").read_text(encoding="utf-8")
+    assert f"Without one it is {table.default}." in (ROOT / "docs" / "releases.md").read_text(
+        encoding="utf-8"
+    )

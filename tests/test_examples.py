@@ -34,7 +34,11 @@ def test_embedding_dense_backward():
 
 def test_conv_tbc_backward():
     labels, values = printed("conv_tbc_backward.py")
-    assert labels == [*numbered("gradInputResult", 10), *numbered("gradWeightResult", 4), *numbered("gradBiasResult", 2)]
+    assert labels == [
+        *numbered("gradInputResult", 10),
+        *numbered("gradWeightResult", 4),
+        *numbered("gradBiasResult", 2),
+    ]
     assert values == [2] * 10 + [5] * 6
 
 
@@ -64,6 +68,8 @@ def test_moe_token_permute_grad():
     assert printed("moe_token_permute_grad.py") == (numbered("mean result", 2), [4, 6])
 
 
-@pytest.mark.parametrize("program", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "acl_program.py"))
+@pytest.mark.parametrize(
+    "program", sorted(path.name for path in EXAMPLES.glob("*.py") if path.name != "acl_program.py")
+)
 def test_every_program_is_tested(program):
     assert f'"{program}"' in Path(__file__).read_text(encoding="utf-8")

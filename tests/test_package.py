@@ -21,7 +21,12 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 def built(tmp_path_factory):
     """The wheel and the source distribution."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", folder], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
     return wheel, sdist
 
@@ -29,9 +34,16 @@ def built(tmp_path_factory):
 def test_a_wheel_has_the_package_its_types_its_profiles_and_its_licence(built):
     with zipfile.ZipFile(built[0]) as wheel:
         names = set(wheel.namelist())
-    assert {"npu_sim/py.typed", "npu_sim/__main__.py", "npu_sim/configs/atlas_a2.yaml", "npu_sim/explorer/page/main.js"} <= names
+    assert {
+        "npu_sim/py.typed",
+        "npu_sim/__main__.py",
+        "npu_sim/configs/atlas_a2.yaml",
+        "npu_sim/explorer/page/main.js",
+    } <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
-    assert any(name.endswith("/plotly-basic.LICENSE") for name in names if ".dist-info/licenses/" in name)
+    assert any(
+        name.endswith("/plotly-basic.LICENSE") for name in names if ".dist-info/licenses/" in name
+    )
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
 
 
@@ -57,17 +69,25 @@ def test_a_source_distribution_can_be_tested(built):
 def test_there_is_one_version(capsys, monkeypatch):
     assert "version" not in PROJECT
     assert command(capsys, monkeypatch, "--version").out == f"npu_sim {npu_sim.__version__}\n"
-    citation, changes = ((ROOT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md"))
+    citation, changes = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("CITATION.cff", "CHANGELOG.md")
+    )
     assert re.search(r"^version: (.*)$", citation, re.M).group(1) == npu_sim.__version__
     assert re.search(r"^## (\S+)", changes, re.M).group(1) == npu_sim.__version__
 
 
 def test_constraints_are_within_what_is_declared():
     """CI runs with the newest versions of the constraints and with the lowest that are declared."""
-    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split())
+    pinned = dict(
+        line.split("==") for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").split()
+    )
     pinned = {name.lower().replace("_", "-"): version for name, version in pinned.items()}
     declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["dev"]]
-    floors = {match[1].lower().replace("_", "-"): match[2] for one in declared if (match := re.match(r"([\w-]+)>=([\d.]+)$", one))}
+    floors = {
+        match[1].lower().replace("_", "-"): match[2]
+        for one in declared
+        if (match := re.match(r"([\w-]+)>=([\d.]+)$", one))
+    }
     assert len(floors) > 15
     assert not [name for name, floor in floors.items() if _numbers(pinned[name]) < _numbers(floor)]
 

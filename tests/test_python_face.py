@@ -12,13 +12,17 @@ import pytest
 
 import npu_sim
 from ci import signatures
-from npu_sim.operators.contract.arguments import OPTIONS
+from npu_sim.framework.arguments import OPTIONS
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.sweeps import runner
 
 ENVIRONMENT = dict(os.environ)
 ROOT = Path(__file__).parents[1]
-CALL = {"grad": np.ones((6, 4), np.float32), "indices": np.array([1, 2, 1, 0, 3, 1]), "num_weights": 5}
+CALL = {
+    "grad": np.ones((6, 4), np.float32),
+    "indices": np.array([1, 2, 1, 0, 3, 1]),
+    "num_weights": 5,
+}
 OPERATOR = "embedding_dense_backward"
 
 
@@ -31,10 +35,16 @@ def answers():
         "result": (result, "time"),
         "order mask": (result.order_dependent["grad_weight"], "rows depend on timing"),
         "prepared call": (npu_sim.prepare(OPERATOR, **CALL), "workspace"),
-        "comparison": (npu_sim.compare(OPERATOR, product="A2", release="8.3,9.1", **CALL), "atlas_a2"),
+        "comparison": (
+            npu_sim.compare(OPERATOR, product="A2", release="8.3,9.1", **CALL),
+            "atlas_a2",
+        ),
         "explanation": (npu_sim.explain(OPERATOR, **CALL), "limits"),
         "limits": (npu_sim.limits(OPERATOR, "dim", product="A2"), "documented"),
-        "determinism": (npu_sim.study.determinism(OPERATOR, random_orders=2, **CALL), "grad_weight"),
+        "determinism": (
+            npu_sim.study.determinism(OPERATOR, random_orders=2, **CALL),
+            "grad_weight",
+        ),
         "invariance": (npu_sim.study.invariance(OPERATOR, **CALL), "same bits"),
         "precision": (npu_sim.study.precision(OPERATOR, **CALL), "ulp"),
         "certificate": (npu_sim.study.certificate(OPERATOR, **CALL)[0], "t0"),
@@ -73,7 +83,17 @@ def test_a_result_prints_as_the_command_line_does(answers):
 def test_names_are_listed_without_noise(answers):
     names = [name for name in dir(npu_sim) if not name.startswith("__")]
     assert set(names) == {*npu_sim.__all__, *OPERATOR_NAMES, "aclnn", "study", "torch"}
-    brought = {"construct", "dict", "from_orm", "parse_raw", "model_dump", "model_fields", "json", "copy", "schema"}
+    brought = {
+        "construct",
+        "dict",
+        "from_orm",
+        "parse_raw",
+        "model_dump",
+        "model_fields",
+        "json",
+        "copy",
+        "schema",
+    }
     listed = dir(answers["plan"][0])
     assert brought.isdisjoint(listed)
     assert {"tiling", "workspace", "as_dict", "idle_cores"} <= set(listed)
@@ -92,10 +112,24 @@ MISTAKES = {
     "compare": (lambda: npu_sim.compare("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "explain": (lambda: npu_sim.explain("rms_norm_grad", dy="4096x7168:bf16"), "gamma"),
     "run": (lambda: npu_sim.run("rms_norm", x=np.ones((2, 8), np.float32)), "gamma"),
-    "a misspelt argument": (lambda: npu_sim.plan(OPERATOR, num_weigths=3, **CALL), "did you mean num_weights"),
-    "a misspelt option": (lambda: npu_sim.plan(OPERATOR, prodct="atlas_a2", **CALL), "did you mean product"),
-    "a misspelt input": (lambda: npu_sim.run("rms_norm", xx=np.ones((2, 8), np.float32), gamma=np.ones(8, np.float32)), "did you mean x"),
-    "the older word for the product": (lambda: npu_sim.plan(OPERATOR, profile="atlas_a2", **CALL), "no such argument"),
+    "a misspelt argument": (
+        lambda: npu_sim.plan(OPERATOR, num_weigths=3, **CALL),
+        "did you mean num_weights",
+    ),
+    "a misspelt option": (
+        lambda: npu_sim.plan(OPERATOR, prodct="atlas_a2", **CALL),
+        "did you mean product",
+    ),
+    "a misspelt input": (
+        lambda: npu_sim.run(
+            "rms_norm", xx=np.ones((2, 8), np.float32), gamma=np.ones(8, np.float32)
+        ),
+        "did you mean x",
+    ),
+    "the older word for the product": (
+        lambda: npu_sim.plan(OPERATOR, profile="atlas_a2", **CALL),
+        "no such argument",
+    ),
     "a sweep": (lambda: runner.sweep("rms_norm", {"rov": 3}), "did you mean row"),
     "limits": (lambda: npu_sim.limits("rms_norm", "rov"), "did you mean row"),
     "a study": (lambda: npu_sim.study.determinism("rms_nrm"), "did you mean rms_norm"),
@@ -109,18 +143,35 @@ def test_a_mistake_is_a_value_error_without_a_status_and_with_a_short_traceback(
     assert isinstance(mistake.value, ValueError)
     assert not hasattr(mistake.value, "status")
     package = Path(npu_sim.__file__).parent
-    assert len([frame for frame in traceback.extract_tb(mistake.value.__traceback__) if package in Path(frame.filename).parents]) == 1
+    assert (
+        len(
+            [
+                frame
+                for frame in traceback.extract_tb(mistake.value.__traceback__)
+                if package in Path(frame.filename).parents
+            ]
+        )
+        == 1
+    )
     assert mistake.value.__cause__ is None
 
 
 def test_a_tensor_that_the_others_imply_may_be_left_out():
     plan = npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16")
-    assert plan == npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", x="4096x7168:bf16", rstd="4096:fp32")
+    assert plan == npu_sim.plan(
+        "rms_norm_grad",
+        dy="4096x7168:bf16",
+        gamma="7168:bf16",
+        x="4096x7168:bf16",
+        rstd="4096:fp32",
+    )
 
 
 def test_the_null_pointer_is_for_the_product_to_refuse():
     with pytest.raises(npu_sim.AclnnError, match="161001"):
-        npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", x="4096x7168:bf16", rstd="4096:fp32", gamma=None)
+        npu_sim.plan(
+            "rms_norm_grad", dy="4096x7168:bf16", x="4096x7168:bf16", rstd="4096:fp32", gamma=None
+        )
 
 
 def test_python_is_answered_in_its_own_words():
@@ -128,7 +179,9 @@ def test_python_is_answered_in_its_own_words():
         npu_sim.plan("cross_entropy_loss_grad", log_prob="200000x32000:fp32", target="200000:int64")
     assert 'limits="hardware"' in str(refused.value)
     assert "--" not in str(refused.value)
-    with pytest.raises(npu_sim.UsageError, match="give an array, a TensorSpec, or a text such as '4096x512:bf16'"):
+    with pytest.raises(
+        npu_sim.UsageError, match="give an array, a TensorSpec, or a text such as '4096x512:bf16'"
+    ):
         npu_sim.plan("rms_norm", x=object(), gamma="8:fp32")
 
 
@@ -163,8 +216,16 @@ npu_sim.pln  # wrong
 def test_a_type_checker_catches_misspelt_arguments_in_a_users_script(tmp_path):
     (tmp_path / "user.py").write_text(USER, encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--strict", "user.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={**ENVIRONMENT, "MYPYPATH": str(ROOT)})
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**ENVIRONMENT, "MYPYPATH": str(ROOT)},
+    )
     wrong = {number for number, line in enumerate(USER.splitlines(), 1) if line.endswith("# wrong")}
-    assert {int(line) for line in re.findall(r"^user\.py:(\d+): error", done.stdout, re.M)} == wrong, done.stdout + done.stderr
+    assert {
+        int(line) for line in re.findall(r"^user\.py:(\d+): error", done.stdout, re.M)
+    } == wrong, done.stdout + done.stderr
     revealed = re.findall(r'Revealed type is "([\w.]+)', done.stdout)
     assert [name.rpartition(".")[2] for name in revealed] == ["Plan", "ndarray", "DeterminismStudy"]

@@ -5,14 +5,25 @@ import pytest
 import npu_sim
 from npu_sim.cores import load_profile
 from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.releases import ReleaseTable, default_release, release_names, release_switches, release_table
+from npu_sim.releases import (
+    ReleaseTable,
+    default_release,
+    release_names,
+    release_switches,
+    release_table,
+)
 
 FACTS = {"stands_for": "a tag", "evidence": "its sources"}
 
 
 def table(**changes: object) -> dict[str, object]:
     switch = {"help": "a fact", "source": "a page", "since": {"1": 10, "2": 11}}
-    return {"default": "3", "releases": dict.fromkeys("123", FACTS), "switches": {"rms_norm": {"rows": switch}}, **changes}
+    return {
+        "default": "3",
+        "releases": dict.fromkeys("123", FACTS),
+        "switches": {"rms_norm": {"rows": switch}},
+        **changes,
+    }
 
 
 def test_the_newest_release_is_the_default():
@@ -26,7 +37,9 @@ def test_a_switch_keeps_its_value_until_a_release_changes_it(release: str, value
 
 
 @pytest.mark.parametrize("since", [{"2": 11}, {"1": 10, "4": 11}, {}])
-def test_a_switch_has_a_value_since_the_oldest_release_and_speaks_of_known_ones(since: dict[str, int]):
+def test_a_switch_has_a_value_since_the_oldest_release_and_speaks_of_known_ones(
+    since: dict[str, int],
+):
     switch = {"help": "a fact", "source": "a page", "since": since}
     with pytest.raises(ValueError, match="since"):
         ReleaseTable.model_validate(table(switches={"rms_norm": {"rows": switch}}))

@@ -28,7 +28,11 @@ from npu_sim.aclnn.enums import (
     AclFormat,
 )
 from npu_sim.aclnn.errors import aclGetRecentErrMsg
-from npu_sim.aclnn.executor import AclOpExecutor, aclDestroyAclOpExecutor, aclSetAclOpExecutorRepeatable
+from npu_sim.aclnn.executor import (
+    AclOpExecutor,
+    aclDestroyAclOpExecutor,
+    aclSetAclOpExecutorRepeatable,
+)
 from npu_sim.aclnn.prototype import FirstStage, functions_of
 from npu_sim.aclnn.runtime import (
     Stream,
@@ -47,7 +51,9 @@ from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
 from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import Settings, current_device, device, set_device
 
-globals().update(AclDataType.__members__ | AclFormat.__members__)  # ACL_FLOAT ..., ACL_FORMAT_ND ... as in C
+globals().update(
+    AclDataType.__members__ | AclFormat.__members__
+)  # ACL_FLOAT ..., ACL_FORMAT_ND ... as in C
 
 _FIRST_STAGE = "GetWorkspaceSize"
 
@@ -102,5 +108,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """List the functions of every operator too."""
-    functions = (f"aclnn{entry.title}{stage}" for entry in all_operators() for stage in ("", _FIRST_STAGE))
+    functions = (
+        f"aclnn{entry.title}{stage}" for entry in all_operators() for stage in ("", _FIRST_STAGE)
+    )
     return sorted({*globals(), *functions})

@@ -101,7 +101,9 @@ def data_type_of(dtype: Any) -> AclDataType:
     """
     name = dtype.name if isinstance(dtype, np.dtype) else canonical_dtype(dtype)
     if name not in _DATA_TYPES:
-        raise ValueError(f"dtype {name} has no aclDataType; those that have: {', '.join(_DATA_TYPES)}")
+        raise ValueError(
+            f"dtype {name} has no aclDataType; those that have: {', '.join(_DATA_TYPES)}"
+        )
     return _DATA_TYPES[name]
 
 
@@ -109,6 +111,12 @@ ACL_SUCCESS = 0
 ACL_ERROR_INVALID_PARAM = 100000
 """Returned by the runtime's own functions (aclError of the runtime's documents)."""
 ACL_MEM_MALLOC_HUGE_FIRST, ACL_MEM_MALLOC_HUGE_ONLY, ACL_MEM_MALLOC_NORMAL_ONLY = 0, 1, 2
-ACL_MEMCPY_HOST_TO_HOST, ACL_MEMCPY_HOST_TO_DEVICE, ACL_MEMCPY_DEVICE_TO_HOST, ACL_MEMCPY_DEVICE_TO_DEVICE = 0, 1, 2, 3
+(
+    ACL_MEMCPY_HOST_TO_HOST,
+    ACL_MEMCPY_HOST_TO_DEVICE,
+    ACL_MEMCPY_DEVICE_TO_HOST,
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
+) = 0, 1, 2, 3
 ACL_OPT_DETERMINISTIC = 0
-"""The determinism switch, for ``aclrtCtxSetSysParamOpt`` (aclSysParamOpt of the runtime's documents)."""
+"""The determinism switch, for ``aclrtCtxSetSysParamOpt`` (aclSysParamOpt of the runtime's
+documents)."""

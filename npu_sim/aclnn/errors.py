@@ -5,7 +5,8 @@ import threading
 from npu_sim.status import AclnnError, Status
 
 KEPT_MESSAGES = 16
-"""Older messages of a thread are dropped, so that a caller who never asks does not collect them for ever."""
+"""Older messages of a thread are dropped, so that a caller who never asks does not collect them for
+ever."""
 
 
 class _Messages(threading.local):
@@ -26,7 +27,8 @@ def report(interface: str, error: AclnnError, argument: str = "") -> Status:
     error
         The refusal.
     argument
-        Name of the argument at fault in the product document; empty when the error's own name is right.
+        Name of the argument at fault in the product document; empty when the error's own name is
+        right.
     """
     where = f" ({argument or error.argument})" if argument or error.argument else ""
     _messages.newest_first.insert(0, f"{interface}{where}: {error}")

@@ -1,8 +1,9 @@
 """AclOpExecutor: a checked and planned call between the two stages.
 
-As in the product, the second stage releases an executor: it runs once, and a second use is refused with 161002 (the documents
-leave it open what happens). :func:`aclSetAclOpExecutorRepeatable` lifts that. A refused second stage (a workspace that is missing
-or too small) runs nothing and leaves the executor as it was.
+As in the product, the second stage releases an executor: it runs once, and a second use is refused
+with 161002 (the documents leave it open what happens). :func:`aclSetAclOpExecutorRepeatable` lifts
+that. A refused second stage (a workspace that is missing or too small) runs nothing and leaves the
+executor as it was.
 """
 
 import threading
@@ -12,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS
-from npu_sim.operators.contract.arguments import Arguments
-from npu_sim.operators.contract.execution import execute
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import Result
+from npu_sim.framework.arguments import Arguments
+from npu_sim.framework.execution import execute
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.results import Result
 from npu_sim.plans.areas import Areas
 from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace
@@ -24,9 +25,11 @@ from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
 Array = np.ndarray[Any, Any]
 _computing = threading.Lock()
-"""Kernels use all threads, and not every threading layer of Numba may be entered twice: one call computes at a time."""
+"""Kernels use all threads, and not every threading layer of Numba may be entered twice: one call
+computes at a time."""
 ADDRESS_BYTES = 8
-"""The workspace's address is a multiple of this: the size of the largest element that lies in it."""
+"""The workspace's address is a multiple of this: the size of the largest element that lies in
+it."""
 
 
 @dataclass(eq=False)
@@ -48,7 +51,8 @@ class AclOpExecutor:
     repeatable
         Whether the second stage may be called more than once.
     result
-        What the last run gave: order-dependent parts, warnings about the data, times; None before the first.
+        What the last run gave: order-dependent parts, warnings about the data, times; None before
+        the first.
     """
 
     operator: Operator
@@ -78,11 +82,15 @@ class AclOpExecutor:
         Raises
         ------
         AclnnError
-            161001 for missing memory, 161002 for a workspace that is too small, 361001 for data out of bounds.
+            161001 for missing memory, 161002 for a workspace that is too small, 361001 for data out
+            of bounds.
         """
         memory = self._workspace_memory(workspace, workspace_size)
         inputs = {name: self._memory_of(name, array) for name, array in self.inputs.items()}
-        outputs = tuple(self._memory_of(one.output, array) for one, array in zip(self.operator.outputs, self.outputs, strict=True))
+        outputs = tuple(
+            self._memory_of(one.output, array)
+            for one, array in zip(self.operator.outputs, self.outputs, strict=True)
+        )
         self._take()
         with _computing:
             self.result = execute(
@@ -105,7 +113,12 @@ class AclOpExecutor:
         with self._lock:
             if self._released:
                 message = "executor was released by an earlier call of the second stage"
-                raise AclnnError(INVALID, "executor", message, "call the first stage again, or aclSetAclOpExecutorRepeatable after it")
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    message,
+                    "call the first stage again, or aclSetAclOpExecutorRepeatable after it",
+                )
             self._released = not self.repeatable
 
     def _workspace_memory(self, workspace: Any, workspace_size: int) -> Array:
@@ -114,26 +127,53 @@ class AclOpExecutor:
             return np.empty(0, np.uint8)
         hint = f"the first stage returned {needed} bytes"
         if workspace is None:
-            raise AclnnError(MISSING, "workspace", f"workspace is missing: {needed} bytes are needed", hint)
+            raise AclnnError(
+                MISSING, "workspace", f"workspace is missing: {needed} bytes are needed", hint
+            )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
-            raise AclnnError(INVALID, "workspaceSize", f"workspaceSize = {workspace_size} is too small", hint)
+            raise AclnnError(
+                INVALID, "workspaceSize", f"workspaceSize = {workspace_size} is too small", hint
+            )
         if memory.size < workspace_size:
-            raise AclnnError(INVALID, "workspace", f"workspace has {memory.size} bytes, workspaceSize says {workspace_size}", hint)
+            raise AclnnError(
+                INVALID,
+                "workspace",
+                f"workspace has {memory.size} bytes, workspaceSize says {workspace_size}",
+                hint,
+            )
         if memory.ctypes.data % ADDRESS_BYTES:
-            raise AclnnError(INVALID, "workspace", f"workspace does not start at a multiple of {ADDRESS_BYTES} bytes", "use aclrtMalloc")
+            raise AclnnError(
+                INVALID,
+                "workspace",
+                f"workspace does not start at a multiple of {ADDRESS_BYTES} bytes",
+                "use aclrtMalloc",
+            )
         for name, array in self._tensors():
             if np.may_share_memory(memory, array):
-                raise AclnnError(INVALID, "workspace", f"workspace shares memory with {name}", "use memory of its own")
+                raise AclnnError(
+                    INVALID,
+                    "workspace",
+                    f"workspace shares memory with {name}",
+                    "use memory of its own",
+                )
         return memory[:needed]
 
     def _tensors(self) -> list[tuple[str, Array]]:
-        named = [*self.inputs.items(), *zip((one.output for one in self.operator.outputs), self.outputs, strict=True)]
+        named = [
+            *self.inputs.items(),
+            *zip((one.output for one in self.operator.outputs), self.outputs, strict=True),
+        ]
         return [(name, array) for name, array in named if array is not None]
 
     def _memory_of(self, name: str, array: Array | None) -> Array:
         if array is None:
-            raise AclnnError(MISSING, name, f"{name} was described without memory", "give the tensor its data before the first stage")
+            raise AclnnError(
+                MISSING,
+                name,
+                f"{name} was described without memory",
+                "give the tensor its data before the first stage",
+            )
         return array
 
 
@@ -142,7 +182,10 @@ def _writable_bytes(workspace: Any) -> Array:
     memory = workspace if isinstance(workspace, np.ndarray) else np.frombuffer(workspace, np.uint8)
     if not memory.flags.c_contiguous or not memory.flags.writeable:
         raise AclnnError(
-            INVALID, "workspace", "workspace is not contiguous, writable memory", "use aclrtMalloc or numpy.empty(size, 'uint8')"
+            INVALID,
+            "workspace",
+            "workspace is not contiguous, writable memory",
+            "use aclrtMalloc or numpy.empty(size, 'uint8')",
         )
     return memory.reshape(-1).view(np.uint8)
 

@@ -11,9 +11,9 @@ import numpy as np
 from npu_sim.aclnn.errors import report
 from npu_sim.aclnn.executor import AclOpExecutor
 from npu_sim.aclnn.tensor import AclTensor
-from npu_sim.operators.contract.arguments import Attribute, IntArray
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.framework.arguments import Attribute, IntArray
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import INVALID, MISSING, SUCCESS, AclnnError, Status
@@ -47,17 +47,33 @@ class Prototype:
         try:
             executor = self._executor(dict(zip(self.parameters, values, strict=True)))
         except AclnnError as error:
-            return FirstStage(report(f"{self.name}GetWorkspaceSize", error, self._documented(error.argument)), 0, None)
+            return FirstStage(
+                report(f"{self.name}GetWorkspaceSize", error, self._documented(error.argument)),
+                0,
+                None,
+            )
         return FirstStage(SUCCESS, executor.workspace.total_bytes, executor)
 
-    def second_stage(self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any) -> Status:
+    def second_stage(
+        self, workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
+    ) -> Status:
         """Run a call of the first stage."""
         try:
             if executor is None:
-                raise AclnnError(MISSING, "executor", "executor is missing", f"{self.name}GetWorkspaceSize returns it")
+                raise AclnnError(
+                    MISSING,
+                    "executor",
+                    "executor is missing",
+                    f"{self.name}GetWorkspaceSize returns it",
+                )
             if executor.operator is not self.operator:
                 message = f"executor belongs to aclnn{executor.plan.title}"
-                raise AclnnError(INVALID, "executor", message, f"{self.name}GetWorkspaceSize returns the right one")
+                raise AclnnError(
+                    INVALID,
+                    "executor",
+                    message,
+                    f"{self.name}GetWorkspaceSize returns the right one",
+                )
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
             return report(self.name, error, self._documented(error.argument))
@@ -65,41 +81,69 @@ class Prototype:
 
     def functions(self) -> dict[str, Callable[..., Any]]:
         """Return the two functions by name, with the signatures of the product document."""
-        first = inspect.Signature([inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in self.parameters])
+        first = inspect.Signature(
+            [
+                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                for name in self.parameters
+            ]
+        )
 
         def get_workspace_size(*args: Any, **kwargs: Any) -> FirstStage:
             return self.first_stage(*first.bind(*args, **kwargs).arguments.values())
 
-        def run(workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any) -> Status:
+        def run(
+            workspace: Any, workspaceSize: int, executor: AclOpExecutor | None, stream: Any
+        ) -> Status:
             return self.second_stage(workspace, workspaceSize, executor, stream)
 
         get_workspace_size.__signature__ = first  # type: ignore[attr-defined]
-        get_workspace_size.__doc__ = f"Check and plan a call of {self.name}; return (status, workspaceSize, executor)."
+        get_workspace_size.__doc__ = (
+            f"Check and plan a call of {self.name}; return (status, workspaceSize, executor)."
+        )
         run.__doc__ = "Run a call of the first stage in its workspace; return the status."
-        named: dict[str, Callable[..., Any]] = {f"{self.name}GetWorkspaceSize": get_workspace_size, self.name: run}
+        named: dict[str, Callable[..., Any]] = {
+            f"{self.name}GetWorkspaceSize": get_workspace_size,
+            self.name: run,
+        }
         for name, function in named.items():
             function.__name__ = function.__qualname__ = name
             function.__module__ = "npu_sim.aclnn"
         return named
 
     def _documented(self, argument: str) -> str:
-        return next((name for name, one in self.parameters.items() if one.name == argument), argument)
+        return next(
+            (name for name, one in self.parameters.items() if one.name == argument), argument
+        )
 
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
         for name, one in self.parameters.items():
             if values[name] is None and not one.optional:
                 raise AclnnError(MISSING, one.name, f"{name} is missing", f"{name}: {one.help}")
         given = {one.name: (name, values[name]) for name, one in self.parameters.items()}
-        tensors = {one.name: _tensor(*given[one.name]) for one in self.operator.tensors if given[one.name][1] is not None}
-        attributes = {one.name: _converted(one, *given[one.name]) for one in self.operator.attributes}
+        tensors = {
+            one.name: _tensor(*given[one.name])
+            for one in self.operator.tensors
+            if given[one.name][1] is not None
+        }
+        attributes = {
+            one.name: _converted(one, *given[one.name]) for one in self.operator.attributes
+        }
         specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
         arguments = self.operator.build({**specs, **attributes})
         settings = current_device()
-        plan = plan_of(self.operator.check(arguments, settings.profile, settings.deterministic, settings.limits))
-        inputs = {name: tensors[name].array for name in self.operator.input_names if name in tensors}
+        plan = plan_of(
+            self.operator.check(
+                arguments, settings.profile, settings.deterministic, settings.limits
+            )
+        )
+        inputs = {
+            name: tensors[name].array for name in self.operator.input_names if name in tensors
+        }
         outputs = {one.name: tensors[one.name].array for one in self.operator.outputs}
         self._check_memory(inputs, outputs)
-        return AclOpExecutor(self.operator, arguments, inputs, tuple(outputs.values()), settings, plan)
+        return AclOpExecutor(
+            self.operator, arguments, inputs, tuple(outputs.values()), settings, plan
+        )
 
     def _check_memory(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
         """Refuse an output that cannot be written, or whose memory another tensor uses too."""
@@ -107,7 +151,9 @@ class Prototype:
         for name, array in outputs.items():
             documented = self._documented(name)
             if array is not None and not array.flags.writeable:
-                raise AclnnError(INVALID, name, f"{documented} cannot be written", "give writable memory")
+                raise AclnnError(
+                    INVALID, name, f"{documented} cannot be written", "give writable memory"
+                )
             for other, values in others.items():
                 if array is not None and values is not None and np.may_share_memory(array, values):
                     message = f"{documented} shares memory with {self._documented(other)}"
@@ -118,7 +164,11 @@ class Prototype:
 def _tensor(name: str, value: Any) -> AclTensor:
     if isinstance(value, AclTensor):
         return value
-    if isinstance(value, np.ndarray) or hasattr(value, "__dlpack__") or hasattr(value, "__array_interface__"):
+    if (
+        isinstance(value, np.ndarray)
+        or hasattr(value, "__dlpack__")
+        or hasattr(value, "__array_interface__")
+    ):
         return AclTensor.from_array(value)
     raise TypeError(f"{name} is a {type(value).__name__}, not an AclTensor or an array")
 

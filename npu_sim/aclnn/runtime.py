@@ -1,18 +1,25 @@
 """The functions of the runtime that the documents' programs call: device, stream and memory.
 
-The simulated device computes in host memory and finishes a call before it returns, so most of these have little to do.
-Functions that return a pointer through an argument in C return (status, value) here.
+The simulated device computes in host memory and finishes a call before it returns, so most of these
+have little to do. Functions that return a pointer through an argument in C return (status, value)
+here.
 """
 
 from typing import Any
 
 import numpy as np
 
-from npu_sim.aclnn.enums import ACL_ERROR_INVALID_PARAM, ACL_MEM_MALLOC_HUGE_FIRST, ACL_MEMCPY_DEVICE_TO_DEVICE, ACL_SUCCESS
+from npu_sim.aclnn.enums import (
+    ACL_ERROR_INVALID_PARAM,
+    ACL_MEM_MALLOC_HUGE_FIRST,
+    ACL_MEMCPY_DEVICE_TO_DEVICE,
+    ACL_SUCCESS,
+)
 
 Array = np.ndarray[Any, Any]
 ALIGNMENT_BYTES = 512
-"""Memory starts at a multiple of this, like the areas of a workspace (specification page ``workspace``, "Align")."""
+"""Memory starts at a multiple of this, like the areas of a workspace (specification page
+``workspace``, "Align")."""
 
 
 class Stream:
@@ -71,7 +78,10 @@ def aclrtFree(devPtr: Array | None) -> int:
 def aclrtMemcpy(dst: Array, destMax: int, src: Array, count: int, kind: int) -> int:
     """Copy ``count`` bytes between C-contiguous arrays of any dtypes."""
     target, source = _bytes(dst), _bytes(src)
-    if not 0 <= count <= min(destMax, target.size, source.size) or not 0 <= kind <= ACL_MEMCPY_DEVICE_TO_DEVICE:
+    if (
+        not 0 <= count <= min(destMax, target.size, source.size)
+        or not 0 <= kind <= ACL_MEMCPY_DEVICE_TO_DEVICE
+    ):
         return ACL_ERROR_INVALID_PARAM
     target[:count] = source[:count]
     return ACL_SUCCESS

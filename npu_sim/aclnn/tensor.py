@@ -62,13 +62,23 @@ class AclTensor:
     ) -> None:
         self.shape = tuple(int(size) for size in viewDims)
         self.dtype = AclDataType(dataType)
-        self.strides = row_major_strides(self.shape) if strides is None else tuple(int(step) for step in strides)
+        self.strides = (
+            row_major_strides(self.shape)
+            if strides is None
+            else tuple(int(step) for step in strides)
+        )
         self.offset = int(offset)
         self.format = AclFormat(format)
-        self.storage_shape = self.shape if storageDims is None else tuple(int(size) for size in storageDims)
+        self.storage_shape = (
+            self.shape if storageDims is None else tuple(int(size) for size in storageDims)
+        )
         if len(self.strides) != len(self.shape):
-            raise ValueError(f"strides {self.strides} do not match the shape {self.shape}: one stride for every dimension")
-        self.array: Array | None = None if data is None or min(self.shape, default=0) < 0 else self._view(data)
+            raise ValueError(
+                f"strides {self.strides} do not match the shape {self.shape}: one stride for every dimension"
+            )
+        self.array: Array | None = (
+            None if data is None or min(self.shape, default=0) < 0 else self._view(data)
+        )
 
     @classmethod
     def from_array(cls, array: Any, format: int = AclFormat.ACL_FORMAT_ND) -> "AclTensor":
@@ -76,8 +86,15 @@ class AclTensor:
         values = as_array(array).view()  # another thread may set the shape of the caller's array
         item = values.itemsize
         if any(step % item for step in values.strides):
-            raise ValueError(f"strides {values.strides} are no multiples of the element size {item}")
-        tensor = cls(values.shape, data_type_of(values.dtype), [step // item for step in values.strides], format=format)
+            raise ValueError(
+                f"strides {values.strides} are no multiples of the element size {item}"
+            )
+        tensor = cls(
+            values.shape,
+            data_type_of(values.dtype),
+            [step // item for step in values.strides],
+            format=format,
+        )
         tensor.array = values
         return tensor
 
@@ -87,14 +104,18 @@ class AclTensor:
             return None
         memory = np.asarray(data)
         if not memory.flags.c_contiguous:
-            raise ValueError("the memory of a tensor is a C-contiguous array; from_array takes strided ones")
+            raise ValueError(
+                "the memory of a tensor is a C-contiguous array; from_array takes strided ones"
+            )
         memory = memory.reshape(-1).view(np.uint8)
         try:
             byte_strides = tuple(step * kind.itemsize for step in self.strides)
             return np.ndarray(self.shape, kind, memory, self.offset * kind.itemsize, byte_strides)
         except (TypeError, ValueError) as error:
             message = f"a view of shape {self.shape}, strides {self.strides}, offset {self.offset} and type {self.dtype.name}"
-            raise ValueError(f"{message} does not lie in a memory of {memory.nbytes} bytes: {error}") from None
+            raise ValueError(
+                f"{message} does not lie in a memory of {memory.nbytes} bytes: {error}"
+            ) from None
 
     @property
     def contiguous(self) -> bool:
@@ -102,7 +123,10 @@ class AclTensor:
         if 0 in self.shape:
             return True
         expected = row_major_strides(self.shape)
-        return all(size == 1 or step == right for size, step, right in zip(self.shape, self.strides, expected, strict=True))
+        return all(
+            size == 1 or step == right
+            for size, step, right in zip(self.shape, self.strides, expected, strict=True)
+        )
 
     def spec(self, name: str) -> TensorSpec:
         """Return what planning needs to know.
@@ -113,7 +137,12 @@ class AclTensor:
             161002 for a negative size, or a data type that no operator takes.
         """
         if min(self.shape, default=0) < 0:
-            raise AclnnError(INVALID, name, f"{name} has shape {self.shape}: a size is negative", "sizes are 0 or more")
+            raise AclnnError(
+                INVALID,
+                name,
+                f"{name} has shape {self.shape}: a size is negative",
+                "sizes are 0 or more",
+            )
         try:
             return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
         except ValueError as error:

@@ -15,7 +15,9 @@ def main() -> None:
     """Run the command line; exit 2 when a call is refused or overflows, 64 for a mistake of the caller, 130 when it is interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a stranger's text may have characters that the terminal does not
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a stranger's text may have characters that the terminal does not
     try:
         sys.exit(_run(_operators_first(sys.argv[1:])))
     except KeyboardInterrupt:

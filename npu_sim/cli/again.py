@@ -32,4 +32,6 @@ def command_again(defaults: Mapping[str, object], more: Sequence[str] = ()) -> s
 def command_on(profile: "Profile", **others: object) -> str:
     """Return the running command with its product, SoC and release written out; ``others`` are further options, by name."""
     device = {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
-    return command_again({**device, **{"--" + name.replace("_", "-"): value for name, value in others.items()}})
+    return command_again(
+        {**device, **{"--" + name.replace("_", "-"): value for name, value in others.items()}}
+    )

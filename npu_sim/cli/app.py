@@ -16,7 +16,8 @@ HEADINGS = {
     "Many calls": ("sweep", "preflight", "record", "profile"),
     "Numbers": ("study", "caveats"),
 }
-"""The commands as the help lists them; the handler of each is ``NAME_command`` of the module of its name."""
+"""The commands as the help lists them; the handler of each is ``NAME_command`` of the module of its
+name."""
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
@@ -51,7 +52,9 @@ def _add(part: typer.Typer, name: str) -> None:
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
         command = getattr(module, f"{name}_command")
-        part.command(name, cls=HelpfulCommand, epilog=texts, context_settings=settings, rich_help_panel=panel)(command)
+        part.command(
+            name, cls=HelpfulCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
+        )(command)
 
 
 app = typer.Typer(
@@ -74,13 +77,22 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def common(
     operators: Annotated[
-        list[Path] | None, typer.Option("--operators", help="Python file that declares operators of your own; they join the others.")
+        list[Path] | None,
+        typer.Option(
+            "--operators",
+            help="Python file that declares operators of your own; they join the others.",
+        ),
     ] = None,
-    version: Annotated[bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")] = False,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and end."
+        ),
+    ] = False,
 ) -> None:
     """Register operators of one's own before any command asks for them."""
     if operators:
-        from npu_sim.operators.contract.registration import register_file
+        from npu_sim.framework.registration import register_file
 
         for path in operators:
             register_file(path)

@@ -1,7 +1,7 @@
 """The help of an operator's argument."""
 
+from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.language import Verbatim, say
-from npu_sim.operators.contract.arguments import Attribute, Output, Tensor
 from npu_sim.questions.example_calls import ExampleCall
 
 
@@ -18,7 +18,11 @@ def argument_help(argument: Tensor | Attribute, example: ExampleCall) -> str:
     shape = Verbatim(example.values[argument.name])
     if needed or argument.optional:
         return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
-    return say("{text}; e.g. {shape}, or a .npy file; what the others imply when left out", text=text, shape=shape)
+    return say(
+        "{text}; e.g. {shape}, or a .npy file; what the others imply when left out",
+        text=text,
+        shape=shape,
+    )
 
 
 def _with_example(text: str, value: str | None) -> str:

@@ -6,7 +6,7 @@ from npu_sim.numbers.formats import TensorSpec
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.operators.contract.case import Limits
+    from npu_sim.framework.case import Limits
 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
@@ -16,13 +16,19 @@ def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
 
     tensors = load_operator(operator).tensor_names
     return {
-        name: TensorSpec.of(read_tensor(name, value)) if name in tensors and is_tensor_file(value) else value
+        name: TensorSpec.of(read_tensor(name, value))
+        if name in tensors and is_tensor_file(value)
+        else value
         for name, value in typed.items()
     }
 
 
 def typed_arrays(
-    operator: str, typed: dict[str, Any], profile: "Profile", limits: "Limits" = "documented", seed: int = 0
+    operator: str,
+    typed: dict[str, Any],
+    profile: "Profile",
+    limits: "Limits" = "documented",
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Read every input tensor from its file, or generate realistic data where a shape was typed; only for a call that is not refused.
 
@@ -38,14 +44,21 @@ def typed_arrays(
 
     declared = load_operator(operator)
     inputs = declared.input_names
-    values = {name: read_tensor(name, value) if name in inputs and is_tensor_file(value) else value for name, value in typed.items()}
+    values = {
+        name: read_tensor(name, value) if name in inputs and is_tensor_file(value) else value
+        for name, value in typed.items()
+    }
     shapes = {name for name in inputs if isinstance(values.get(name), str)}
     if not shapes:
         return values
     from npu_sim.operators import plan
-    from npu_sim.operators.generate import generate
+    from npu_sim.operators.shared.generate import generate
 
     specs = typed_specs(operator, typed)
     plan(operator, product=profile, limits=limits, **specs)
     built = declared.build(specs, infer=True)
-    return {**specs, **generate(operator, built, seed), **{name: values[name] for name in values if name not in shapes}}
+    return {
+        **specs,
+        **generate(operator, built, seed),
+        **{name: values[name] for name in values if name not in shapes},
+    }

@@ -17,7 +17,15 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
 
     if name is None:
         if json_output:
-            print_json("caveats", {"caveats": [{"name": one.name, "title": one.title, "source": one.source} for one in CAVEATS]})
+            print_json(
+                "caveats",
+                {
+                    "caveats": [
+                        {"name": one.name, "title": one.title, "source": one.source}
+                        for one in CAVEATS
+                    ]
+                },
+            )
             return
         from npu_sim.language import Verbatim
         from npu_sim.show.layout import lines_table
@@ -27,6 +35,14 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
     caveat = find_caveat(name)
     numbers = caveat.experiment()
     if json_output:
-        print_json("caveat", {"name": caveat.name, "title": caveat.title, "source": caveat.source, "numbers": numbers})
+        print_json(
+            "caveat",
+            {
+                "name": caveat.name,
+                "title": caveat.title,
+                "source": caveat.source,
+                "numbers": numbers,
+            },
+        )
         return
     show(f"{caveat.title} ({caveat.source})", "", *caveat.explain(numbers))

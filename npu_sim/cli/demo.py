@@ -24,29 +24,51 @@ def demo_command(
 
     from npu_sim.kernels.engine.threads import limit_threads
     from npu_sim.operators import run
-    from npu_sim.operators.generate import generate
+    from npu_sim.operators.shared.generate import generate
     from npu_sim.registry import load_operator
 
     limit_threads(threads)
     operator = "embedding_dense_backward"
-    call: dict[str, Any] = {"grad": f"{ROWS}x{DIM}:fp32", "indices": f"{ROWS}:int32", "num_weights": NUM_WEIGHTS}
+    call: dict[str, Any] = {
+        "grad": f"{ROWS}x{DIM}:fp32",
+        "indices": f"{ROWS}:int32",
+        "num_weights": NUM_WEIGHTS,
+    }
     data = generate(operator, load_operator(operator).build(call), seed)
     inputs = {**call, **data}
-    options: dict[str, Any] = {"product": product, "soc": soc, "release": release, "deterministic": deterministic}
+    options: dict[str, Any] = {
+        "product": product,
+        "soc": soc,
+        "release": release,
+        "deterministic": deterministic,
+    }
     start = time.perf_counter()
     first = run(operator, core_order="sequential", **options, **inputs)
     cold_seconds = time.perf_counter() - start
     second = run(operator, core_order="random", seed=seed + 1, **options, **inputs)
-    warm = run(operator, core_order="random", seed=seed + 1, out=second.outputs["grad_weight"], **options, **inputs)
+    warm = run(
+        operator,
+        core_order="random",
+        seed=seed + 1,
+        out=second.outputs["grad_weight"],
+        **options,
+        **inputs,
+    )
     check = compare(first, second, data)
     if json_output:
-        print_json("demo", {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds})
+        print_json(
+            "demo",
+            {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds},
+        )
         return
     from npu_sim.cli.console import show
     from npu_sim.show.layout import Paragraph, lines_table
     from npu_sim.show.text import plan_view
 
-    stages = ", ".join(say("{name} {seconds:.1f} ms", name=name, seconds=1000 * seconds) for name, seconds in warm.seconds.items())
+    stages = ", ".join(
+        say("{name} {seconds:.1f} ms", name=name, seconds=1000 * seconds)
+        for name, seconds in warm.seconds.items()
+    )
     verdict = "passes" if check["passes_mixed_tolerance"] else "fails"
     moved, masked = check["rows_that_moved"], check["order_dependent_rows"]
     found = [
@@ -58,7 +80,9 @@ def demo_command(
         (
             "two runs",
             say("{moved} of {NUM_WEIGHTS} rows differ", moved=moved, NUM_WEIGHTS=NUM_WEIGHTS),
-            say("{masked} can: cores add to them in any order; no other row differs", masked=masked),
+            say(
+                "{masked} can: cores add to them in any order; no other row differs", masked=masked
+            ),
         ),
         ("time", say("{sum:.1f} ms", sum=1000 * sum(warm.seconds.values())), stages),
         ("first run", f"{cold_seconds:.1f} s", "compiling or loading the kernel included"),

@@ -8,10 +8,22 @@ from npu_sim.cli.again import command_again
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
 
-Products = Annotated[str, typer.Option("--products", "--product", help="all, names with commas, or profile files ending in .yaml.")]
+Products = Annotated[
+    str,
+    typer.Option(
+        "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
+    ),
+]
 Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; all when left out.")]
-Release = Annotated[str | None, typer.Option("--release", help="Releases of the software, with commas; the newest when left out.")]
-Releases = Annotated[bool, typer.Option("--releases", help="Every release, and what an upgrade changes.")]
+Release = Annotated[
+    str | None,
+    typer.Option(
+        "--release", help="Releases of the software, with commas; the newest when left out."
+    ),
+]
+Releases = Annotated[
+    bool, typer.Option("--releases", help="Every release, and what an upgrade changes.")
+]
 
 
 def diff_command(
@@ -46,7 +58,9 @@ def diff_command(
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import diff_report
 
-        again = command_again({"--products/--product": products, "--release/--releases": release or default_release()})
+        again = command_again(
+            {"--products/--product": products, "--release/--releases": release or default_release()}
+        )
         write_text(report, render(diff_report(comparison, again)))
     if json_output:
         print_json("diff", comparison.as_dict())

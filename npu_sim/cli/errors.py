@@ -66,7 +66,11 @@ def _option(found: re.Match[str]) -> str:
 
 def report_error(error: NpuSimError, *, as_json: bool) -> int:
     """Print an error, JSON on standard output or text on standard error; return the exit code that goes with it."""
-    words: dict[str, Any] = {**error.as_dict(), "message": in_shell_words(error.message), "hint": in_shell_words(error.hint)}
+    words: dict[str, Any] = {
+        **error.as_dict(),
+        "message": in_shell_words(error.message),
+        "hint": in_shell_words(error.hint),
+    }
     if isinstance(error, AclnnError):
         if as_json:
             print_json("error", {"outcome": "refused", "error": words})
@@ -76,7 +80,10 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
     if as_json:
         print_json("usage", {"outcome": "usage", **words})
     else:
-        message, hint = in_shell_words(translated(error.message)), in_shell_words(translated(error.hint))
+        message, hint = (
+            in_shell_words(translated(error.message)),
+            in_shell_words(translated(error.hint)),
+        )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
 
@@ -95,7 +102,9 @@ def usage_error(error: Any) -> UsageError | None:
         return None
     known = getattr(error, "possibilities", None)
     message = str(error.message if known else error.format_message()).strip()
-    name = getattr(getattr(error, "param", None), "name", None) or str(getattr(error, "option_name", "")).lstrip("-")
+    name = getattr(getattr(error, "param", None), "name", None) or str(
+        getattr(error, "option_name", "")
+    ).lstrip("-")
     where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
     near = closest(error.option_name, known) if known else ""
     return UsageError(name, f"{message}{near}", f"for help: {where}")

@@ -23,7 +23,15 @@ def explain_command(
     from npu_sim.questions.explain import explain
 
     specs = typed_specs(operator, arguments)
-    explanation = explain(operator, product=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    explanation = explain(
+        operator,
+        product=product,
+        soc=soc,
+        release=release,
+        deterministic=deterministic,
+        limits=limits,  # type: ignore[arg-type]
+        **specs,
+    )
     if json_output:
         print_json("explain", explanation.as_dict())
     else:

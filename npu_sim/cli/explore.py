@@ -6,17 +6,37 @@ import typer
 
 from npu_sim.language import say
 
-Profiles = Annotated[list[str] | None, typer.Argument(help="Profile files of your own to choose from, besides the shipped products.")]
-Host = Annotated[str, typer.Option("--host", help="Address to listen on; other machines reach any but the loopback address.")]
-Known = Annotated[bool, typer.Option("--i-know", help="Listen on an address that other machines reach: who has the link can use this one.")]
+Profiles = Annotated[
+    list[str] | None,
+    typer.Argument(help="Profile files of your own to choose from, besides the shipped products."),
+]
+Host = Annotated[
+    str,
+    typer.Option(
+        "--host", help="Address to listen on; other machines reach any but the loopback address."
+    ),
+]
+Known = Annotated[
+    bool,
+    typer.Option(
+        "--i-know",
+        help="Listen on an address that other machines reach: who has the link can use this one.",
+    ),
+]
 Port = Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 takes a free one.")]
-Browser = Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")]
+Browser = Annotated[
+    bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
+]
 
 DEFAULT_PORT = 8642
 
 
 def explore_command(
-    profiles: Profiles = None, host: Host = "127.0.0.1", port: Port = DEFAULT_PORT, browser: Browser = True, i_know: Known = False
+    profiles: Profiles = None,
+    host: Host = "127.0.0.1",
+    port: Port = DEFAULT_PORT,
+    browser: Browser = True,
+    i_know: Known = False,
 ) -> None:
     """Plan in the browser: a page on this machine only, which changes as you type."""
     from npu_sim.cores import load_profile, shipped_products
@@ -24,8 +44,15 @@ def explore_command(
     from npu_sim.status import UsageError
 
     if host not in LOCAL_NAMES and not i_know:
-        message = say("host = {host}: other machines would reach the explorer, which computes what it is asked to", host=host)
-        raise UsageError("host", message, "leave it out, or add --i-know: the page then opens by a link with a token only")
+        message = say(
+            "host = {host}: other machines would reach the explorer, which computes what it is asked to",
+            host=host,
+        )
+        raise UsageError(
+            "host",
+            message,
+            "leave it out, or add --i-know: the page then opens by a link with a token only",
+        )
 
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
     explorer = Explorer(products, port=port, host=host)
@@ -33,7 +60,9 @@ def explore_command(
         address = explorer.address
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
-        raise UsageError("port", f"port = {port} of {host} cannot be used: {error.strerror}", hint) from None
+        raise UsageError(
+            "port", f"port = {port} of {host} cannot be used: {error.strerror}", hint
+        ) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
     if browser:
         import webbrowser

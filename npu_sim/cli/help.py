@@ -36,7 +36,11 @@ def _print_help(command: Any, ctx: Any) -> None:
     from npu_sim.cli.console import show
     from npu_sim.show.layout import Paragraph, lines_table
 
-    usage = say("Usage: {path} {rest}", path=Verbatim(ctx.command_path), rest=Verbatim(" ".join(command.collect_usage_pieces(ctx))))
+    usage = say(
+        "Usage: {path} {rest}",
+        path=Verbatim(ctx.command_path),
+        rest=Verbatim(" ".join(command.collect_usage_pieces(ctx))),
+    )
     parts: list[RenderableType] = [Paragraph(usage, "bold", hanging=2)]
     for text in _paragraphs(command.help):
         parts += ["", text]
@@ -64,7 +68,9 @@ def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
             panels.setdefault(one.rich_help_panel or usual, []).extend(_lines(one, record[0]))
     for name in command.list_commands(ctx) if isinstance(command, TyperGroup) else ():
         one = command.get_command(ctx, name)
-        panels.setdefault(one.rich_help_panel or COMMANDS, []).append((name, translated(" ".join(_paragraphs(one.short_help or one.help)))))
+        panels.setdefault(one.rich_help_panel or COMMANDS, []).append(
+            (name, translated(" ".join(_paragraphs(one.short_help or one.help))))
+        )
     return panels
 
 
@@ -73,7 +79,14 @@ def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):
-        yield on, say("{text} [default: {default}]", text=text, default=Verbatim(f"{option.opts[0]}={value}"))
+        yield (
+            on,
+            say(
+                "{text} [default: {default}]",
+                text=text,
+                default=Verbatim(f"{option.opts[0]}={value}"),
+            ),
+        )
     else:
         yield on, translated(text)
     if off:

@@ -17,9 +17,21 @@ Vary = Annotated[
         "values, num_weights=1,1000.",
     ),
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A size, dtype or switch by its natural name, such as rows=4096; repeatable.")]
-Products = Annotated[str, typer.Option("--products", "--product", help="all, names with commas, or profile files ending in .yaml.")]
-Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas; one of every kind when left out.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="A size, dtype or switch by its natural name, such as rows=4096; repeatable."
+    ),
+]
+Products = Annotated[
+    str,
+    typer.Option(
+        "--products", "--product", help="all, names with commas, or profile files ending in .yaml."
+    ),
+]
+Socs = Annotated[
+    str | None, typer.Option("--soc", help="SoCs, with commas; one of every kind when left out.")
+]
 
 
 def limits_command(
@@ -54,7 +66,9 @@ def limits_command(
         from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import limits_report
 
-        again = command_again({"--products/--product": products, "--release": release or default_release()})
+        again = command_again(
+            {"--products/--product": products, "--release": release or default_release()}
+        )
         write_text(report, render(limits_report(table, again)))
     if json_output:
         print_json("limits", table.as_dict())
@@ -77,6 +91,10 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
-            raise UsageError(option, f"{text!r} does not say what has which value", "write name=value, such as rows=4096")
+            raise UsageError(
+                option,
+                f"{text!r} does not say what has which value",
+                "write name=value, such as rows=4096",
+            )
         named[name.strip().replace("-", "_")] = value.strip()
     return named

@@ -1,6 +1,7 @@
 """Commands of the form ``npu-sim ACTION OPERATOR --argument ...``: one command for every operator, made from its arguments.
 
-The command of an operator is made when it is asked for, so that ``npu-sim --help`` does not load the contracts.
+The command of an operator is made when it is asked for, so that ``npu-sim --help`` does not load
+the contracts.
 """
 
 import inspect
@@ -12,12 +13,19 @@ import typer
 
 from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
 from npu_sim.language import Verbatim, say, translated
-from npu_sim.registry import OperatorEntry, all_operators, find_operator, load_operator, unknown_operator
+from npu_sim.registry import (
+    OperatorEntry,
+    all_operators,
+    find_operator,
+    load_operator,
+    unknown_operator,
+)
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
 OUTPUTS = "Outputs: what the inputs imply when left out"
-"""Heading of the options that say what an output tensor is like; files with results are written by --out, --report and --trace."""
+"""Heading of the options that say what an output tensor is like; files with results are written by
+--out, --report and --trace."""
 
 
 def add_action(
@@ -47,8 +55,8 @@ def add_action(
     notes
         Gives what stands below the example.
     epilog
-        Gives the last lines of an operator's help. Its commands have only the options of the handler, which then takes the operator's
-        name and them.
+        Gives the last lines of an operator's help. Its commands have only the options of the
+        handler, which then takes the operator's name and them.
     """
     action = f"{within} {name}".strip()
     summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
@@ -64,9 +72,22 @@ def add_action(
             if epilog is not None:
                 return operator_command(entry, action, handler, epilog=epilog(entry.name))
             texts = notes() if notes else ""
-            return operator_command(entry, action, handler, takes_arguments=True, example=example, small=small, epilog=texts)
+            return operator_command(
+                entry,
+                action,
+                handler,
+                takes_arguments=True,
+                example=example,
+                small=small,
+                epilog=texts,
+            )
 
-    group = typer.Typer(cls=OperatorGroup, no_args_is_help=True, help=summary, subcommand_metavar="OPERATOR [ARGS]...")
+    group = typer.Typer(
+        cls=OperatorGroup,
+        no_args_is_help=True,
+        help=summary,
+        subcommand_metavar="OPERATOR [ARGS]...",
+    )
     group.callback()(_nothing)
     app.add_typer(group, name=name, help=summary, rich_help_panel=panel)
 
@@ -87,7 +108,9 @@ def operator_command(
 ) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
     panel = say("Options of {action}", action=Verbatim(action))
-    typed = [*inspect.signature(handler, eval_str=True).parameters.values()][2 if takes_arguments else 1 :]
+    typed = [*inspect.signature(handler, eval_str=True).parameters.values()][
+        2 if takes_arguments else 1 :
+    ]
     own = [_in_panel(one, panel) for one in typed]
     parameters: list[inspect.Parameter] = []
     names: dict[str, str] = {}
@@ -115,7 +138,11 @@ def operator_command(
             handler(entry.name, **options)
             return
         arguments = {name: options.pop(option) for option, name in names.items()}
-        handler(entry.name, {name: value for name, value in arguments.items() if value is not None}, **options)
+        handler(
+            entry.name,
+            {name: value for name, value in arguments.items() if value is not None},
+            **options,
+        )
 
     class OperatorCommand(HelpfulCommand):
         def get_help_option(self, ctx: Any) -> Any:
@@ -128,7 +155,13 @@ def operator_command(
     command.__annotations__ = {one.name: one.annotation for one in parameters}
     command.__doc__ = handler.__doc__
     single = typer.Typer(add_completion=False)
-    single.command(name=entry.name, cls=OperatorCommand, epilog=epilog, short_help=entry.title, rich_help_panel="Operators")(command)
+    single.command(
+        name=entry.name,
+        cls=OperatorCommand,
+        epilog=epilog,
+        short_help=entry.title,
+        rich_help_panel="Operators",
+    )(command)
     return typer.main.get_command(single)
 
 
@@ -142,7 +175,9 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
     kind, option = get_args(parameter.annotation)
     listed = copy(option)
     listed.rich_help_panel = panel
-    return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, listed])
+    return parameter.replace(
+        kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, listed]
+    )
 
 
 def _parameter(one: Any, text: str) -> inspect.Parameter:
@@ -151,12 +186,19 @@ def _parameter(one: Any, text: str) -> inspect.Parameter:
     flag, default = "--" + name.replace("_", "-"), None
     panel = OUTPUTS if hasattr(one, "output") else "Arguments"
     if hasattr(one, "shape"):
-        annotation: Any = Annotated[str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)]
+        annotation: Any = Annotated[
+            str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)
+        ]
     elif one.kind is bool:
         switch = f"{flag}/--no-{flag.removeprefix('--')}"
-        default, annotation = one.default, Annotated[bool, typer.Option(switch, help=text, rich_help_panel=panel)]
+        default, annotation = (
+            one.default,
+            Annotated[bool, typer.Option(switch, help=text, rich_help_panel=panel)],
+        )
     else:
         default = None if one.required else one.default
         kind = str if issubclass(one.kind, tuple) else one.kind
         annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )

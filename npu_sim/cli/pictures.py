@@ -6,13 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.operators.contract.results import Result
+    from npu_sim.framework.results import Result
     from npu_sim.plans.model import Plan
     from npu_sim.studies.open_rows import OpenRows
 
 
 def write_pictures(
-    outcome: "Plan | Result", profile: "Profile", report: Path | None, trace: Path | None, call: str, rows: "Sequence[OpenRows]" = ()
+    outcome: "Plan | Result",
+    profile: "Profile",
+    report: Path | None,
+    trace: Path | None,
+    call: str,
+    rows: "Sequence[OpenRows]" = (),
 ) -> dict[str, Any]:
     """Write the report and the trace of a plan or a run, whichever is asked for; return what they show besides the outcome.
 
@@ -32,7 +37,11 @@ def write_pictures(
             shown["order_strips"] = order_strips(outcome)
 
         work = tracks(plan, profile, timeline(plan, profile)) if is_timed(plan) else None
-        document = plan_report(outcome, call, work) if isinstance(outcome, Plan) else result_report(outcome, call, rows, work)
+        document = (
+            plan_report(outcome, call, work)
+            if isinstance(outcome, Plan)
+            else result_report(outcome, call, rows, work)
+        )
         write_text(report, render(document))
     if trace is not None:
         from npu_sim.questions.faster_calls import with_changes

@@ -5,7 +5,16 @@ from typing import Any
 from npu_sim.cli.again import command_on
 from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
+from npu_sim.cli.options import (
+    Deterministic,
+    Json,
+    LimitsOption,
+    Product,
+    Release,
+    Report,
+    Soc,
+    Trace,
+)
 
 
 def plan_command(

@@ -17,21 +17,54 @@ if TYPE_CHECKING:
 
 NOT_FINE = 1
 """Exit code when some call is not accepted, or some line is no call."""
-Calls = Annotated[Path, typer.Argument(help="File of calls, one JSON object a line, such as npu-sim record writes; - for standard input.")]
+Calls = Annotated[
+    Path,
+    typer.Argument(
+        help="File of calls, one JSON object a line, such as npu-sim record writes; - for standard input."
+    ),
+]
 Products = Annotated[
-    str | None, typer.Option("--products", "--product", help="all, names with commas, or profile files; for lines that name none.")
+    str | None,
+    typer.Option(
+        "--products",
+        "--product",
+        help="all, names with commas, or profile files; for lines that name none.",
+    ),
 ]
-Socs = Annotated[str | None, typer.Option("--soc", help="SoCs, with commas, which imply their products; all for every one.")]
+Socs = Annotated[
+    str | None,
+    typer.Option("--soc", help="SoCs, with commas, which imply their products; all for every one."),
+]
 Releases = Annotated[
-    str | None, typer.Option("--release", help="Releases of the product's software, with commas; the newest when left out.")
+    str | None,
+    typer.Option(
+        "--release",
+        help="Releases of the product's software, with commas; the newest when left out.",
+    ),
 ]
-MaxWorkspace = Annotated[str | None, typer.Option("--max-workspace", help="Largest workspace a call may need: bytes, or 256MiB, 2GiB.")]
-FailOn = Annotated[str, typer.Option("--fail-on", help="What is not accepted, with commas: refused, caveat, timing, unknown.")]
+MaxWorkspace = Annotated[
+    str | None,
+    typer.Option(
+        "--max-workspace", help="Largest workspace a call may need: bytes, or 256MiB, 2GiB."
+    ),
+]
+FailOn = Annotated[
+    str,
+    typer.Option(
+        "--fail-on", help="What is not accepted, with commas: refused, caveat, timing, unknown."
+    ),
+]
 OutFile = Annotated[
     Path | None,
-    typer.Option("--out", callback=writable, help="File for the results: one JSON object a line, with the whole plan."),
+    typer.Option(
+        "--out",
+        callback=writable,
+        help="File for the results: one JSON object a line, with the whole plan.",
+    ),
 ]
-JUnit = Annotated[Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")]
+JUnit = Annotated[
+    Path | None, typer.Option("--junit", callback=writable, help="File for JUnit XML.")
+]
 
 EPILOG = (
     'A line: {"op": "embedding_dense_backward", "product": "atlas_a2", "inputs": {"grad": "4096x512:bf16", "indices": "4096:int32", '
@@ -64,7 +97,13 @@ def preflight_command(
         targets, policy = chosen_targets(products, soc, release), policy_of(fail_on, max_workspace)
         file = sys.stdin.buffer if str(calls) == "-" else calls.open("rb")
         with file:
-            matrix = check_file(lines_of(file), targets, policy, calls.parent if str(calls) != "-" else None, whole=out is not None)
+            matrix = check_file(
+                lines_of(file),
+                targets,
+                policy,
+                calls.parent if str(calls) != "-" else None,
+                whole=out is not None,
+            )
     except OSError as error:
         raise UsageError(
             "calls",
@@ -72,15 +111,29 @@ def preflight_command(
             "a file of calls, one JSON object a line",
         ) from None
     except UsageError as error:
-        raise (UsageError("calls", f"{calls}: {error.message}", error.hint) if error.argument == "calls" else error) from None
-    device = {"--products/--product/--soc": DEFAULT_PRODUCT, "--release": release or default_release()}
+        raise (
+            UsageError("calls", f"{calls}: {error.message}", error.hint)
+            if error.argument == "calls"
+            else error
+        ) from None
+    device = {
+        "--products/--product/--soc": DEFAULT_PRODUCT,
+        "--release": release or default_release(),
+    }
     _write(matrix, calls, out, junit, report, command_again(device))
     _print(matrix, calls, json_output)
     if matrix.faults():
         sys.exit(NOT_FINE)
 
 
-def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, report: Path | None, again: str) -> None:
+def _write(
+    matrix: "Matrix",
+    calls: Path,
+    out: Path | None,
+    junit: Path | None,
+    report: Path | None,
+    again: str,
+) -> None:
     """Write the files that were asked for."""
     from npu_sim.files.writing import write_text
     from npu_sim.show.preflight_files import markdown, write_junit, write_results
@@ -105,7 +158,12 @@ def _write(matrix: "Matrix", calls: Path, out: Path | None, junit: Path | None, 
 def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
     if json_output:
         by_target = {label: summary.as_dict() for label, summary in matrix.summaries().items()}
-        data = {"file": str(calls), "summary": matrix.summary().as_dict(), "targets": by_target, "recorded": matrix.recorded}
+        data = {
+            "file": str(calls),
+            "summary": matrix.summary().as_dict(),
+            "targets": by_target,
+            "recorded": matrix.recorded,
+        }
         print_json("preflight", {**data, "results": list(matrix.results())})
         return
     from npu_sim.cli.console import show

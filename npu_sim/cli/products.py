@@ -7,7 +7,10 @@ import typer
 from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
 
-ProductArgument = Annotated[list[str] | None, typer.Argument(help="Products or profile files; all shipped ones when left out.")]
+ProductArgument = Annotated[
+    list[str] | None,
+    typer.Argument(help="Products or profile files; all shipped ones when left out."),
+]
 
 
 def products_command(products: ProductArgument = None, json_output: Json = False) -> None:
@@ -16,7 +19,9 @@ def products_command(products: ProductArgument = None, json_output: Json = False
 
     profiles = [load_profile(name) for name in products or shipped_products()]
     if json_output:
-        print_json("products", {"products": [one.product.model_dump(mode="json") for one in profiles]})
+        print_json(
+            "products", {"products": [one.product.model_dump(mode="json") for one in profiles]}
+        )
         return
     from npu_sim.cli.console import show
     from npu_sim.show.products import products_view

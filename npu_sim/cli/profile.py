@@ -14,19 +14,38 @@ from npu_sim.status import UsageError
 if TYPE_CHECKING:
     from npu_sim.questions.measured_profile import MeasuredProfile
 
-File = Annotated[Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")]
+File = Annotated[
+    Path, typer.Argument(help="kernel_details.csv, op_summary_*.csv, or the .db of a profiler.")
+]
 MaybeProduct = Annotated[
-    str | None, typer.Option("--product", help="Product, or a profile file ending in .yaml; found in the file when left out.")
+    str | None,
+    typer.Option(
+        "--product",
+        help="Product, or a profile file ending in .yaml; found in the file when left out.",
+    ),
 ]
 MeasuredTrace = Annotated[
-    Path | None, typer.Option("--trace", callback=writable, help="Write measured launches and their bounds as a trace for Perfetto.")
+    Path | None,
+    typer.Option(
+        "--trace",
+        callback=writable,
+        help="Write measured launches and their bounds as a trace for Perfetto.",
+    ),
 ]
 Calibrate = Annotated[
-    bool, typer.Option("--calibrate", help="Read the device's clock and memory ceilings, and how far vector estimates are off.")
+    bool,
+    typer.Option(
+        "--calibrate",
+        help="Read the device's clock and memory ceilings, and how far vector estimates are off.",
+    ),
 ]
 CalibrationOut = Annotated[
     Path | None,
-    typer.Option("--out", callback=writable, help="Where to write what --calibrate found, for npu-sim timeline --calibration."),
+    typer.Option(
+        "--out",
+        callback=writable,
+        help="Where to write what --calibrate found, for npu-sim timeline --calibration.",
+    ),
 ]
 
 
@@ -46,7 +65,11 @@ def profile_command(
         _calibrate(file, {"product": product, "soc": soc, "release": release}, out, json_output)
         return
     if out is not None:
-        raise UsageError("out", f"out = {out}: there is nothing to write without --calibrate", "--calibrate --out FILE, or --report")
+        raise UsageError(
+            "out",
+            f"out = {out}: there is nothing to write without --calibrate",
+            "--calibrate --out FILE, or --report",
+        )
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 
@@ -61,7 +84,9 @@ def profile_command(
         from npu_sim.files.writing import write_text
         from npu_sim.show.measured_trace import measured_trace
 
-        write_text(trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":")))
+        write_text(
+            trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
+        )
     if json_output:
         print_json("profile", answer.as_dict())
         return
@@ -78,7 +103,9 @@ def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
     return {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
 
 
-def _calibrate(file: Path, device: dict[str, str | None], out: Path | None, json_output: bool) -> None:
+def _calibrate(
+    file: Path, device: dict[str, str | None], out: Path | None, json_output: bool
+) -> None:
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_view, calibration_yaml
 

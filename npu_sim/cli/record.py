@@ -14,9 +14,16 @@ from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """What stands behind the script is the script's."""
-Script = Annotated[Path, typer.Argument(help="Python script that trains a PyTorch model, on the CPU or on the meta device.")]
+Script = Annotated[
+    Path,
+    typer.Argument(
+        help="Python script that trains a PyTorch model, on the CPU or on the meta device."
+    ),
+]
 Arguments = Annotated[list[str] | None, typer.Argument(help="Arguments of the script.")]
-OutFile = Annotated[Path, typer.Option("--out", help="File for the calls, which npu-sim preflight reads.")]
+OutFile = Annotated[
+    Path, typer.Option("--out", help="File for the calls, which npu-sim preflight reads.")
+]
 
 EPILOG = (
     "No device and no torch_npu are needed: the names of torch_npu that this package knows can be imported while the script runs. "
@@ -24,10 +31,17 @@ EPILOG = (
 )
 
 
-def record_command(script: Script, arguments: Arguments = None, out: OutFile = Path("calls.jsonl"), json_output: Json = False) -> None:
+def record_command(
+    script: Script,
+    arguments: Arguments = None,
+    out: OutFile = Path("calls.jsonl"),
+    json_output: Json = False,
+) -> None:
     """Run a training script and write down the calls it makes of the operators, forward and backward."""
     if not script.is_file():
-        raise UsageError("script", f"{script}: no such file", "the Python script to run, then its own arguments")
+        raise UsageError(
+            "script", f"{script}: no such file", "the Python script to run, then its own arguments"
+        )
     try:
         from npu_sim.torch import record
     except ImportError as error:
@@ -35,7 +49,10 @@ def record_command(script: Script, arguments: Arguments = None, out: OutFile = P
     from npu_sim.show.recordings import recording_view
 
     # What the script prints must not get between the JSON.
-    with contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(), record(out) as recording:
+    with (
+        contextlib.redirect_stdout(sys.stderr) if json_output else contextlib.nullcontext(),
+        record(out) as recording,
+    ):
         _run(script, arguments or [])
     if json_output:
         print_json("calls", recording.as_dict())

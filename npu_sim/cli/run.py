@@ -69,7 +69,11 @@ def run_command(
     if rows or rows_out is not None:
         from npu_sim.studies.determinism import rows_that_can_differ
 
-        options: dict[str, Any] = {"product": loaded, "deterministic": deterministic, "limits": limits}
+        options: dict[str, Any] = {
+            "product": loaded,
+            "deterministic": deterministic,
+            "limits": limits,
+        }
         found = rows_that_can_differ(operator, result, seed=seed, **options, **arrays)
         if rows_out is not None:
             write_text(rows_out, rows_csv(found))

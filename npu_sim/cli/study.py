@@ -28,12 +28,26 @@ from npu_sim.language import say
 if TYPE_CHECKING:
     from npu_sim.studies.open_rows import OpenRows
 
-RandomOrders = Annotated[int, typer.Option("--random-orders", min=0, help="How many random orders to try besides the named ones.")]
-NoProbe = Annotated[bool, typer.Option("--no-probe", help="Declare the trees only, without recovering them from the kernel.")]
+RandomOrders = Annotated[
+    int,
+    typer.Option(
+        "--random-orders", min=0, help="How many random orders to try besides the named ones."
+    ),
+]
+NoProbe = Annotated[
+    bool,
+    typer.Option(
+        "--no-probe", help="Declare the trees only, without recovering them from the kernel."
+    ),
+]
 
 NotDeterministic = Annotated[bool, typer.Option("--deterministic", hidden=True)]
 
-study_app = typer.Typer(cls=HelpfulGroup, no_args_is_help=True, help="Show what accumulation order, shapes and dtypes do to a result.")
+study_app = typer.Typer(
+    cls=HelpfulGroup,
+    no_args_is_help=True,
+    help="Show what accumulation order, shapes and dtypes do to a result.",
+)
 
 
 def determinism_command(
@@ -62,7 +76,11 @@ def determinism_command(
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], seed=seed)
-    study = _with_progress(lambda tick: study_determinism(operator, random_orders=random_orders, seed=seed, progress=tick, **call))
+    study = _with_progress(
+        lambda tick: study_determinism(
+            operator, random_orders=random_orders, seed=seed, progress=tick, **call
+        )
+    )
     found = [output.rows for output in study.outputs]
     if rows_out is not None:
         from npu_sim.files.writing import write_text
@@ -103,14 +121,11 @@ def precision_command(
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], seed=seed)
-    study = _with_progress(lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call))
+    study = _with_progress(
+        lambda tick: study_precision(operator, deterministic=deterministic, progress=tick, **call)
+    )
     _show(
-        study.as_dict(),
-        study_headline(study),
-        precision_lines(study),
-        report,
-        json_output,
-        again,
+        study.as_dict(), study_headline(study), precision_lines(study), report, json_output, again
     )
 
 
@@ -133,12 +148,7 @@ def invariance_command(
     again = command_on(call["product"], seed=seed)
     study = _with_progress(lambda tick: study_invariance(operator, progress=tick, **call))
     _show(
-        study.as_dict(),
-        study_headline(study),
-        invariance_lines(study),
-        report,
-        json_output,
-        again,
+        study.as_dict(), study_headline(study), invariance_lines(study), report, json_output, again
     )
 
 
@@ -162,7 +172,13 @@ def certificate_command(
 
     call = _call(operator, arguments, (product, soc, release), seed, threads)
     again = command_on(call["product"], core_order=core_order, seed=seed)
-    options = {"probe": not no_probe, "deterministic": deterministic, "core_order": core_order, "seed": seed, **call}
+    options = {
+        "probe": not no_probe,
+        "deterministic": deterministic,
+        "core_order": core_order,
+        "seed": seed,
+        **call,
+    }
     found = _with_progress(lambda tick: certify(operator, progress=tick, **options))
     data = {"operator": operator, "certificates": [one.as_dict() for one in found]}
     _show(
@@ -179,7 +195,10 @@ def _precision_notes() -> str:
     """Return what the numbers of a precision study are measured against, and what its verdicts mean."""
     from npu_sim.show.studies import precision_meanings
 
-    return "\n\n".join(say("{name}: {meaning}", name=name, meaning=meaning) for _, name, meaning in precision_meanings())
+    return "\n\n".join(
+        say("{name}: {meaning}", name=name, meaning=meaning)
+        for _, name, meaning in precision_meanings()
+    )
 
 
 for _name, _handler, _notes in (
@@ -192,7 +211,11 @@ for _name, _handler, _notes in (
 
 
 def _call(
-    operator: str, arguments: dict[str, Any], device: tuple[str | None, str | None, str | None], seed: int, threads: int | None
+    operator: str,
+    arguments: dict[str, Any],
+    device: tuple[str | None, str | None, str | None],
+    seed: int,
+    threads: int | None,
 ) -> dict[str, Any]:
     """Turn what was typed into a call: files are read, shapes get generated data."""
     from npu_sim.cli.arguments import typed_arrays

@@ -27,32 +27,67 @@ Grid = Annotated[
         "What is not named keeps one default value.",
     ),
 ]
-Sample = Annotated[int | None, typer.Option("--sample", help="Draw so many random calls from the grid instead of every combination.")]
+Sample = Annotated[
+    int | None,
+    typer.Option(
+        "--sample", help="Draw so many random calls from the grid instead of every combination."
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
-Columns = Annotated[str | None, typer.Option("--columns", help="Columns to keep, with commas; all when left out.")]
-Out = Annotated[Path | None, typer.Option("--out", help="A new folder (.npy columns), or a file ending in .csv or .parquet.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on with the interrupted sweep of --out.")]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace what a sweep wrote to --out before.")]
+Columns = Annotated[
+    str | None, typer.Option("--columns", help="Columns to keep, with commas; all when left out.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out", help="A new folder (.npy columns), or a file ending in .csv or .parquet."
+    ),
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Go on with the interrupted sweep of --out.")
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace what a sweep wrote to --out before.")
+]
 EngineOption = Annotated[str, typer.Option("--engine", help="local, or dask: a Dask cluster.")]
 Scheduler = Annotated[
-    str | None, typer.Option("--scheduler", help="Address of a Dask scheduler; without it a cluster of processes is started here.")
+    str | None,
+    typer.Option(
+        "--scheduler",
+        help="Address of a Dask scheduler; without it a cluster of processes is started here.",
+    ),
 ]
 Threads = Annotated[
-    int | None, typer.Option("--threads", help="Threads, or worker processes of a cluster started here; all cores when left out.")
+    int | None,
+    typer.Option(
+        "--threads",
+        help="Threads, or worker processes of a cluster started here; all cores when left out.",
+    ),
 ]
-Check = Annotated[int, typer.Option("--check", min=0, help="Plan so many random rows again one by one and compare.")]
+Check = Annotated[
+    int,
+    typer.Option("--check", min=0, help="Plan so many random rows again one by one and compare."),
+]
 
 
 def sweep_epilog(operator: str) -> str:
     """Return what can vary, and an example that works."""
-    from npu_sim.operators.contract.axes import Number, Word
+    from npu_sim.framework.axes import Number, Word
     from npu_sim.registry import load_operator
 
     declared = load_operator(operator)
     names = []
     for axis in declared.all_axes:
-        values = f" ({', '.join(axis.words)})" if isinstance(axis, Word) else "" if isinstance(axis, Number) else " (true, false)"
-        names.append(say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help))
+        values = (
+            f" ({', '.join(axis.words)})"
+            if isinstance(axis, Word)
+            else ""
+            if isinstance(axis, Number)
+            else " (true, false)"
+        )
+        names.append(
+            say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help)
+        )
     numbers = [axis.name for axis in declared.axes if isinstance(axis, Number) and axis.unit]
     example = say(
         "npu-sim sweep {operator} --grid {numbers}=1..100000 --grid {numbers2}=128,512,1024 --grid product=all --out plans",
@@ -60,7 +95,11 @@ def sweep_epilog(operator: str) -> str:
         numbers=Verbatim(numbers[-1]),
         numbers2=Verbatim(numbers[-2]),
     )
-    return say("Names: product, soc, release (all, or names), {names}. Example: {example}", names=joined(names), example=example)
+    return say(
+        "Names: product, soc, release (all, or names), {names}. Example: {example}",
+        names=joined(names),
+        example=example,
+    )
 
 
 def sweep_command(
@@ -106,7 +145,12 @@ def sweep_command(
             )
     except KeyboardInterrupt:
         kept = (
-            say("{done} of {total} rows are in {out}.partial; go on with --resume", done=progress.done, total=progress.total, out=out)
+            say(
+                "{done} of {total} rows are in {out}.partial; go on with --resume",
+                done=progress.done,
+                total=progress.total,
+                out=out,
+            )
             if out
             else "nothing is kept without --out"
         )
@@ -138,7 +182,10 @@ def _again(seed: int, grid: list[str]) -> str:
 
     named = {one.partition("=")[0].strip() for one in grid}
     device = [] if named & {"product", "soc"} else ["--grid", f"product={DEFAULT_PRODUCT}"]
-    return command_again({"--seed": seed}, device if "release" in named else [*device, "--grid", f"release={default_release()}"])
+    return command_again(
+        {"--seed": seed},
+        device if "release" in named else [*device, "--grid", f"release={default_release()}"],
+    )
 
 
 def _write_report(path: Path, summary: "SweepSummary", call: str) -> dict[str, Any]:
@@ -163,9 +210,20 @@ class _Progress:
         self._bar: Any = None
         if sys.stderr.isatty():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+            )
 
-            parts = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"), TimeRemainingColumn())
+            parts = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[rate]}"),
+                TimeRemainingColumn(),
+            )
             self._bar = Progress(*parts, console=Console(stderr=True), transient=True)
 
     def __enter__(self) -> "_Progress":
@@ -186,22 +244,44 @@ class _Progress:
             self._task = self._bar.add_task("", total=total, completed=done, rate="")
         rate = (done - self._first) / max(time.perf_counter() - self._started, 1e-9)
         self._bar.update(
-            self._task, completed=done, rate=say("{rate:.1f} million a second", rate=rate / 1000000.0) if done > self._first else ""
+            self._task,
+            completed=done,
+            rate=say("{rate:.1f} million a second", rate=rate / 1000000.0)
+            if done > self._first
+            else "",
         )
 
 
-def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]) -> None:
+def _print_summary(
+    summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]
+) -> None:
     from npu_sim.cli.console import show
     from npu_sim.show.layout import lines_table
     from npu_sim.sweeps.summary import SHOWN_VALUES
 
     data = summary.as_dict()
     rate = summary.rows_now / max(summary.seconds, 1e-9) / 1e6
-    lines = [("plans", str(summary.rows), say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds))]
+    lines = [
+        (
+            "plans",
+            str(summary.rows),
+            say("{rate:.1f} million a second; {seconds:.1f} s in all", rate=rate, seconds=seconds),
+        )
+    ]
     for name, counts in data["counts"].items():
         shown = sorted(counts.items(), key=lambda item: -item[1])
-        rest = say(" and {shown} more", shown=len(shown) - SHOWN_VALUES) if len(shown) > SHOWN_VALUES else ""
-        lines.append((name, ", ".join(f"{value}: {count}" for value, count in shown[:SHOWN_VALUES]) + rest, ""))
+        rest = (
+            say(" and {shown} more", shown=len(shown) - SHOWN_VALUES)
+            if len(shown) > SHOWN_VALUES
+            else ""
+        )
+        lines.append(
+            (
+                name,
+                ", ".join(f"{value}: {count}" for value, count in shown[:SHOWN_VALUES]) + rest,
+                "",
+            )
+        )
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
         lines.append(
@@ -216,7 +296,9 @@ def _print_summary(summary: "SweepSummary", seconds: float, out: Path | None, ch
             (
                 "checked",
                 say("{min} rows one by one", min=min(check, summary.rows)),
-                "all equal" if not different else say("{different} values differ", different=len(different)),
+                "all equal"
+                if not different
+                else say("{different} values differ", different=len(different)),
             )
         )
         lines += [

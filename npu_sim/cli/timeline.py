@@ -9,7 +9,16 @@ import typer
 from npu_sim.cli.again import command_again, command_on
 from npu_sim.cli.errors import exit_with
 from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import Deterministic, Json, LimitsOption, Product, Release, Report, Soc, Trace
+from npu_sim.cli.options import (
+    Deterministic,
+    Json,
+    LimitsOption,
+    Product,
+    Release,
+    Report,
+    Soc,
+    Trace,
+)
 from npu_sim.language import say
 from npu_sim.status import AclnnError, UsageError
 
@@ -19,10 +28,19 @@ if TYPE_CHECKING:
     from npu_sim.timelines.calibration import Calibration
     from npu_sim.timelines.model import Timeline
 
-Socs = Annotated[str | None, typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas.")]
-Vary = Annotated[str | None, typer.Option("--vary", help="Sizes to compare, such as dim=256,512,513.")]
+Socs = Annotated[
+    str | None,
+    typer.Option("--socs", help="SoCs to compare: all of the product, or names joined by commas."),
+]
+Vary = Annotated[
+    str | None, typer.Option("--vary", help="Sizes to compare, such as dim=256,512,513.")
+]
 CalibrationFile = Annotated[
-    Path | None, typer.Option("--calibration", help="What npu-sim profile --calibrate wrote of your device: its clock and ceilings.")
+    Path | None,
+    typer.Option(
+        "--calibration",
+        help="What npu-sim profile --calibrate wrote of your device: its clock and ceilings.",
+    ),
 ]
 
 
@@ -37,7 +55,12 @@ class Row(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        head = {"call": self.name, "product": self.profile.name, "soc": self.profile.soc, "release": self.profile.release}
+        head = {
+            "call": self.name,
+            "product": self.profile.name,
+            "soc": self.profile.soc,
+            "release": self.profile.release,
+        }
         if self.error is not None:
             return {**head, "outcome": "refused", "error": self.error.as_dict()}
         return {
@@ -72,7 +95,11 @@ def timeline_command(
     profiles = _profiles(chosen, socs)
     options = {"deterministic": deterministic, "limits": limits}
     measured = _calibration(calibration)
-    rows = [_row(operator, name, call, profile, options, measured) for name, call in calls for profile in profiles]
+    rows = [
+        _row(operator, name, call, profile, options, measured)
+        for name, call in calls
+        for profile in profiles
+    ]
     if all(row.error for row in rows) and rows[0].error:
         raise rows[0].error
     rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
@@ -86,32 +113,53 @@ def timeline_command(
         from npu_sim.show.reports.plans import MOST_DRAWN
         from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
 
-        again = command_on(chosen) if socs is None else command_again({"--product": chosen.name, "--release": chosen.release})
-        planned = [(row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline]
+        again = (
+            command_on(chosen)
+            if socs is None
+            else command_again({"--product": chosen.name, "--release": chosen.release})
+        )
+        planned = [
+            (row.name, row.plan, row.profile, row.timeline)
+            for row in rows
+            if row.plan and row.timeline
+        ]
         drawn = planned[:MOST_DRAWN]
-        works = [tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn)) for _, plan, profile, bound in drawn]
-        write_text(report, render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)))
+        works = [
+            tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn))
+            for _, plan, profile, bound in drawn
+        ]
+        write_text(
+            report,
+            render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)),
+        )
     if json_output:
-        print_json("timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]})
+        print_json(
+            "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
+        )
     else:
         _print(rows)
     if len(rows) == 1 and rows[0].plan:
         exit_with(rows[0].plan)
 
 
-def _calls(operator: str, specs: dict[str, Any], vary: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+def _calls(
+    operator: str, specs: dict[str, Any], vary: str | None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (name, arguments) of every call: one, or one for every value that an axis takes."""
     if vary is None:
         yield "as given", specs
         return
-    from npu_sim.operators.contract.fixed_calls import fixed_call
+    from npu_sim.framework.fixed_calls import fixed_call
     from npu_sim.registry import load_operator
 
     name, _, listed = vary.partition("=")
     declared = load_operator(operator)
     axis = declared.axis(name.strip())
     if axis not in declared.axes or not listed:
-        hint = say("write AXIS=VALUE,VALUE with one of: {name}", name=", ".join(one.name for one in declared.axes))
+        hint = say(
+            "write AXIS=VALUE,VALUE with one of: {name}",
+            name=", ".join(one.name for one in declared.axes),
+        )
         raise UsageError("vary", f"vary = {vary!r} does not say what takes which values", hint)
     call = fixed_call(declared, specs)
     for text in listed.split(","):
@@ -127,7 +175,10 @@ def _profiles(chosen: "Profile", socs: str | None) -> "list[Profile]":
     if socs == "all":
         return [chosen.with_soc(name) for name in chosen.product.socs]
     names = [name.strip() for name in socs.split(",")]
-    return [load_profile(chosen if chosen.product.soc_named(name) else None, name, chosen.release) for name in names]
+    return [
+        load_profile(chosen if chosen.product.soc_named(name) else None, name, chosen.release)
+        for name in names
+    ]
 
 
 def _calibration(file: Path | None) -> "Calibration | None":
@@ -137,7 +188,12 @@ def _calibration(file: Path | None) -> "Calibration | None":
 
 
 def _row(
-    operator: str, name: str, call: dict[str, Any], profile: "Profile", options: dict[str, Any], calibration: "Calibration | None"
+    operator: str,
+    name: str,
+    call: dict[str, Any],
+    profile: "Profile",
+    options: dict[str, Any],
+    calibration: "Calibration | None",
 ) -> Row:
     from npu_sim.operators import plan
     from npu_sim.timelines import timeline

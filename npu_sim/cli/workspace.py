@@ -23,7 +23,15 @@ def workspace_command(
     from npu_sim.operators import plan
 
     specs = typed_specs(operator, arguments)
-    result = plan(operator, product=product, soc=soc, release=release, deterministic=deterministic, limits=limits, **specs)  # type: ignore[arg-type]
+    result = plan(
+        operator,
+        product=product,
+        soc=soc,
+        release=release,
+        deterministic=deterministic,
+        limits=limits,  # type: ignore[arg-type]
+        **specs,
+    )
     if report is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.reports import render
@@ -47,5 +55,10 @@ def workspace_command(
         from npu_sim.show.workspace import workspace_tables, workspace_title
 
         overflow = [overflow_text(result), ""] if result.overflow is not None else []
-        show(Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome]), "", *overflow, workspace_tables(result.workspace))
+        show(
+            Paragraph(workspace_title(result), OUTCOME_STYLES[result.outcome]),
+            "",
+            *overflow,
+            workspace_tables(result.workspace),
+        )
     exit_with(result)

@@ -7,10 +7,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
+from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.results import Result
 from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan, require_limits
-from npu_sim.operators.contract.fixed_calls import fixed_call
-from npu_sim.operators.contract.results import Result
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator
@@ -42,7 +42,10 @@ def refusal(error: NpuSimError) -> dict[str, Any]:
 def failure(error: Exception) -> dict[str, str]:
     """Return a bug as the page shows it, and print where it is."""
     traceback.print_exception(error)
-    return {"outcome": "failed", "text": say("internal error: {name}: {error}", name=type(error).__name__, error=error)}
+    return {
+        "outcome": "failed",
+        "text": say("internal error: {name}: {error}", name=type(error).__name__, error=error),
+    }
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
@@ -65,7 +68,9 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         "numbers": numbers,
         "cli": _written(command_line, call),
         "python": _written(python_call, call),
-        "arguments": {name: value for name, value in call.arguments.items() if isinstance(value, str)},
+        "arguments": {
+            name: value for name, value in call.arguments.items() if isinstance(value, str)
+        },
     }
     try:
         made = plan(call.operator, **call.options)
@@ -109,25 +114,47 @@ def _sections(made: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
 
 def section_answer(section: Section) -> dict[str, str]:
     """Return a section of a report: its title, and its blocks as markup."""
-    return {"title": translated(section.title), "html": "".join(block_html(block) for block in section.blocks)}
+    return {
+        "title": translated(section.title),
+        "html": "".join(block_html(block) for block in section.blocks),
+    }
 
 
 def document_answer(document: Document) -> dict[str, Any]:
     """Return a report as the page shows it."""
     sections = [section_answer(section) for section in document.sections]
-    return {"outcome": "read", "good": document.outcome == "good", "headline": document.sentence, "sections": sections}
+    return {
+        "outcome": "read",
+        "good": document.outcome == "good",
+        "headline": document.sentence,
+        "sections": sections,
+    }
 
 
 def _written(write: Any, call: Call) -> str:
-    text: str = write(call.operator, call.arguments, call.product, call.profile.soc, call.profile.release, call.deterministic, call.limits)
+    text: str = write(
+        call.operator,
+        call.arguments,
+        call.product,
+        call.profile.soc,
+        call.profile.release,
+        call.deterministic,
+        call.limits,
+    )
     return text
 
 
 def _changes(call: Call, made: Plan) -> list[dict[str, Any]]:
     """Return the nearest changes that turn a decision around, each with what it leads to."""
     fixed = fixed_call(load_operator(call.operator), call.arguments, call.deterministic)
-    found = [one.as_dict() for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))]
-    return [{**one, **{name: translated(one[name]) for name in ("decision", "path", "refusal")}} for one in found]
+    found = [
+        one.as_dict()
+        for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))
+    ]
+    return [
+        {**one, **{name: translated(one[name]) for name in ("decision", "path", "refusal")}}
+        for one in found
+    ]
 
 
 def result_answer(result: Result) -> dict[str, Any]:
@@ -138,5 +165,7 @@ def result_answer(result: Result) -> dict[str, Any]:
         **result.as_dict(),
         "order_strips": strips,
         "lines": lines_html(Lines(tuple(result_lines(result)))),
-        "pictures": [f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips],
+        "pictures": [
+            f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips
+        ],
     }

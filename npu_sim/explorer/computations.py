@@ -14,8 +14,8 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.answers import document_answer, result_answer
 from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
+from npu_sim.framework.operator import Operator
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
@@ -65,7 +65,9 @@ def run_answer(task: Task, tell: Tell) -> dict[str, Any]:
     declared: Operator = load_operator(call.operator)
     arguments = declared.build(call.arguments)
     require_runnable(arguments)
-    from npu_sim.operators.generate import generate  # only now: data and kernels cost time to load
+    from npu_sim.operators.shared.generate import (
+        generate,
+    )  # only now: data and kernels cost time to load
 
     progress = Progress("generating data", drawn_elements(declared, arguments), tell)
     data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), progress))
@@ -90,9 +92,13 @@ def specs_of(arguments: Mapping[str, Any]) -> dict[str, TensorSpec]:
 
 def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
     """Return how many elements the floating inputs of a call have: about as many normal numbers are drawn for its data."""
-    from npu_sim.operators.generate import FLOATING
+    from npu_sim.operators.shared.generate import FLOATING
 
-    drawn = (spec for name, spec in specs_of(arguments).items() if name in operator.input_names and spec.dtype in FLOATING)
+    drawn = (
+        spec
+        for name, spec in specs_of(arguments).items()
+        if name in operator.input_names and spec.dtype in FLOATING
+    )
     return sum(spec.numel for spec in drawn)
 
 
@@ -129,7 +135,9 @@ class CountingGenerator(np.random.Generator):
 
     def spawn(self, n_children: int) -> list[np.random.Generator]:
         """Return generators that count for the same tensor."""
-        return [CountingGenerator(bits, self._progress) for bits in self.bit_generator.spawn(n_children)]
+        return [
+            CountingGenerator(bits, self._progress) for bits in self.bit_generator.spawn(n_children)
+        ]
 
 
 def profile_answer(task: Task, tell: Tell) -> dict[str, Any]:
@@ -158,7 +166,9 @@ def calls_answer(task: Task, tell: Tell) -> dict[str, Any]:
     with task.file.open("rb") as file:
         lines = _counted(file, Progress("checking calls", task.file.stat().st_size, tell))
         matrix = check_file(lines, targets, directory=task.file.parent)
-    return document_answer(preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}"))
+    return document_answer(
+        preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")
+    )
 
 
 def _target(state: State, products: Mapping[str, Profile]) -> "Target":

@@ -19,7 +19,13 @@ from npu_sim.timelines.tracks import tracks
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
     """Return the report of a plan."""
     call, made = _planned(state, products)
-    return render(plan_report(made, plan_command(made, call.product), tracks(made, call.profile, timeline(made, call.profile))))
+    return render(
+        plan_report(
+            made,
+            plan_command(made, call.product),
+            tracks(made, call.profile, timeline(made, call.profile)),
+        )
+    )
 
 
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:
@@ -32,7 +38,12 @@ def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
     call, made = _planned(state, products)
     bound = timeline(made, call.profile)
-    content = {"schema": schema("plan"), "outcome": made.outcome, "plan": made.as_dict(), "timeline": bound.as_dict()}
+    content = {
+        "schema": schema("plan"),
+        "outcome": made.outcome,
+        "plan": made.as_dict(),
+        "timeline": bound.as_dict(),
+    }
     return json.dumps(content, indent=2, ensure_ascii=False)
 
 

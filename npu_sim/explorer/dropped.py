@@ -14,7 +14,14 @@ from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
-KINDS = {".yaml": PRODUCT, ".yml": PRODUCT, ".csv": PROFILE, ".db": PROFILE, ".jsonl": CALLS, ".json": CALLS}
+KINDS = {
+    ".yaml": PRODUCT,
+    ".yml": PRODUCT,
+    ".csv": PROFILE,
+    ".db": PROFILE,
+    ".jsonl": CALLS,
+    ".json": CALLS,
+}
 """What a file is, by the end of its name."""
 MOST_BYTES = {PRODUCT: YAML_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
 MOST_FILES = 16
@@ -63,7 +70,11 @@ class DroppedFiles:
         """
         most = MOST_BYTES[kind_of(name)]
         if length > most:
-            raise UsageError("file", f"{name} has {length} bytes, more than the {most} that are read of such a file", "")
+            raise UsageError(
+                "file",
+                f"{name} has {length} bytes, more than the {most} that are read of such a file",
+                "",
+            )
         with self._lock:
             self._folder = self._folder or TemporaryDirectory(prefix="npu_sim_explorer_")
         folder = Path(self._folder.name)
@@ -77,7 +88,10 @@ class DroppedFiles:
                     length -= file.write(piece)
             with self._lock:
                 part.replace(folder / name)
-                kept = sorted((one for one in folder.iterdir() if NAME.fullmatch(one.name)), key=lambda one: one.stat().st_mtime_ns)
+                kept = sorted(
+                    (one for one in folder.iterdir() if NAME.fullmatch(one.name)),
+                    key=lambda one: one.stat().st_mtime_ns,
+                )
                 for old in kept[:-MOST_FILES]:
                     old.unlink()
         finally:

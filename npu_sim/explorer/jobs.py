@@ -33,7 +33,13 @@ class Jobs:
             if sum(job["stage"] == WAITING for job in self._jobs.values()) >= MOST_WAITING:
                 return None
             number = str(1 + max(map(int, self._jobs), default=0))
-            self._jobs[number] = {"stage": WAITING, "share": None, "began": time.monotonic(), "answer": None, "cancelled": False}
+            self._jobs[number] = {
+                "stage": WAITING,
+                "share": None,
+                "began": time.monotonic(),
+                "answer": None,
+                "cancelled": False,
+            }
             over = [old for old, job in self._jobs.items() if job["stage"] == DONE]
             for old in over[:-KEPT_JOBS]:
                 del self._jobs[old]
@@ -47,7 +53,12 @@ class Jobs:
             if job is None:
                 return None
             seconds = job.get("seconds", time.monotonic() - job["began"])
-            return {"stage": job["stage"], "share": job["share"], "elapsed": seconds, "answer": job["answer"]}
+            return {
+                "stage": job["stage"],
+                "share": job["share"],
+                "elapsed": seconds,
+                "answer": job["answer"],
+            }
 
     def cancel(self, number: str) -> None:
         """End a computation; nothing happens to one that is over."""
@@ -57,7 +68,9 @@ class Jobs:
                 return
             if job["stage"] != WAITING:
                 self._worker.end()  # with the lock: the next computation cannot have begun
-            job.update(cancelled=True, stage=DONE, answer={"outcome": "cancelled", "text": "cancelled"})
+            job.update(
+                cancelled=True, stage=DONE, answer={"outcome": "cancelled", "text": "cancelled"}
+            )
 
     def end(self) -> None:
         """End the process that computes."""
@@ -83,4 +96,6 @@ class Jobs:
                     answer = told
                 elif not self._set(number, stage=stage, share=told):
                     self._worker.end()  # cancelled before the process began
-            self._set(number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began)
+            self._set(
+                number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began
+            )

@@ -6,11 +6,11 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import section_answer
 from npu_sim.explorer.state import Call, State, call_of
+from npu_sim.framework.axes import Number
+from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.operator import Operator
 from npu_sim.language import translated
 from npu_sim.operators import plan, require_limits
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.contract.fixed_calls import fixed_call
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
 from npu_sim.registry import load_operator
@@ -36,9 +36,17 @@ def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, A
     except NpuSimError as error:
         return {"changes": _mended(state, error), "sections": []}
     found = _found(call)
-    changes = [{"key": one.axis.name, "value": _text(one.value), "path": translated(one.plan.path)} for one in found[:MOST_CHANGES]]
-    sections = [section for one in found if isinstance(one.axis, Number) for section in _pictures(one)]
-    return {"changes": changes or _other_products(call, products), "sections": [section_answer(one) for one in sections[:MOST_CHANGES]]}
+    changes = [
+        {"key": one.axis.name, "value": _text(one.value), "path": translated(one.plan.path)}
+        for one in found[:MOST_CHANGES]
+    ]
+    sections = [
+        section for one in found if isinstance(one.axis, Number) for section in _pictures(one)
+    ]
+    return {
+        "changes": changes or _other_products(call, products),
+        "sections": [section_answer(one) for one in sections[:MOST_CHANGES]],
+    }
 
 
 def _mended(state: State, error: NpuSimError) -> list[dict[str, str]]:
@@ -74,15 +82,23 @@ def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[st
 
 def _planned(call: Call, profile: Profile) -> Plan | None:
     try:
-        return plan(call.operator, **{**call.options, "product": profile.with_release(call.profile.release)})
+        return plan(
+            call.operator, **{**call.options, "product": profile.with_release(call.profile.release)}
+        )
     except NpuSimError:
         return None
 
 
 def _pictures(one: NearestCall) -> list[Section]:
-    accepted = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in one.ranges[:3])
+    accepted = ", ".join(
+        str(first) if first == last else f"{first} to {last}" for first, last in one.ranges[:3]
+    )
     caption = f"{one.axis.name} = {one.now} is asked; accepted: {accepted}"
-    shown = [Section(f"What {one.axis.name} may be", (Picture(reach_map(one), caption),))] if int(one.value) >= 0 <= int(one.now) else []
+    shown = (
+        [Section(f"What {one.axis.name} may be", (Picture(reach_map(one), caption),))]
+        if int(one.value) >= 0 <= int(one.now)
+        else []
+    )
     if one.plan.memories:
         title = f"On-chip memory of one core at {one.axis.name} = {one.value}"
         shown.append(Section(title, (Picture(memory_map(one.plan.memories)),)))
@@ -97,11 +113,40 @@ def reach_map(one: NearestCall) -> str:
     for first, last in one.ranges:
         if first <= end:
             x = first * WIDTH / end
-            parts.append(element("rect", x=x, y=20, width=(min(last + 1, end) - first) * WIDTH / end, height=BAR_HEIGHT, class_="c0 legal"))
+            parts.append(
+                element(
+                    "rect",
+                    x=x,
+                    y=20,
+                    width=(min(last + 1, end) - first) * WIDTH / end,
+                    height=BAR_HEIGHT,
+                    class_="c0 legal",
+                )
+            )
     edge = now * WIDTH / end
     parts.append(element("line", x1=edge, x2=edge, y1=14, y2=26 + BAR_HEIGHT, class_="over"))
     anchor = "end" if edge > WIDTH / 2 else "start"
-    parts.append(element("text", text=f"{one.axis.name} = {now}", x=edge, y=10, class_="caption", text_anchor=anchor))
+    parts.append(
+        element(
+            "text",
+            text=f"{one.axis.name} = {now}",
+            x=edge,
+            y=10,
+            class_="caption",
+            text_anchor=anchor,
+        )
+    )
     parts.append(element("text", text="0", x=0, y=BAR_HEIGHT + 40, class_="caption"))
-    parts.append(element("text", text=str(value), x=value * WIDTH / end, y=BAR_HEIGHT + 40, class_="caption", text_anchor="middle"))
-    return picture(BAR_HEIGHT + 46, parts, f"{one.axis.name} = {now}, nearest accepted value {value}")
+    parts.append(
+        element(
+            "text",
+            text=str(value),
+            x=value * WIDTH / end,
+            y=BAR_HEIGHT + 40,
+            class_="caption",
+            text_anchor="middle",
+        )
+    )
+    return picture(
+        BAR_HEIGHT + 46, parts, f"{one.axis.name} = {now}, nearest accepted value {value}"
+    )

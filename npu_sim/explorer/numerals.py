@@ -7,7 +7,9 @@ from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 """What a letter after a number multiplies it with: 4K tokens are 4096."""
-FACTOR = re.compile(r"\s*(\d{1,20}(?:\.\d{1,20})?(?:e\d{1,2})?)\s*([kmg]?)\s*", re.ASCII | re.IGNORECASE)
+FACTOR = re.compile(
+    r"\s*(\d{1,20}(?:\.\d{1,20})?(?:e\d{1,2})?)\s*([kmg]?)\s*", re.ASCII | re.IGNORECASE
+)
 LONGEST = 100
 """Characters of a number; more is none."""
 EXAMPLES = "a whole number, such as 4096, 4K (which is 4096), 7168*2 or 1e4"
@@ -22,7 +24,9 @@ def whole_number(name: str, text: str) -> int:
         For a text that says none.
     """
     unsigned = text.strip().removeprefix("-")
-    factors = [FACTOR.fullmatch(part) for part in unsigned.split("*")] if len(text) <= LONGEST else [None]
+    factors = (
+        [FACTOR.fullmatch(part) for part in unsigned.split("*")] if len(text) <= LONGEST else [None]
+    )
     product = Fraction(1)
     for factor in factors:
         if factor is None:

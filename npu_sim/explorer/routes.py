@@ -30,9 +30,15 @@ SCRIPTS = ("main", "elements", "texts", "address", "fields", "panes", "jobs", "f
 FILES = MappingProxyType(
     {
         "/": ("npu_sim.explorer", "page/index.html", "text/html"),
-        **{f"/{name}.js": ("npu_sim.explorer", f"page/{name}.js", "text/javascript") for name in SCRIPTS},
+        **{
+            f"/{name}.js": ("npu_sim.explorer", f"page/{name}.js", "text/javascript")
+            for name in SCRIPTS
+        },
         "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
-        **{f"/{name}": ("npu_sim.show.reports", f"assets/{name}", "text/javascript") for name in DRAWING_SCRIPTS},
+        **{
+            f"/{name}": ("npu_sim.show.reports", f"assets/{name}", "text/javascript")
+            for name in DRAWING_SCRIPTS
+        },
         "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
     }
 )
@@ -97,7 +103,12 @@ def _job(bench: Workbench, state: State) -> Reply:
 def _download(make: Callable[..., str], kind: str, file_name: str) -> Answer:
     def answer(bench: Workbench, state: State) -> Reply:
         try:
-            return Reply(make(state, bench.products).encode("utf-8"), f"{kind}; charset=utf-8", HTTPStatus.OK, file_name)
+            return Reply(
+                make(state, bench.products).encode("utf-8"),
+                f"{kind}; charset=utf-8",
+                HTTPStatus.OK,
+                file_name,
+            )
         except NpuSimError as error:
             return refused(HTTPStatus.CONFLICT, str(refusal(error)["text"]))
 

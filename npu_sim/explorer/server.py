@@ -15,7 +15,15 @@ from typing import Any
 from urllib.parse import parse_qs, parse_qsl, urlsplit
 
 from npu_sim.explorer.patience import Patience
-from npu_sim.explorer.routes import Reply, answered, cancel_reply, file_reply, get_reply, refused, run_reply
+from npu_sim.explorer.routes import (
+    Reply,
+    answered,
+    cancel_reply,
+    file_reply,
+    get_reply,
+    refused,
+    run_reply,
+)
 from npu_sim.explorer.state import language_of
 from npu_sim.explorer.workbench import Workbench
 from npu_sim.files.reading import DROPPED_BYTES
@@ -39,7 +47,11 @@ MOST_FIELDS = 100
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'"
 """What the page may load: only what this server gives."""
 BYTES = "application/octet-stream"
-POSTED = (("/api/run", "application/json"), ("/api/cancel", "application/json"), ("/api/file", BYTES))
+POSTED = (
+    ("/api/run", "application/json"),
+    ("/api/cancel", "application/json"),
+    ("/api/file", BYTES),
+)
 """What may be sent where."""
 
 
@@ -69,7 +81,9 @@ class Explorer(Workbench):
     @property
     def address(self) -> str:
         """Address of the page, with the token where one is needed to open it."""
-        return f"http://{self.host}:{self.server.server_address[1]}/" + (f"?token={self.token}" if self.is_open else "")
+        return f"http://{self.host}:{self.server.server_address[1]}/" + (
+            f"?token={self.token}" if self.is_open else ""
+        )
 
     def close(self) -> None:
         """Give up the address, and all that is on the workbench."""
@@ -121,7 +135,9 @@ class _Body(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return at most ``size`` bytes of what is left."""
-        piece = self._connection.read(self._left if size is None or size < 0 else min(size, self._left))
+        piece = self._connection.read(
+            self._left if size is None or size < 0 else min(size, self._left)
+        )
         self._left -= len(piece)
         return piece
 
@@ -160,7 +176,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Start or cancel a computation, or take a file."""
         if not self._is_welcome():
             return
-        if not secrets.compare_digest((self.headers.get(TOKEN_HEADER) or "").encode(), self.explorer.token.encode()):
+        if not secrets.compare_digest(
+            (self.headers.get(TOKEN_HEADER) or "").encode(), self.explorer.token.encode()
+        ):
             self._refuse(HTTPStatus.FORBIDDEN, "only for the page of this server: reload it")
             return
         path, kind = urlsplit(self.path).path, self.headers.get("Content-Type")
@@ -168,7 +186,9 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.NOT_FOUND, "not found")
             return
         text = self.headers.get("Content-Length") or "0"
-        if not (text.isascii() and text.isdigit() and len(text) < 10) or self.headers.get("Transfer-Encoding"):
+        if not (text.isascii() and text.isdigit() and len(text) < 10) or self.headers.get(
+            "Transfer-Encoding"
+        ):
             self._refuse(HTTPStatus.BAD_REQUEST, "Content-Length is no length")
             return
         most = DROPPED_BYTES if kind == BYTES else LONGEST_BODY
@@ -205,7 +225,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _query(self) -> dict[str, str] | None:
         """Return the fields of the address; refuse too many of them."""
         try:
-            return dict(parse_qsl(urlsplit(self.path).query, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+            return dict(
+                parse_qsl(
+                    urlsplit(self.path).query, keep_blank_values=True, max_num_fields=MOST_FIELDS
+                )
+            )
         except ValueError:
             self._refuse(HTTPStatus.BAD_REQUEST, f"more than {MOST_FIELDS} fields")
             return None
@@ -217,17 +241,29 @@ class _Handler(BaseHTTPRequestHandler):
         if self.explorer.is_open:
             welcome = self._has_token() and (origin is None or urlsplit(origin).netloc == name)
         else:
-            here = {f"{one}:{port}" for one in LOCAL_NAMES} | (set(LOCAL_NAMES) if port == HTTP_PORT else set())
-            welcome = name in here and (origin is None or (urlsplit(origin).scheme == "http" and urlsplit(origin).netloc in here))
+            here = {f"{one}:{port}" for one in LOCAL_NAMES} | (
+                set(LOCAL_NAMES) if port == HTTP_PORT else set()
+            )
+            welcome = name in here and (
+                origin is None
+                or (urlsplit(origin).scheme == "http" and urlsplit(origin).netloc in here)
+            )
         if not welcome:
             self._refuse(HTTPStatus.FORBIDDEN, "only for pages of this server")
         return welcome
 
     def _has_token(self) -> bool:
         """Whether the token is in the address, as in the link that the command printed, or in the cookie of an opened page."""
-        query = parse_qs(urlsplit(self.path).query, max_num_fields=MOST_FIELDS).get("token", [""])[-1]
-        cookie = f"; {self.headers.get('Cookie') or ''};".partition(f"; {TOKEN_COOKIE}=")[2].partition(";")[0]
-        return any(secrets.compare_digest(given.encode(), self.explorer.token.encode()) for given in (query, cookie))
+        query = parse_qs(urlsplit(self.path).query, max_num_fields=MOST_FIELDS).get("token", [""])[
+            -1
+        ]
+        cookie = f"; {self.headers.get('Cookie') or ''};".partition(f"; {TOKEN_COOKIE}=")[
+            2
+        ].partition(";")[0]
+        return any(
+            secrets.compare_digest(given.encode(), self.explorer.token.encode())
+            for given in (query, cookie)
+        )
 
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         """Answer with a sentence and end the connection: what else was sent on it is not read."""
@@ -247,7 +283,10 @@ class _Handler(BaseHTTPRequestHandler):
         if self.close_connection:
             self.send_header("Connection", "close")
         elif self.explorer.is_open:
-            self.send_header("Set-Cookie", f"{TOKEN_COOKIE}={self.explorer.token}; HttpOnly; SameSite=Strict; Path=/")
+            self.send_header(
+                "Set-Cookie",
+                f"{TOKEN_COOKIE}={self.explorer.token}; HttpOnly; SameSite=Strict; Path=/",
+            )
         self.end_headers()
         self.wfile.write(reply.content)
 

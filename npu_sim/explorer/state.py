@@ -13,11 +13,11 @@ from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.explorer.numerals import whole_number
+from npu_sim.framework.arguments import Attribute, IntArray, Tensor
+from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
+from npu_sim.framework.operator import Operator
 from npu_sim.language import LANGUAGES, language
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.arguments import Attribute, IntArray, Tensor
-from npu_sim.operators.contract.axes import Axis, Number, Switch, Value, Values, Word
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.releases import default_release, release_names
 from npu_sim.status import UsageError
@@ -45,7 +45,12 @@ class Call:
     @property
     def options(self) -> dict[str, Any]:
         """The call as keyword arguments, the operator left out."""
-        return {"product": self.profile, "deterministic": self.deterministic, "limits": self.limits, **self.arguments}
+        return {
+            "product": self.profile,
+            "deterministic": self.deterministic,
+            "limits": self.limits,
+            **self.arguments,
+        }
 
 
 def call_of(state: State, products: Mapping[str, Profile]) -> Call:
@@ -84,7 +89,9 @@ def profile_of(state: State, products: Mapping[str, Profile]) -> Profile:
 def panes(state: State) -> list[State]:
     """Return the states of the page's panes: what begins with ``other.`` is what the second one has instead, when there is one."""
     first = {name: value for name, value in state.items() if not name.startswith(OTHER)}
-    other = {name.removeprefix(OTHER): value for name, value in state.items() if name.startswith(OTHER)}
+    other = {
+        name.removeprefix(OTHER): value for name, value in state.items() if name.startswith(OTHER)
+    }
     return [first, {**first, **other}] if other else [first]
 
 
@@ -99,7 +106,10 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
     for axis in operator.axes:
         if axis.name in state:
             values[axis.name] = axis_value(axis, state[axis.name])
-    arguments = {name: str(value) if isinstance(value, TensorSpec) else value for name, value in operator.call(values).items()}
+    arguments = {
+        name: str(value) if isinstance(value, TensorSpec) else value
+        for name, value in operator.call(values).items()
+    }
     axes = {axis.name for axis in operator.axes}
     for one in operator.arguments:
         if one.name in state and one.name not in axes and state[one.name] != "":
@@ -118,7 +128,9 @@ def axis_value(axis: Axis, text: str) -> Value:
     """
     if not text.strip():
         raise UsageError(axis.name, f"{axis.name} is empty", f"{axis.default} is its default")
-    return axis.value(axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text))
+    return axis.value(
+        axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
+    )
 
 
 def axis_numbers(state: State) -> dict[str, int]:
@@ -147,15 +159,24 @@ def _attribute(attribute: Attribute, text: str) -> Any:
     try:
         return attribute.kind(text)
     except ValueError:
-        wanted = "whole numbers with commas between them" if attribute.kind is IntArray else "a number"
-        raise UsageError(attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted) from None
+        wanted = (
+            "whole numbers with commas between them" if attribute.kind is IntArray else "a number"
+        )
+        raise UsageError(
+            attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted
+        ) from None
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
     """Return what can be chosen: products with their SoCs, releases, operators with their axes, attributes and tensors."""
     return {
         "products": [
-            {"name": name, "title": profile.product.title, "socs": list(profile.product.socs), "default_soc": profile.product.default_soc}
+            {
+                "name": name,
+                "title": profile.product.title,
+                "socs": list(profile.product.socs),
+                "default_soc": profile.product.default_soc,
+            }
             for name, profile in products.items()
         ],
         "releases": list(release_names()),
@@ -170,7 +191,13 @@ def _operator(operator: Operator) -> dict[str, Any]:
     for one in operator.attributes:
         if one.name not in axes:
             default = "" if one.required or one.optional else str(one.default)
-            attributes.append({"name": one.name, "help": one.help, "default": default.lower() if one.kind is bool else default})
+            attributes.append(
+                {
+                    "name": one.name,
+                    "help": one.help,
+                    "default": default.lower() if one.kind is bool else default,
+                }
+            )
     return {
         "name": operator.name,
         "title": operator.title,
@@ -181,7 +208,11 @@ def _operator(operator: Operator) -> dict[str, Any]:
 
 
 def _axis(axis: Axis) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": axis.name, "help": axis.help, "kind": type(axis).__name__.lower()}
+    entry: dict[str, Any] = {
+        "name": axis.name,
+        "help": axis.help,
+        "kind": type(axis).__name__.lower(),
+    }
     if isinstance(axis, Word):
         return {**entry, "default": axis.default, "words": list(axis.words)}
     if isinstance(axis, Switch):

@@ -67,7 +67,18 @@ TEXTS = (
     "{seconds} s",
 )
 """What stands in the page and in its scripts; {names} are holes."""
-STAGES = ("waiting", "starting", "planning", "generating data", "computing", "reading", "checking calls", "done", "cancelled", UNFINISHED)
+STAGES = (
+    "waiting",
+    "starting",
+    "planning",
+    "generating data",
+    "computing",
+    "reading",
+    "checking calls",
+    "done",
+    "cancelled",
+    UNFINISHED,
+)
 """What a computation says of itself."""
 
 

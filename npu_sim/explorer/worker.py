@@ -50,7 +50,9 @@ class Worker:
             if self._process is not None:
                 self._process.kill()
                 self._process.join()
-                self._process = self._connection = None  # not closed: whoever reads it comes to its end
+                self._process = self._connection = (
+                    None  # not closed: whoever reads it comes to its end
+                )
 
     def _start(self) -> None:
         context = get_context("spawn")  # a forked one would share the threads of the server
@@ -62,14 +64,18 @@ class Worker:
 
 def _work(connection: "Connection[Message, Task]") -> None:
     """Compute what is asked for until nobody asks any more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, with which this process ends
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C is for the server, with which this process ends
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     while True:
         try:
             task = connection.recv()
         except EOFError:
             return
-        connection.send((DONE, answer_of(task, lambda stage, share: connection.send((stage, share)))))
+        connection.send(
+            (DONE, answer_of(task, lambda stage, share: connection.send((stage, share))))
+        )
 
 
 def answer_of(task: Task, tell: Tell) -> dict[str, Any]:

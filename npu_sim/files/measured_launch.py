@@ -7,9 +7,13 @@ from npu_sim.numbers.formats import TensorSpec
 
 MISSING = ("", "N/A", "NA", "NULL")
 """What profilers write where they have no value."""
-DTYPES = {"FLOAT": "float32", "FLOAT32": "float32", "FLOAT16": "float16", "BF16": "bfloat16", "BFLOAT16": "bfloat16"} | {
-    name.upper(): name for name in ("float64", "int8", "uint8", "int16", "int32", "int64", "bool")
-}
+DTYPES = {
+    "FLOAT": "float32",
+    "FLOAT32": "float32",
+    "FLOAT16": "float16",
+    "BF16": "bfloat16",
+    "BFLOAT16": "bfloat16",
+} | {name.upper(): name for name in ("float64", "int8", "uint8", "int16", "int32", "int64", "bool")}
 """Names of dtypes, without the ``DT_`` that some rows put before them."""
 
 
@@ -52,7 +56,13 @@ class MeasuredLaunch:
     @property
     def is_vector(self) -> bool:
         """Whether its blocks are vector cores, as far as the file says it."""
-        return "CUBE" not in self.core.upper() and self.core.upper() not in ("AI_CORE", "MIX_AIC", "AI_CPU", "COMMUNICATION", "HCCL")
+        return "CUBE" not in self.core.upper() and self.core.upper() not in (
+            "AI_CORE",
+            "MIX_AIC",
+            "AI_CPU",
+            "COMMUNICATION",
+            "HCCL",
+        )
 
     def counter(self, name: str) -> float:
         """Return a counter; 0 where the file does not have it."""
@@ -72,13 +82,17 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     if shapes.strip().upper() in MISSING or dtypes.strip().upper() in MISSING:
         return None
     texts = shapes.strip().strip('"').split(";")
-    names = [name.strip().upper().removeprefix("DT_") for name in dtypes.strip().strip('"').split(";")]
+    names = [
+        name.strip().upper().removeprefix("DT_") for name in dtypes.strip().strip('"').split(";")
+    ]
     kinds = [name.strip().upper() for name in formats.strip().strip('"').split(";")]
     found: list[TensorSpec | None] = []
     for place, name in enumerate(names):
         shape = _shape(texts[place] if place < len(texts) else "")
         kind = kinds[place] if place < len(kinds) and kinds[place] not in MISSING else "ND"
-        found.append(TensorSpec(shape, DTYPES[name], storage_format=kind) if name in DTYPES else None)
+        found.append(
+            TensorSpec(shape, DTYPES[name], storage_format=kind) if name in DTYPES else None
+        )
     return tuple(found)
 
 

@@ -21,7 +21,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "name": ("name", "op name"),
     "start_us": ("start time", "task start time"),
     "duration_us": ("duration", "task duration"),
-    "block_dim": ("block num", "block dim"),  # where a file has both, the first counts blocks and the other one their threads
+    "block_dim": (
+        "block num",
+        "block dim",
+    ),  # where a file has both, the first counts blocks and the other one their threads
     "input_shapes": ("input shapes",),
     "input_dtypes": ("input data types",),
     "input_formats": ("input formats",),
@@ -38,12 +41,18 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     """Yield the launches of a CSV file; see :func:`npu_sim.files.device_profile.read_device_profile` for what it raises."""
     if file.stat().st_size > LARGEST_FILE:
-        raise UsageError("file", f"{file}: {file.stat().st_size} bytes", f"at most {LARGEST_FILE} bytes; split the file")
+        raise UsageError(
+            "file",
+            f"{file}: {file.stat().st_size} bytes",
+            f"at most {LARGEST_FILE} bytes; split the file",
+        )
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
-        raise UsageError("file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8") from None
+        raise UsageError(
+            "file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8"
+        ) from None
     rows = csv.reader(io.StringIO(text), strict=True)
     try:
         header = next(rows, [])
@@ -52,7 +61,11 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
             if any(cell.strip() for cell in cells):
                 yield columns.launch(rows.line_num, cells)
     except csv.Error as error:
-        raise UsageError("file", f"{file}, line {rows.line_num}: is no CSV: {error}", "a whole file of the profiler") from None
+        raise UsageError(
+            "file",
+            f"{file}, line {rows.line_num}: is no CSV: {error}",
+            "a whole file of the profiler",
+        ) from None
 
 
 class _Columns:
@@ -70,18 +83,31 @@ class _Columns:
         for wanted in ("kernel", "duration_us"):
             if wanted not in self.places:
                 names = " or ".join(repr(name) for name in COLUMNS[wanted])
-                raise UsageError("file", f"{file}, line 1: has no column {names}", f"its columns: {', '.join(self.header)[:200] or 'none'}")
+                raise UsageError(
+                    "file",
+                    f"{file}, line 1: has no column {names}",
+                    f"its columns: {', '.join(self.header)[:200] or 'none'}",
+                )
         known = set(self.places.values())
-        self.counters = {place: name for place, name in enumerate(self.header) if place not in known and _is_counter(name)}
+        self.counters = {
+            place: name
+            for place, name in enumerate(self.header)
+            if place not in known and _is_counter(name)
+        }
 
     def launch(self, line: int, cells: list[str]) -> MeasuredLaunch:
         """Return the launch of one row."""
         if len(cells) != len(self.header):
             raise UsageError(
-                "file", f"{self.file}, line {line}: {len(cells)} columns", f"{len(self.header)}, as in line 1; is the file whole?"
+                "file",
+                f"{self.file}, line {line}: {len(cells)} columns",
+                f"{len(self.header)}, as in line 1; is the file whole?",
             )
         block_dim = self._number(line, cells, "block_dim")
-        counters = {counter_name(name): self._value(line, name, cells[place]) for place, name in self.counters.items()}
+        counters = {
+            counter_name(name): self._value(line, name, cells[place])
+            for place, name in self.counters.items()
+        }
         return MeasuredLaunch(
             line=line,
             kernel=self._text(cells, "kernel"),
@@ -113,16 +139,28 @@ class _Columns:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise UsageError("file", f"{self.file}, line {line}, column {name!r}: {text!r} is not a number", "a number, or N/A")
+            raise UsageError(
+                "file",
+                f"{self.file}, line {line}, column {name!r}: {text!r} is not a number",
+                "a number, or N/A",
+            )
         return value
 
-    def _tensors(self, line: int, cells: list[str], side: str) -> tuple[TensorSpec | None, ...] | None:
-        shapes, dtypes, formats = (self._text(cells, f"{side}_{fact}") for fact in ("shapes", "dtypes", "formats"))
+    def _tensors(
+        self, line: int, cells: list[str], side: str
+    ) -> tuple[TensorSpec | None, ...] | None:
+        shapes, dtypes, formats = (
+            self._text(cells, f"{side}_{fact}") for fact in ("shapes", "dtypes", "formats")
+        )
         try:
             return tensors_of(shapes, dtypes, formats)
         except ValueError as error:
             column = self.header[self.places[f"{side}_shapes"]]
-            raise UsageError("file", f"{self.file}, line {line}, column {column!r}: {error}", 'such as "4096,1024;1024"') from None
+            raise UsageError(
+                "file",
+                f"{self.file}, line {line}, column {column!r}: {error}",
+                'such as "4096,1024;1024"',
+            ) from None
 
 
 def _plain(name: str) -> str:

@@ -27,7 +27,9 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
         When it is none, or cannot be read.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
+        descriptor = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        )
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise UsageError(argument, f"{path}: cannot be read: it is no plain file", hint)
@@ -50,7 +52,11 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)
     if len(content) > most_bytes:
-        raise UsageError(argument, f"{path} is larger than {most_bytes} bytes, the most that is read of such a file", hint)
+        raise UsageError(
+            argument,
+            f"{path} is larger than {most_bytes} bytes, the most that is read of such a file",
+            hint,
+        )
     return content
 
 

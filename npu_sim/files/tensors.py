@@ -29,7 +29,9 @@ def read_tensor(name: str, text: str) -> np.ndarray:
         try:
             _require_whole(file)
             array = np.lib.format.read_array(file, allow_pickle=False)
-        except Exception as error:  # NumPy reads headers with Python's own parser, which raises whatever it meets
+        except (
+            Exception
+        ) as error:  # NumPy reads headers with Python's own parser, which raises whatever it meets
             raise UsageError(name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # what numpy.save leaves of an ml_dtypes array
@@ -37,7 +39,9 @@ def read_tensor(name: str, text: str) -> np.ndarray:
         return array.view(numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:
         hint = "bits and dtype must have the same size, e.g. uint16 bits as bf16"
-        raise UsageError(name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint) from None
+        raise UsageError(
+            name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint
+        ) from None
 
 
 def _require_whole(file: IO[bytes]) -> None:
@@ -48,7 +52,10 @@ def _require_whole(file: IO[bytes]) -> None:
     ValueError
         When it is no such file, holds Python objects, or ends early.
     """
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
     version = np.lib.format.read_magic(file)
     if version not in readers:
         raise ValueError(f"version {version} of the .npy format holds no tensors")
@@ -84,7 +91,9 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
         write_atomically(path, lambda file: np.save(file, _savable(next(iter(arrays.values())))))
     else:
         hint = ".npy for one output, .npz for several"
-        raise UsageError("out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint)
+        raise UsageError(
+            "out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint
+        )
 
 
 def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:

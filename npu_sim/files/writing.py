@@ -43,7 +43,9 @@ def require_target(path: Path, argument: str = "out") -> None:
         if path.is_dir():
             raise UsageError(argument, f"{_shown(path)} is a folder", "name a file in it")
         if not folder.is_dir():
-            raise UsageError(argument, f"{_shown(path)}: the folder {_shown(folder)} does not exist", HINT)
+            raise UsageError(
+                argument, f"{_shown(path)}: the folder {_shown(folder)} does not exist", HINT
+            )
         if path.exists() and not path.is_file():
             raise UsageError(argument, f"{_shown(path)} is no plain file", HINT)
         with tempfile.TemporaryFile(dir=folder):
@@ -104,7 +106,9 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: st
 
 def write_text(path: Path, text: str, argument: str = "out") -> None:
     """Write a text file whole or not at all; characters that UTF-8 does not have are escaped."""
-    write_atomically(path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), argument)
+    write_atomically(
+        path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), argument
+    )
 
 
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
@@ -132,7 +136,11 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
         When something foreign is there; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
-        raise UsageError(argument, f"{_shown(path)} is in the way and not of npu_sim", "remove it, or choose another name")
+        raise UsageError(
+            argument,
+            f"{_shown(path)} is in the way and not of npu_sim",
+            "remove it, or choose another name",
+        )
     if not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -140,7 +148,9 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
     path.rmdir()
 
 
-def empty_own(folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out") -> None:
+def empty_own(
+    folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out"
+) -> None:
     """Remove what npu_sim wrote into a folder; see :func:`remove_own`. The file ``last``, which says what the folder is, goes last."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:

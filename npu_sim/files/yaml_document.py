@@ -48,7 +48,12 @@ class YamlDocument:
 
     def line(self, key: KeyPath) -> int:
         """Return the line of a key, or of the nearest key above it; facts a SoC shares are looked up under ``chip``."""
-        if len(key) > 2 and key[0] == "socs" and key not in self.lines and ("chip", *key[2:]) in self.lines:
+        if (
+            len(key) > 2
+            and key[0] == "socs"
+            and key not in self.lines
+            and ("chip", *key[2:]) in self.lines
+        ):
             key = ("chip", *key[2:])
         while key and key not in self.lines:
             key = key[:-1]
@@ -57,12 +62,18 @@ class YamlDocument:
     def error(self, key: KeyPath, problem: str, hint: str = "") -> UsageError:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
-        return UsageError(self.argument, f"{self.path}, line {self.line(key)}: {name}: {problem}", hint)
+        return UsageError(
+            self.argument, f"{self.path}, line {self.line(key)}: {name}: {problem}", hint
+        )
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
         """Return the first problem that pydantic found as an error of this file; the hint counts the others."""
-        # A misspelt key is also a missing one: the misspelling is what the user can see in the file.
-        problems = sorted(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
+        # A misspelt key is also a missing one: the misspelling is what the user can see in the
+        # file.
+        problems = sorted(
+            error.errors(include_url=False),
+            key=lambda problem: problem["type"] != "extra_forbidden",
+        )
         first = problems[0]
         key = tuple(first["loc"])
         if first["type"] == "extra_forbidden":
@@ -94,7 +105,8 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     Raises
     ------
     UsageError
-        When the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or deeper than a profile is.
+        When the file cannot be read, is not YAML, is not a mapping, repeats a key, or is larger or
+        deeper than a profile is.
     """
     refusal = partial(UsageError, argument)
     content = read_limited(argument, path, YAML_BYTES, hint)
@@ -106,7 +118,9 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
         try:
             node, data = _read(text, path, FAST_LOADER, refusal)
         except yaml.YAMLError:
-            node, data = _read(text, path, yaml.SafeLoader, refusal)  # the one that says on every machine what is wrong
+            node, data = _read(
+                text, path, yaml.SafeLoader, refusal
+            )  # the one that says on every machine what is wrong
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
@@ -143,10 +157,14 @@ def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) 
     for event in yaml.parse(text, Loader=loader_class):
         where = f"{path}, line {event.start_mark.line + 1 if event.start_mark else 1}"
         if isinstance(event, yaml.AliasEvent):
-            raise refusal(f"{where}: such files take no aliases", f"write out what *{event.anchor} stands for")
+            raise refusal(
+                f"{where}: such files take no aliases", f"write out what *{event.anchor} stands for"
+            )
         tag = getattr(event, "tag", None)
         if tag is not None:
-            raise refusal(f"{where}: such files take no tags such as {shown(tag)}", "write the plain value")
+            raise refusal(
+                f"{where}: such files take no tags such as {shown(tag)}", "write the plain value"
+            )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
@@ -158,14 +176,18 @@ def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) 
             raise refusal(f"{where}: nested more than {YAML_DEPTH} deep")
 
 
-def _collect_lines(node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path, refusal: Refusal) -> None:
+def _collect_lines(
+    node: yaml.Node, key: KeyPath, lines: dict[KeyPath, int], path: Path, refusal: Refusal
+) -> None:
     if isinstance(node, yaml.MappingNode):
         for name, value in node.value:
             inner = (*key, name.value)
             line = name.start_mark.line + 1
             if inner in lines:
                 dotted = ".".join(str(part) for part in inner)
-                raise refusal(f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}")
+                raise refusal(
+                    f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}"
+                )
             lines[inner] = line
             _collect_lines(value, inner, lines, path, refusal)
     elif isinstance(node, yaml.SequenceNode):

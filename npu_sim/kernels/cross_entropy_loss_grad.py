@@ -12,20 +12,39 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.exponential import LOWEST_MODERATE, exp_fp32, exp_moderate, exp_rounded
-from npu_sim.kernels.vectors.lane_blocks import block_length, larger, largest, load_block, patterns_at, store_numbers, stream_numbers
+from npu_sim.kernels.vectors.lane_blocks import (
+    block_length,
+    larger,
+    largest,
+    load_block,
+    patterns_at,
+    store_numbers,
+    stream_numbers,
+)
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch_lines, prefetch_to_write, splat, stream, to_next_line
+from npu_sim.kernels.vectors.lanes import (
+    end_streams,
+    is_streamed,
+    load,
+    prefetch_lines,
+    prefetch_to_write,
+    splat,
+    stream,
+    to_next_line,
+)
 from npu_sim.kernels.vectors.lanes_edges import load_some, merge, store_some
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, reduce_sum
 from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
 PIECE_COLUMNS = 8192
-"""Columns a thread takes at once: one piece and its result stay in the first- or second-level cache."""
+"""Columns a thread takes at once: one piece and its result stay in the first- or second-level
+cache."""
 
 LOOKAHEAD_BYTES = 8192
-"""How far ahead log_prob is asked for, across the ends of rows: the processor's own prefetching left it waiting for a quarter of the time
-in fp32 and a third in 16 bits. 4 to 64 KiB made no difference."""
+"""How far ahead log_prob is asked for, across the ends of rows: the processor's own prefetching
+left it waiting for a quarter of the time in fp32 and a third in 16 bits. 4 to 64 KiB made no
+difference."""
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
@@ -34,8 +53,9 @@ _MODERATE_LIMITS = {
     np.dtype(np.int16): int(np.float16(LOWEST_MODERATE).view(np.int16)),
     np.dtype(np.uint16): int(np.float32(LOWEST_MODERATE).view(np.int32)) >> BF16_SHIFT,
 }
-"""Pattern of the lowest moderate number by storage dtype. As signed integers the patterns of negative numbers grow with their
-magnitude, and those of all others are larger: no element of [-87, -0] has a pattern above its limit, and every other has."""
+"""Pattern of the lowest moderate number by storage dtype. As signed integers the patterns of
+negative numbers grow with their magnitude, and those of all others are larger: no element of [-87,
+-0] has a pattern above its limit, and every other has."""
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
@@ -74,7 +94,7 @@ def _weight_of(label: np.int64, weight: Floats) -> np.float32:
 
 
 @device_function
-def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weights, found) -> None:  # type: ignore[no-untyped-def]
+def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weights, found) -> None:
     """Look at the labels of one core: write mask or mask * weight to ``weights``, and what a :class:`Survey` counts to ``found``."""
     out_of_range, masked, aliased = -1, 0, 0
     for row in range(target.size):
@@ -90,7 +110,20 @@ def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weigh
 
 
 @kernel
-def _survey(share, target, weight, weighted, columns, ignore_index, ignored, ranges, weights, found, sums: Floats, lanes: Floats) -> None:  # type: ignore[no-untyped-def]
+def _survey(
+    share,
+    target,
+    weight,
+    weighted,
+    columns,
+    ignore_index,
+    ignored,
+    ranges,
+    weights,
+    found,
+    sums: Floats,
+    lanes: Floats,
+) -> None:
     """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
     cores = len(ranges)
     for core in range(cores + 1):
@@ -98,15 +131,25 @@ def _survey(share, target, weight, weighted, columns, ignore_index, ignored, ran
         if core < cores:
             first, last = ranges[core, 0], ranges[core, 1]
             terms = weights[first:last]
-            _survey_rows(target[first:last], weight, weighted, columns, ignore_index, ignored, terms, found[core])
+            _survey_rows(
+                target[first:last],
+                weight,
+                weighted,
+                columns,
+                ignore_index,
+                ignored,
+                terms,
+                found[core],
+            )
         sums[core] = reduce_sum(terms, lanes)
 
 
 @device_function
-def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyped-def]
+def _scale_moderate(log_prob, factor: np.float32, out):
     """Write exp(log_prob) * factor where every log_prob is in [-87, -0]; return the largest pattern, which tells whether it was.
 
-    There is at least one block of columns. The last block overlaps the one before; what is written twice is the same.
+    There is at least one block of columns. The last block overlaps the one before; what is written
+    twice is the same.
     """
     step = block_length(out)
     last = out.size - step
@@ -120,10 +163,11 @@ def _scale_moderate(log_prob, factor: np.float32, out):  # type: ignore[no-untyp
 
 
 @device_function
-def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.float32, out):  # type: ignore[no-untyped-def]
+def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.float32, out):
     """The same past the cache: whole lines, then the parts of lines at both ends; the element of ``label`` is ``at_label`` at once.
 
-    Stored later it would have to be fetched back, and hold up the lines behind it; so would the end of the row, which is asked for.
+    Stored later it would have to be fetched back, and hold up the lines behind it; so would the end
+    of the row, which is asked for.
     """
     step, line = block_length(out), LINE_BYTES // out.itemsize
     first = to_next_line(out, 0)
@@ -152,23 +196,33 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
             begin = label_line + line
             in_lines = False
     for side in range(2):
-        column, start, stop = (first - line, line - first, line) if side == 0 else (lines_end, 0, out.size - lines_end)
+        column, start, stop = (
+            (first - line, line - first, line)
+            if side == 0
+            else (lines_end, 0, out.size - lines_end)
+        )
         if start < stop:
-            store_some(out, column, exp_moderate(load_some(log_prob, column, start, stop, out)) * factor, start, stop)
+            store_some(
+                out,
+                column,
+                exp_moderate(load_some(log_prob, column, start, stop, out)) * factor,
+                start,
+                stop,
+            )
     if 0 <= label < first or lines_end <= label < out.size:
         out[label] = narrow(at_label, out)
     return largest(patterns)
 
 
 @device_function
-def _scale(log_prob, factor: np.float32, out) -> None:  # type: ignore[no-untyped-def]
+def _scale(log_prob, factor: np.float32, out) -> None:
     """Write exp(log_prob) * factor."""
     for column in range(out.size):
         out[column] = narrow(exp_fp32(widen(log_prob[column])) * factor, out)
 
 
 @device_function
-def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:  # type: ignore[no-untyped-def]
+def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:
     """Write a piece of a row; ``label`` counts from its first column and may lie outside."""
     is_finite = factor - factor == _ZERO
     found, at_label = limit + 1, _ZERO
@@ -187,7 +241,20 @@ def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: 
 
 
 @kernel
-def _write_rows(share, shares, streams, grad_loss: Floats, divisor, log_prob, limit, target, weight, weighted, ignored, out) -> None:  # type: ignore[no-untyped-def]
+def _write_rows(
+    share,
+    shares,
+    streams,
+    grad_loss: Floats,
+    divisor,
+    log_prob,
+    limit,
+    target,
+    weight,
+    weighted,
+    ignored,
+    out,
+) -> None:
     """Write a share of the pieces of all rows."""
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
@@ -198,11 +265,14 @@ def _write_rows(share, shares, streams, grad_loss: Floats, divisor, log_prob, li
         begin = (item - row * pieces) * PIECE_COLUMNS
         end = min(begin + PIECE_COLUMNS, columns)
         label = target[row]
-        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a divisor of 1.
+        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a
+        # divisor of 1.
         factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
         if weighted:
             factor = factor * _weight_of(label, weight)
-        _write_piece(log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end], streams)
+        _write_piece(
+            log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end], streams
+        )
     end_streams()
 
 
@@ -238,7 +308,9 @@ def survey_labels(
     if core_sums is not None:
         core_sums[:] = sums[:-1]
     places, ignored, aliased = found.T.tolist()
-    first = next((int(ranges[core, 0]) + place for core, place in enumerate(places) if place >= 0), -1)
+    first = next(
+        (int(ranges[core, 0]) + place for core, place in enumerate(places) if place >= 0), -1
+    )
     return Survey(first, sum(ignored), sum(aliased), sums[-1] if mean else _ONE)
 
 
@@ -268,7 +340,18 @@ def write_gradient(
     limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
     shares = threads_for(log_prob.nbytes + out.nbytes)
     _write_rows.over(
-        shares, shares, is_streamed(out), grad_loss, divisor, log_prob, limit, target, _or_empty(weight), weight is not None, ignored, out
+        shares,
+        shares,
+        is_streamed(out),
+        grad_loss,
+        divisor,
+        log_prob,
+        limit,
+        target,
+        _or_empty(weight),
+        weight is not None,
+        ignored,
+        out,
     )
 
 

@@ -12,12 +12,7 @@ import numpy as np
 
 from npu_sim.kernels.engine.compile import Kernel, kernel
 from npu_sim.numbers.formats import FORMATS, as_array, numpy_dtype
-from npu_sim.numbers.scalars import (
-    fp32_to_hf32,
-    fp32_to_hf32_towards_zero,
-    narrow,
-    widen,
-)
+from npu_sim.numbers.scalars import fp32_to_hf32, fp32_to_hf32_towards_zero, narrow, widen
 from npu_sim.numbers.storage import (
     BLOCK,
     FORMAT_OF_STORAGE,
@@ -31,7 +26,7 @@ from npu_sim.numbers.storage import (
 
 
 @kernel
-def _widen_all(block, stored, out):  # type: ignore[no-untyped-def]
+def _widen_all(block, stored, out):
     source = stored[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
@@ -39,7 +34,7 @@ def _widen_all(block, stored, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _narrow_all(block, values, out):  # type: ignore[no-untyped-def]
+def _narrow_all(block, values, out):
     source = values[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
@@ -47,7 +42,7 @@ def _narrow_all(block, values, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _hf32_nearest_all(block, values, out):  # type: ignore[no-untyped-def]
+def _hf32_nearest_all(block, values, out):
     source = values[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
@@ -55,7 +50,7 @@ def _hf32_nearest_all(block, values, out):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _hf32_towards_zero_all(block, values, out):  # type: ignore[no-untyped-def]
+def _hf32_towards_zero_all(block, values, out):
     source = values[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(source.size):
@@ -117,7 +112,9 @@ def round_to_hf32(array: Any, towards_zero: bool = False, out: Array | None = No
 def _float32(array: Any) -> Array:
     values = as_array(array)
     if values.dtype != np.float32:
-        raise ValueError(f"rounding starts from float32, not from {values.dtype}: it would round twice")
+        raise ValueError(
+            f"rounding starts from float32, not from {values.dtype}: it would round twice"
+        )
     return values
 
 
@@ -153,7 +150,7 @@ def _apply(compiled: Kernel, source: Array, target: Array) -> None:
 
 
 @kernel
-def _saturate_all(block, bits, magnitude_mask, infinity, counts):  # type: ignore[no-untyped-def]
+def _saturate_all(block, bits, magnitude_mask, infinity, counts):
     part = bits[block * BLOCK : (block + 1) * BLOCK]
     found = 0
     for index in range(part.size):
@@ -166,7 +163,9 @@ def _saturate_all(block, bits, magnitude_mask, infinity, counts):  # type: ignor
             if magnitude > infinity:
                 part[index] = 0
             elif magnitude == infinity:
-                part[index] -= 1  # the largest finite value is the pattern before inf, sign included
+                part[index] -= (
+                    1  # the largest finite value is the pattern before inf, sign included
+                )
 
 
 def saturate(out: Array) -> int:
@@ -183,7 +182,9 @@ def saturate(out: Array) -> int:
     bits = target if direct else np.require(target, requirements=["C", "A", "O"])
     counts = np.empty(_blocks(bits), np.int64)
     mask, infinity = magnitude_patterns(one)
-    _saturate_all.over(counts.size, bits.reshape(-1), unsigned.type(mask), unsigned.type(infinity), counts)
+    _saturate_all.over(
+        counts.size, bits.reshape(-1), unsigned.type(mask), unsigned.type(infinity), counts
+    )
     if not direct:
         target[...] = bits
     return int(counts.sum())

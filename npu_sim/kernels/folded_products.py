@@ -1,7 +1,8 @@
 """The sum of the products of two rows of numbers, as MoeTokenUnpermuteGrad adds them up: folded to a power of two, then as a tree.
 
-A fold adds the products behind a half to those before it. Where every half is a number of whole cache lines, a line of products is
-folded in registers, and only sums of neighbours, the first step of the tree, are written; else products wait in scratch.
+A fold adds the products behind a half to those before it. Where every half is a number of whole
+cache lines, a line of products is folded in registers, and only sums of neighbours, the first step
+of the tree, are written; else products wait in scratch.
 
 Source: specification page ``moe_token_unpermute_grad``, "Kernels and order" (``reduce``).
 """
@@ -14,7 +15,13 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import load, prefetch
-from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, add_neighbours, keep, load_ordered, recall
+from npu_sim.kernels.vectors.lanes_kept import (
+    ORDERED_LANES,
+    add_neighbours,
+    keep,
+    load_ordered,
+    recall,
+)
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
 from npu_sim.kernels.vectors.row_sums import add_to, clear
 from npu_sim.numbers.scalars import widen
@@ -23,7 +30,8 @@ Stored = NDArray[Any]
 Floats = NDArray[np.float32]
 Lanes = Any
 FOLD_STEP = 8
-"""Half of the products, rounded up to a multiple of this, stays in place when the others are added to them."""
+"""Half of the products, rounded up to a multiple of this, stays in place when the others are added
+to them."""
 
 
 @device_function
@@ -65,13 +73,16 @@ def widen_row(stored: Stored, start: int, by_line: bool, wide: Floats) -> None:
 
 
 @device_function
-def fold_line(row: Stored, start: int, wide: Floats, column: int, following: int, scratch: Floats) -> None:
+def fold_line(
+    row: Stored, start: int, wide: Floats, column: int, following: int, scratch: Floats
+) -> None:
     """Fold the products of a piece of a row and a widened one that end up in a line; write the sums of their neighbours.
 
     Parameters
     ----------
     row, start
-        The elements from ``start`` on, as many as ``wide`` has; all folds are of whole lines (`folds_lines`).
+        The elements from ``start`` on, as many as ``wide`` has; all folds are of whole lines
+        (`folds_lines`).
     wide
         From `widen_row`, by line.
     column
@@ -104,7 +115,9 @@ def _multiply(row: Stored, start: int, wide: Floats, column: int, following: int
 
 
 @device_function
-def _fold_once(row: Stored, start: int, wide: Floats, first: int, column: int, following: int) -> Lanes:
+def _fold_once(
+    row: Stored, start: int, wide: Floats, first: int, column: int, following: int
+) -> Lanes:
     """Return a line of what the first fold leaves."""
     lanes = _multiply(row, start, wide, column, following)
     if column + first < wide.size:
@@ -113,7 +126,9 @@ def _fold_once(row: Stored, start: int, wide: Floats, first: int, column: int, f
 
 
 @device_function
-def _fold_twice(row: Stored, start: int, wide: Floats, first: int, second: int, column: int, following: int) -> Lanes:
+def _fold_twice(
+    row: Stored, start: int, wide: Floats, first: int, second: int, column: int, following: int
+) -> Lanes:
     """Return a line of what the second fold leaves."""
     lanes = _fold_once(row, start, wide, first, column, following)
     if column + second < first:
@@ -145,20 +160,27 @@ def _multiply_and_fold(row: Stored, start: int, wide: Floats, front: int, produc
     both, whole = back // ORDERED_LANES * ORDERED_LANES, front // ORDERED_LANES * ORDERED_LANES
     for column in range(0, both, ORDERED_LANES):
         first = load_ordered(row, start + column) * load_ordered(wide, column)
-        keep(products, column, first + load_ordered(row, start + front + column) * load_ordered(wide, front + column))
+        keep(
+            products,
+            column,
+            first + load_ordered(row, start + front + column) * load_ordered(wide, front + column),
+        )
     for column in range(both, whole, ORDERED_LANES):
         keep(products, column, load_ordered(row, start + column) * load_ordered(wide, column))
     for column in range(whole, front):
         products[column] = widen(row[start + column]) * wide[column]
     for column in range(both, back):
-        products[column] = products[column] + widen(row[start + front + column]) * wide[front + column]
+        products[column] = (
+            products[column] + widen(row[start + front + column]) * wide[front + column]
+        )
 
 
 @device_function
 def _tree(values: Floats, width: int) -> np.float32:
     """Sum a power of two of values as a binary tree of neighbours; overwrites them, 64 at least.
 
-    Zeros fill the last 64 up: all they could change is the sign of a zero, which the caller adds to +0.
+    Zeros fill the last 64 up: all they could change is the sign of a zero, which the caller adds to
+    +0.
     """
     while width > LANE_COUNT:
         for block in range(0, width, LANE_COUNT):

@@ -1,6 +1,7 @@
 """Rows copied by index, bit for bit.
 
-Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``, the kernels without probs.
+Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``, the kernels
+without probs.
 """
 
 from typing import Any
@@ -11,7 +12,16 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes import (
+    end_streams,
+    is_streamed,
+    load,
+    prefetch,
+    splat,
+    store,
+    stream,
+    to_next_line,
+)
 from npu_sim.numbers.arrays import address_of
 
 Stored = NDArray[Any]
@@ -21,7 +31,8 @@ Words = NDArray[np.float32]
 WORD_BYTES = 4
 ZERO = np.float32(0)
 LOOKAHEAD_WORDS = 512
-"""How far ahead rows are asked for: they lie anywhere, and the processor cannot foresee where the next one starts."""
+"""How far ahead rows are asked for: they lie anywhere, and the processor cannot foresee where the
+next one starts."""
 
 
 @device_function
@@ -32,7 +43,9 @@ def _copy_words(words: Words, start: int, out: Words, out_start: int, count: int
 
 
 @device_function
-def _copy_row(words: Words, start: int, following: int, out: Words, out_start: int, count: int, streams: bool) -> None:
+def _copy_row(
+    words: Words, start: int, following: int, out: Words, out_start: int, count: int, streams: bool
+) -> None:
     """Copy a row, or zeros where ``start`` is negative; the row at ``following`` comes next."""
     step = LINE_BYTES // WORD_BYTES
     first = min(to_next_line(out, out_start), count)
@@ -54,7 +67,15 @@ def _copy_row(words: Words, start: int, following: int, out: Words, out_start: i
 
 
 @kernel
-def _copy_share(share: int, shares: int, words: Words, indices: NDArray[np.int32], out: Words, count: int, streams: bool) -> None:
+def _copy_share(
+    share: int,
+    shares: int,
+    words: Words,
+    indices: NDArray[np.int32],
+    out: Words,
+    count: int,
+    streams: bool,
+) -> None:
     """Copy a share of the rows; ``count`` is the words of a row."""
     rows = words.size // count
     first, stop = indices.size * share // shares, indices.size * (share + 1) // shares
@@ -82,8 +103,14 @@ def gather_rows(rows: Stored, indices: NDArray[np.int32], out: Stored) -> None:
     """
     row_bytes = out.shape[1] * out.itemsize
     if row_bytes % WORD_BYTES == 0 and not (address_of(rows) | address_of(out)) % WORD_BYTES:
-        words, copies, shares = rows.reshape(-1).view(np.float32), out.reshape(-1).view(np.float32), threads_for(2 * out.nbytes)
-        _copy_share.over(shares, shares, words, indices, copies, row_bytes // WORD_BYTES, is_streamed(out))
+        words, copies, shares = (
+            rows.reshape(-1).view(np.float32),
+            out.reshape(-1).view(np.float32),
+            threads_for(2 * out.nbytes),
+        )
+        _copy_share.over(
+            shares, shares, words, indices, copies, row_bytes // WORD_BYTES, is_streamed(out)
+        )
         return
     if len(rows):  # a word would hold the end of one row and the start of the next
         np.take(rows, indices, axis=0, out=out, mode="clip")

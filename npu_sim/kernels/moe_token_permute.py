@@ -1,9 +1,11 @@
 """MoeTokenPermute: a stable sort of ids, and copies of rows to the places it gives.
 
-The product sorts fp32 scores of the ids and always gets the stable order, so this is a stable sort of the scores as whole numbers: by
-digits, from the lowest on, each pass a counting sort. Experts are few, and one pass is enough for up to 2048 of them.
+The product sorts fp32 scores of the ids and always gets the stable order, so this is a stable sort
+of the scores as whole numbers: by digits, from the lowest on, each pass a counting sort. Experts
+are few, and one pass is enough for up to 2048 of them.
 
-A row is read once and stored to all its places while the cache holds it, past the cache when the result is larger than that.
+A row is read once and stored to all its places while the cache holds it, past the cache when the
+result is larger than that.
 
 Source: specification page ``moe_token_permute``, "Kernel".
 """
@@ -25,7 +27,8 @@ INT64_MAX = 2**63 - 1
 DIGIT_BITS = 11
 """Bits of a digit: its counters are 8 KiB, which stay in the first-level cache."""
 LEAST_STREAMED_BYTES = 256
-"""Shorter rows are not stored past the cache: too much of them are lines that they share with their neighbours."""
+"""Shorter rows are not stored past the cache: too much of them are lines that they share with their
+neighbours."""
 
 
 def fp32_scores(ids: Ids) -> NDArray[np.int64]:
@@ -38,19 +41,28 @@ def fp32_scores(ids: Ids) -> NDArray[np.int64]:
     Returns
     -------
     int64 (entries,)
-        The fp32 values; 2^63, which is above the range, as the largest whole number, which is no fp32 value and keeps its order.
+        The fp32 values; 2^63, which is above the range, as the largest whole number, which is no
+        fp32 value and keeps its order.
     """
     scores = ids.astype(np.int64)
     large = np.flatnonzero((scores > 1 << MANTISSA_BITS) | (scores < -(1 << MANTISSA_BITS)))
     if not large.size:
         return scores
     values = scores[large]
-    sizes = np.abs(values).view(np.uint64)  # the smallest int64 has no positive twin, but its bits are those of 2^63
-    _, exponents = np.frexp((sizes >> np.uint64(MANTISSA_BITS)).astype(np.float64))  # exact: what is dropped are whole bits
+    sizes = np.abs(values).view(
+        np.uint64
+    )  # the smallest int64 has no positive twin, but its bits are those of 2^63
+    _, exponents = np.frexp(
+        (sizes >> np.uint64(MANTISSA_BITS)).astype(np.float64)
+    )  # exact: what is dropped are whole bits
     dropped = exponents.astype(np.uint64)
     half = np.uint64(1) << (dropped - np.uint64(1))
     rounded = (sizes + half) >> dropped << dropped
-    scores[large] = np.where(values < 0, -rounded.view(np.int64), np.minimum(rounded, np.uint64(INT64_MAX)).view(np.int64))
+    scores[large] = np.where(
+        values < 0,
+        -rounded.view(np.int64),
+        np.minimum(rounded, np.uint64(INT64_MAX)).view(np.int64),
+    )
     return scores
 
 
@@ -73,7 +85,9 @@ def sort_ids(ids: Ids, places: Places) -> None:
     if not ids.size:
         return
     scores = fp32_scores(ids)
-    above = (scores - scores.min()).view(np.uint64)  # wraps around, and is right as an unsigned number
+    above = (scores - scores.min()).view(
+        np.uint64
+    )  # wraps around, and is right as an unsigned number
     bits = int(above.max()).bit_length()
     order = np.arange(ids.size, dtype=np.int32)
     other = np.empty_like(order)
@@ -115,7 +129,14 @@ def _take_slot(scores: NDArray[np.uint64], entry: int, shift: int, starts: Place
 
 
 @kernel
-def _sort_by_digit(share: int, scores: NDArray[np.uint64], order: Places, shift: int, starts: Places, result: Places) -> None:
+def _sort_by_digit(
+    share: int,
+    scores: NDArray[np.uint64],
+    order: Places,
+    shift: int,
+    starts: Places,
+    result: Places,
+) -> None:
     """Sort entries by one digit; those that have the same one keep their order."""
     _find_starts(scores, shift, starts)
     for entry in order:
@@ -123,7 +144,14 @@ def _sort_by_digit(share: int, scores: NDArray[np.uint64], order: Places, shift:
 
 
 @kernel
-def _place_by_digit(share: int, scores: NDArray[np.uint64], order: Places, shift: int, starts: Places, places: Places) -> None:
+def _place_by_digit(
+    share: int,
+    scores: NDArray[np.uint64],
+    order: Places,
+    shift: int,
+    starts: Places,
+    places: Places,
+) -> None:
     """The same for the last digit, but write the rank of every entry instead of the entry of every rank."""
     _find_starts(scores, shift, starts)
     for entry in order:
@@ -131,13 +159,24 @@ def _place_by_digit(share: int, scores: NDArray[np.uint64], order: Places, shift
 
 
 @kernel
-def _copy_share(share: int, shares: int, tokens: Words, places: Places, permuted: Words, top_k: int, row_words: int, streams: bool) -> None:
+def _copy_share(
+    share: int,
+    shares: int,
+    tokens: Words,
+    places: Places,
+    permuted: Words,
+    top_k: int,
+    row_words: int,
+    streams: bool,
+) -> None:
     """Copy the rows of a share of the tokens; places at or beyond the end of ``permuted`` are dropped."""
     count, rows = places.size // top_k, permuted.size // row_words
     for token in range(count * share // shares, count * (share + 1) // shares):
         for entry in range(token * top_k, (token + 1) * top_k):
             place = np.int64(places[entry])
-            if place < 0 or place >= rows:  # none is below 0, whatever another thread writes to the caller's array meanwhile
+            if (
+                place < 0 or place >= rows
+            ):  # none is below 0, whatever another thread writes to the caller's array meanwhile
                 continue
             if streams:
                 _stream_row(tokens, token * row_words, permuted, place * row_words, row_words)
@@ -158,7 +197,9 @@ def _stream_row(source: Words, at: int, target: Words, to: int, count: int) -> N
     copy_words(source, at + end, target, to + end, count - end)
 
 
-def copy_rows(tokens: NDArray[np.generic], places: Places, permuted: NDArray[np.generic], top_k: int) -> None:
+def copy_rows(
+    tokens: NDArray[np.generic], places: Places, permuted: NDArray[np.generic], top_k: int
+) -> None:
     """Copy the row of every token to its places, on all threads.
 
     Parameters
@@ -173,5 +214,17 @@ def copy_rows(tokens: NDArray[np.generic], places: Places, permuted: NDArray[np.
         Places of a token.
     """
     source, target = (array.reshape(-1).view(np.uint16) for array in (tokens, permuted))
-    row_words, shares = tokens.shape[1] * tokens.itemsize // WORD_BYTES, threads_for(tokens.nbytes + permuted.nbytes)
-    _copy_share.over(shares, shares, source, places, target, top_k, row_words, is_streamed(permuted, LEAST_STREAMED_BYTES))
+    row_words, shares = (
+        tokens.shape[1] * tokens.itemsize // WORD_BYTES,
+        threads_for(tokens.nbytes + permuted.nbytes),
+    )
+    _copy_share.over(
+        shares,
+        shares,
+        source,
+        places,
+        target,
+        top_k,
+        row_words,
+        is_streamed(permuted, LEAST_STREAMED_BYTES),
+    )

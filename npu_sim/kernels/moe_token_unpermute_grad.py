@@ -15,10 +15,25 @@ from numpy.typing import NDArray
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import thread_count
-from npu_sim.kernels.folded_products import fold_line, folded_width, folds_lines, sum_of_lines, sum_of_products, widen_row
+from npu_sim.kernels.folded_products import (
+    fold_line,
+    folded_width,
+    folds_lines,
+    sum_of_lines,
+    sum_of_products,
+    widen_row,
+)
 from npu_sim.kernels.vectors.lane_blocks import store_numbers, stream_numbers
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch_to_write, splat, store, to_next_line
+from npu_sim.kernels.vectors.lanes import (
+    end_streams,
+    is_streamed,
+    load,
+    prefetch_to_write,
+    splat,
+    store,
+    to_next_line,
+)
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered, recall
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT
@@ -72,13 +87,30 @@ def _write_lines(
 
 
 @device_function
-def _write_ends(g: Stored, g_start: int, factor: np.float32, out: Stored, out_start: int, hidden: int, first: int, end: int) -> None:
+def _write_ends(
+    g: Stored,
+    g_start: int,
+    factor: np.float32,
+    out: Stored,
+    out_start: int,
+    hidden: int,
+    first: int,
+    end: int,
+) -> None:
     """Write what remains of the lines at both ends of a row, which belong to the neighbouring rows as well."""
     line = LINE_BYTES // out.itemsize
     for side in range(2):
-        column, begin, stop = (first - line, line - first, line) if side == 0 else (end, 0, hidden - end)
+        column, begin, stop = (
+            (first - line, line - first, line) if side == 0 else (end, 0, hidden - end)
+        )
         if begin < stop:
-            store_some(out, out_start + column, load_some(g, g_start + column, begin, stop, g) * factor, begin, stop)
+            store_some(
+                out,
+                out_start + column,
+                load_some(g, g_start + column, begin, stop, g) * factor,
+                begin,
+                stop,
+            )
 
 
 @device_function
@@ -119,9 +151,25 @@ def _sum_and_write(
                 stop = min(written + written_at_once, end)
             else:
                 stop = end if begin + piece.size == hidden else written
-            _write_lines(g, g_start, wide, by_line and first == 0, factor, are_numbers, out, start, streams, written, stop)
+            _write_lines(
+                g,
+                g_start,
+                wide,
+                by_line and first == 0,
+                factor,
+                are_numbers,
+                out,
+                start,
+                streams,
+                written,
+                stop,
+            )
             written = stop
-        total = total + (sum_of_lines(piece.size, products) if by_line else sum_of_products(row, start + begin, piece, products))
+        total = total + (
+            sum_of_lines(piece.size, products)
+            if by_line
+            else sum_of_products(row, start + begin, piece, products)
+        )
     return total
 
 
@@ -147,7 +195,9 @@ def _share_of_tokens(
     wide, products = scratch[share, 0, :hidden], scratch[share, 1]
     line = LINE_BYTES // g.itemsize
     last_piece = (hidden - 1) % piece_columns + 1
-    by_line = folds_lines(last_piece, line) and (last_piece == hidden or folds_lines(piece_columns, line))
+    by_line = folds_lines(last_piece, line) and (
+        last_piece == hidden or folds_lines(piece_columns, line)
+    )
     for token in range(count * share // shares, count * (share + 1) // shares):
         widen_row(g, token * hidden, by_line, wide)
         of_zeros = _sum_of_zeros(wide, products)
@@ -157,7 +207,9 @@ def _share_of_tokens(
                 sums[place] = of_zeros
                 continue
             following = np.int64(indices[place + 1]) if place + 1 < indices.size else row
-            if to_next_line(tokens_grad, following * hidden) > 0:  # else a store to part of a line would hold up those behind it
+            if (
+                to_next_line(tokens_grad, following * hidden) > 0
+            ):  # else a store to part of a line would hold up those behind it
                 prefetch_to_write(tokens_grad, following * hidden)
                 prefetch_to_write(tokens_grad, (following + 1) * hidden - 1)
             are_numbers = of_zeros + factors[place] * _ZERO == _ZERO

@@ -57,7 +57,15 @@ def _score(code: int, values: Floats, place: int, begin: int, end: int) -> float
 
 @device_function
 def arrival(
-    code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int, lines: Integers, order: Integers
+    code: int,
+    seed: tuple[int, int],
+    key: int,
+    cores: Integers,
+    values: Floats,
+    begin: int,
+    end: int,
+    lines: Integers,
+    order: Integers,
 ) -> None:
     """Write the places of a part's contributions in their order of arrival; columns begin..end decide adversarial orders.
 
@@ -101,7 +109,7 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
 
 
 @long_kernel
-def _study_share(  # type: ignore[no-untyped-def]
+def _study_share(
     share: int,
     shares: int,
     values: Floats,
@@ -122,18 +130,36 @@ def _study_share(  # type: ignore[no-untyped-def]
     """Study every part of a share: every ``shares``-th. ``places`` (shares, 3, contributions) and ``totals`` are scratch."""
     columns, sums = values.shape[1], totals[share]
     for part in range(share, keys.size, shares):
-        own, own_cores = values[starts[part] : starts[part + 1]], cores[starts[part] : starts[part + 1]]
+        own, own_cores = (
+            values[starts[part] : starts[part + 1]],
+            cores[starts[part] : starts[part + 1]],
+        )
         lines, order = places[share, :2], places[share, 2, : own_cores.size]
         for which in range(codes.size):
             adversarial = codes[which] >= SMALLEST_FIRST
             together = columns_together if adversarial else columns
             for begin in range(0, columns, together):
                 end = min(columns, begin + together)
-                arrival(codes[which], (seeds[which, 0], seeds[which, 1]), keys[part], own_cores, own, begin, end, lines, order)
+                arrival(
+                    codes[which],
+                    (seeds[which, 0], seeds[which, 1]),
+                    keys[part],
+                    own_cores,
+                    own,
+                    begin,
+                    end,
+                    lines,
+                    order,
+                )
                 _add_up(own, order, begin, end, sums)
             digest = FNV_OFFSET
             for column in range(columns):
-                result = widen(narrow(sums[column] * factors[part] if factors[part] != ONE else sums[column], stored))
+                result = widen(
+                    narrow(
+                        sums[column] * factors[part] if factors[part] != ONE else sums[column],
+                        stored,
+                    )
+                )
                 digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
                 if which == 0 or result < lowest[part, column]:
                     lowest[part, column] = result
@@ -181,7 +207,10 @@ def study_orders(
         Receive a hash of every result's bits.
     """
     threads, most = thread_count(), int(np.diff(starts).max(initial=0))
-    places, totals = thread_scratch(threads, 3, most, dtype=np.int64), thread_scratch(threads, values.shape[1])
+    places, totals = (
+        thread_scratch(threads, 3, most, dtype=np.int64),
+        thread_scratch(threads, values.shape[1]),
+    )
     _study_share.over(
         threads,
         threads,
@@ -218,8 +247,18 @@ def _one_arrival(
     arrival(code, seed, key, cores, values, begin, end, lines, order)
 
 
-def arrival_of(code: int, seed: tuple[int, int], key: int, cores: Integers, values: Floats, begin: int, end: int) -> Integers:
+def arrival_of(
+    code: int,
+    seed: tuple[int, int],
+    key: int,
+    cores: Integers,
+    values: Floats,
+    begin: int,
+    end: int,
+) -> Integers:
     """Return the order of arrival of one part's contributions; arguments as in :func:`study_orders`."""
     order: Any = np.empty(cores.size, np.int64)
-    _one_arrival.over(1, code, seed, key, cores, values, begin, end, np.empty((2, cores.size), np.int64), order)
+    _one_arrival.over(
+        1, code, seed, key, cores, values, begin, end, np.empty((2, cores.size), np.int64), order
+    )
     return order

@@ -1,7 +1,8 @@
 """In which order the atomic additions of several cores arrive: the codes of the orders, and the generator that draws one.
 
-Every core's own additions keep their order; between cores the order is open. A drawn order depends on the seed and on what it is
-drawn for (an output row, a piece of columns) only, so that it is the same for any number of threads.
+Every core's own additions keep their order; between cores the order is open. A drawn order depends
+on the seed and on what it is drawn for (an output row, a piece of columns) only, so that it is the
+same for any number of threads.
 
 Source: specification page ``numerics``, "Atomic addition to global memory".
 """
@@ -20,8 +21,9 @@ RANDOM = 3
 
 Integers = NDArray[Any]
 
-# Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on four 32-bit words of
-# counter and two of key. 32-bit words in uint64, so that no product overflows, compiled or not.
+# Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011): ten rounds on
+# four 32-bit words of counter and two of key. 32-bit words in uint64, so that no product overflows,
+# compiled or not.
 _ROUNDS = 10
 _MULTIPLIER_0, _MULTIPLIER_1 = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
 _WEYL_0, _WEYL_1 = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
@@ -34,7 +36,7 @@ def seed_words(seed: int) -> tuple[int, int]:
 
 
 @device_function
-def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):  # type: ignore[no-untyped-def]
+def philox(counter_0, counter_1, counter_2, counter_3, key_0, key_1):
     """Return the four words of Philox4x32-10; arguments and results are uint64 below 2^32."""
     for _ in range(_ROUNDS):
         product_0, product_1 = _MULTIPLIER_0 * counter_0, _MULTIPLIER_1 * counter_2
@@ -53,22 +55,30 @@ def draw_below(bound: int, seed: tuple[int, int], row: int, step: int) -> int:
     """
     wide_row, wide_step = np.uint64(row), np.uint64(step)
     word_0, word_1, _, _ = philox(
-        wide_step & _LOW, wide_step >> _WORD, wide_row & _LOW, wide_row >> _WORD, np.uint64(seed[0]), np.uint64(seed[1])
+        wide_step & _LOW,
+        wide_step >> _WORD,
+        wide_row & _LOW,
+        wide_row >> _WORD,
+        np.uint64(seed[0]),
+        np.uint64(seed[1]),
     )
     return np.int64((word_0 | (word_1 << _WORD)) % np.uint64(bound))
 
 
 @device_function
-def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Integers, drawn: Integers) -> None:
+def draw_arrival(
+    counts: Integers, seed: tuple[int, int], row: int, left: Integers, drawn: Integers
+) -> None:
     """Draw the order of arrival for one output row: a merge of the cores' sequences, all merges equally likely.
 
-    ``counts`` has the contributions of every core, ``left`` is scratch of the same size; ``drawn`` receives contributions,
-    numbered core by core.
+    ``counts`` has the contributions of every core, ``left`` is scratch of the same size; ``drawn``
+    receives contributions, numbered core by core.
     """
     for core in range(counts.size):
         left[core] = counts[core]
     for step in range(drawn.size):
-        # Choosing a core with probability proportional to what it has left makes every merge equally likely.
+        # Choosing a core with probability proportional to what it has left makes every merge
+        # equally likely.
         remaining, core, first = draw_below(drawn.size - step, seed, row, step), 0, 0
         while remaining >= left[core]:
             remaining -= left[core]
@@ -79,7 +89,9 @@ def draw_arrival(counts: Integers, seed: tuple[int, int], row: int, left: Intege
 
 
 @long_kernel
-def _draw_all(row: int, counts: Integers, seed: tuple[int, int], left: Integers, drawn: Integers) -> None:
+def _draw_all(
+    row: int, counts: Integers, seed: tuple[int, int], left: Integers, drawn: Integers
+) -> None:
     draw_arrival(counts, seed, row, left[row], drawn[row])
 
 
@@ -105,7 +117,9 @@ def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> ND
     cores = np.repeat(np.arange(counts.size), counts)
     if order == RANDOM and counts.size > 1:
         drawn = np.empty((draws, cores.size), np.int64)
-        _draw_all.over(draws, counts, seed_words(seed), np.empty((draws, counts.size), np.int64), drawn)
+        _draw_all.over(
+            draws, counts, seed_words(seed), np.empty((draws, counts.size), np.int64), drawn
+        )
         return drawn
     turns = np.arange(cores.size) - np.repeat(np.cumsum(counts) - counts, counts)
     return np.lexsort((turns, -cores) if order == REVERSE else (cores, turns))[np.newaxis]

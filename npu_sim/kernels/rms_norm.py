@@ -1,7 +1,8 @@
 """RmsNorm in the product's arithmetic and accumulation order.
 
-Rows do not depend on each other, so every thread takes an equal share of them, whatever the simulated cores take. A row is read twice,
-once for its sum and once for y; between the two it stays in the cache.
+Rows do not depend on each other, so every thread takes an equal share of them, whatever the
+simulated cores take. A row is read twice, once for its sum and once for y; between the two it stays
+in the cache.
 
 Source: specification page ``rms_norm``, section "Kernels and accumulation order".
 """
@@ -15,7 +16,17 @@ from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import STREAM_ROW_BYTES, end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes import (
+    STREAM_ROW_BYTES,
+    end_streams,
+    is_streamed,
+    load,
+    prefetch,
+    splat,
+    store,
+    stream,
+    to_next_line,
+)
 from npu_sim.kernels.vectors.lanes_edges import load_like, load_some, store_some
 from npu_sim.kernels.vectors.lanes_kept import ORDERED_LANES, keep, load_ordered
 from npu_sim.kernels.vectors.reduce_sum import LANE_COUNT, add_lanes
@@ -31,9 +42,11 @@ PIECES = 2
 """Rows in pieces, each summed by halving: key 1."""
 
 LOOKAHEAD_BYTES = 8192
-"""How far ahead x is asked for, at least, while y is written: then the memory would have nothing else to read."""
+"""How far ahead x is asked for, at least, while y is written: then the memory would have nothing
+else to read."""
 KEPT_ROW_BYTES = 1 << 17
-"""Longer rows are not asked for a whole row ahead: they would be gone again from the second-level cache."""
+"""Longer rows are not asked for a whole row ahead: they would be gone again from the second-level
+cache."""
 _ZERO, _ONE = np.float32(0), np.float32(1)
 Floats = NDArray[np.float32]
 
@@ -46,21 +59,21 @@ class Split(NamedTuple):
 
 
 @device_function
-def _square(x, column: int) -> Any:  # type: ignore[no-untyped-def]
+def _square(x, column: int) -> Any:
     """Return the squares of some columns."""
     lanes = load_ordered(x, column)
     return lanes * lanes
 
 
 @device_function
-def _square_one(x, column: int) -> np.float32:  # type: ignore[no-untyped-def]
+def _square_one(x, column: int) -> np.float32:
     """Return the square of one column."""
     value = widen(x[column])
     return value * value
 
 
 @device_function
-def _lane_sum(x, accumulators: Floats) -> np.float32:  # type: ignore[no-untyped-def]
+def _lane_sum(x, accumulators: Floats) -> np.float32:
     """Sum the squares of a row over 64 lane accumulators, then the lanes as a tree; ``accumulators`` (64,) is scratch."""
     first = splat(_ZERO, accumulators)
     second, third, fourth = first, first, first
@@ -77,7 +90,7 @@ def _lane_sum(x, accumulators: Floats) -> np.float32:  # type: ignore[no-untyped
 
 
 @device_function
-def _halved_sum(x, squares: Floats) -> np.float32:  # type: ignore[no-untyped-def]
+def _halved_sum(x, squares: Floats) -> np.float32:
     """Sum the squares of a row by ``halving``, the first time while they are made; ``squares`` is scratch."""
     front = front_of(x.size)
     back = x.size - front
@@ -102,7 +115,7 @@ def _rstd(total: np.float32, average: np.float32, epsilon: np.float32) -> np.flo
 
 
 @device_function
-def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:  # type: ignore[no-untyped-def]
+def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:
     """Second pass over a row: y = (x*rstd)*gamma, rounded once; ``streams`` stores it past the cache.
 
     Meanwhile it asks for x ``ahead`` elements further on.
@@ -114,7 +127,9 @@ def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) ->
         return
     if not streams:
         for begin in range(0, y.size, line):
-            column = min(begin, y.size - line)  # the last line may overlap the one before: what is written twice is the same
+            column = min(
+                begin, y.size - line
+            )  # the last line may overlap the one before: what is written twice is the same
             prefetch(x, column + ahead)
             store(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
         return
@@ -125,14 +140,18 @@ def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) ->
         stream(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
     # What remains of the lines at both ends, which belong to the neighbouring rows as well.
     for side in range(2):
-        column, begin, stop = (first - line, line - first, line) if side == 0 else (end, 0, y.size - end)
+        column, begin, stop = (
+            (first - line, line - first, line) if side == 0 else (end, 0, y.size - end)
+        )
         if begin < stop:
-            lanes = (load_some(x, column, begin, stop, x) * scale) * load_some(gamma, column, begin, stop, x)
+            lanes = (load_some(x, column, begin, stop, x) * scale) * load_some(
+                gamma, column, begin, stop, x
+            )
             store_some(y, column, lanes, begin, stop)
 
 
 @kernel
-def _narrow_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):  # type: ignore[no-untyped-def]
+def _narrow_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):
     """Sum the rows of a share in lane accumulators, and write their y and rstd."""
     rows, shares = len(x), len(scratch)
     for row in range(rows * share // shares, rows * (share + 1) // shares):
@@ -142,7 +161,7 @@ def _narrow_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scr
 
 
 @kernel
-def _whole_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):  # type: ignore[no-untyped-def]
+def _whole_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):
     """Sum the rows of a share by halving, and write their y and rstd."""
     rows, shares = len(x), len(scratch)
     for row in range(rows * share // shares, rows * (share + 1) // shares):
@@ -152,13 +171,17 @@ def _whole_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scra
 
 
 @kernel
-def _rows_in_pieces(share, x, gamma, average, epsilon, ahead, streams, piece_columns, y, rstd, scratch):  # type: ignore[no-untyped-def]
+def _rows_in_pieces(
+    share, x, gamma, average, epsilon, ahead, streams, piece_columns, y, rstd, scratch
+):
     """Sum the rows of a share piece by piece, each by halving, and write their y and rstd."""
     (rows, columns), shares = x.shape, len(scratch)
     for row in range(rows * share // shares, rows * (share + 1) // shares):
         total = _ZERO
         for begin in range(0, columns, piece_columns):
-            total = total + _halved_sum(x[row, begin : min(columns, begin + piece_columns)], scratch[share])
+            total = total + _halved_sum(
+                x[row, begin : min(columns, begin + piece_columns)], scratch[share]
+            )
         rstd[row] = _rstd(total, average, epsilon)
         _normalise_row(x[row], gamma, rstd[row], ahead, y[row], streams)
     end_streams()
@@ -173,10 +196,19 @@ def _streams(y: NDArray[Any]) -> bool:
 def _lookahead(x: NDArray[Any]) -> int:
     """Return how many elements ahead x is asked for: the next row, unless rows are short or very long."""
     row_bytes = x.shape[1] * x.itemsize
-    return (row_bytes if LOOKAHEAD_BYTES < row_bytes <= KEPT_ROW_BYTES else LOOKAHEAD_BYTES) // x.itemsize
+    return (
+        row_bytes if LOOKAHEAD_BYTES < row_bytes <= KEPT_ROW_BYTES else LOOKAHEAD_BYTES
+    ) // x.itemsize
 
 
-def rms_norm(x: NDArray[Any], gamma: NDArray[Any], split: Split, epsilon: np.float32, y: NDArray[Any], rstd: Floats) -> None:
+def rms_norm(
+    x: NDArray[Any],
+    gamma: NDArray[Any],
+    split: Split,
+    epsilon: np.float32,
+    y: NDArray[Any],
+    rstd: Floats,
+) -> None:
     """Compute y and rstd.
 
     Parameters

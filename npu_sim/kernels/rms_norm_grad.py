@@ -1,7 +1,7 @@
 """RmsNormGrad in the product's arithmetic and accumulation order.
 
-Every simulated core is computed by one thread: it writes its rows of dx and its own contributions to dgamma, which are then added
-column by column in the order of arrival.
+Every simulated core is computed by one thread: it writes its rows of dx and its own contributions
+to dgamma, which are then added column by column in the order of arrival.
 
 Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
 """
@@ -35,7 +35,8 @@ FOLD_COLUMNS = 16384
 """Columns of dgamma that are added up at a time: 64 KiB."""
 
 SCRATCH_SHARE = 0.08
-"""Part of the inputs' and dx's size that contributions may take before cores are computed in batches."""
+"""Part of the inputs' and dx's size that contributions may take before cores are computed in
+batches."""
 SMALL_SCRATCH_BYTES = 1 << 20
 """Contributions of this size are never split into batches."""
 
@@ -61,7 +62,9 @@ class Split(NamedTuple):
 
 
 @kernel
-def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _narrow_rows(
+    share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch
+):
     """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
     rows = len(x)
     for place in range(share, cores.size, len(scratch)):
@@ -70,13 +73,18 @@ def _narrow_rows(share, dy, x, rstd, gamma, average, block_factor, cores, stream
         first = cores[place] * block_factor
         for row in range(first, min(rows, first + block_factor)):
             scale = rstd[row]
-            mean = lane_sum(dy[row], x[row], gamma, scale, dgamma, scratch[share, :LANE_COUNT]) * average
+            mean = (
+                lane_sum(dy[row], x[row], gamma, scale, dgamma, scratch[share, :LANE_COUNT])
+                * average
+            )
             gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
     end_streams()
 
 
 @kernel
-def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _whole_rows(
+    share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch
+):
     """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
     rows, products = len(x), scratch[share]
     for place in range(share, cores.size, len(scratch)):
@@ -91,7 +99,9 @@ def _whole_rows(share, dy, x, rstd, gamma, average, block_factor, cores, streams
 
 
 @kernel
-def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, streams, starts, dx, parts, scratch):  # type: ignore[no-untyped-def]
+def _rows_in_pieces(
+    share, dy, x, rstd, gamma, average, block_factor, cores, streams, starts, dx, parts, scratch
+):
     """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
     rows, columns = x.shape
     products = scratch[share]
@@ -108,7 +118,13 @@ def _rows_in_pieces(share, dy, x, rstd, gamma, average, block_factor, cores, str
                 for begin in range(0, columns, PIECE_COLUMNS):
                     end = min(columns, begin + PIECE_COLUMNS)
                     total = total + halved_sum(
-                        dy[row, begin:end], x[row, begin:end], gamma[begin:end], scale, dgamma[begin:end], products, True
+                        dy[row, begin:end],
+                        x[row, begin:end],
+                        gamma[begin:end],
+                        scale,
+                        dgamma[begin:end],
+                        products,
+                        True,
                     )
                 gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row], streams)
     end_streams()
@@ -141,8 +157,13 @@ def compute_rows(
     parts : float32 (contributions, columns)
         Receives the contributions.
     """
-    average, threads = np.float32(1) / np.float32(x.shape[1]), threads_for(dy.nbytes + x.nbytes + dx.nbytes)
-    columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[split.path]
+    average, threads = (
+        np.float32(1) / np.float32(x.shape[1]),
+        threads_for(dy.nbytes + x.nbytes + dx.nbytes),
+    )
+    columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[
+        split.path
+    ]
     scratch = (thread_scratch if split.path == HALVING else _kept_scratch)(threads, columns)
     arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
     if split.path == LANES:
@@ -154,7 +175,7 @@ def compute_rows(
 
 
 @kernel
-def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors, dgamma):  # type: ignore[no-untyped-def]
+def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors, dgamma):
     """Add the contributions between two stops to blocks of ``width`` columns of dgamma."""
     for block in range(share, (dgamma.size + width - 1) // width, shares):
         begin = block * width
@@ -163,7 +184,8 @@ def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors,
         for number in range(stops.size):
             stop = stops[number]
             if stop == first + 1 and not has_vectors:
-                # A single contribution is added as it is: none is -0, so adding it to 0 first would change nothing.
+                # A single contribution is added as it is: none is -0, so adding it to 0 first would
+                # change nothing.
                 add_to(total, parts[order[first], begin:end])
             else:
                 own = sums[number if has_vectors else share, : end - begin]
@@ -174,11 +196,14 @@ def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors,
             first = stop
 
 
-def _fold(parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None) -> None:
+def _fold(
+    parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None
+) -> None:
     """Add contributions to dgamma: those between two stops are added up by themselves first, from 0.
 
-    ``orders`` has one order of arrival, or one for every piece of 4096 columns. ``vectors`` (stops, columns or a chunk of them) receives
-    what lies between two stops before it is added, one chunk after the other.
+    ``orders`` has one order of arrival, or one for every piece of 4096 columns. ``vectors`` (stops,
+    columns or a chunk of them) receives what lies between two stops before it is added, one chunk
+    after the other.
     """
     if vectors is not None:
         _fold_columns.over(1, 1, vectors.shape[1], parts, orders, stops, vectors, True, dgamma)
@@ -189,14 +214,21 @@ def _fold(parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vect
     _fold_columns.over(shares, shares, width, parts, orders, stops, sums, False, dgamma)
 
 
-def _batches(counts: Integers, orders: Integers, rows: int, columns: int, element_bytes: int) -> Iterator[tuple[Integers, Integers]]:
+def _batches(
+    counts: Integers, orders: Integers, rows: int, columns: int, element_bytes: int
+) -> Iterator[tuple[Integers, Integers]]:
     """Split cores into batches whose contributions stay small; yield the cores and the orders of their contributions.
 
-    With few rows the contributions would be as large as the inputs. Cores in order of arrival are added one batch after the other
-    with the same result, which needs one contribution a core and one order for all columns.
+    With few rows the contributions would be as large as the inputs. Cores in order of arrival are
+    added one batch after the other with the same result, which needs one contribution a core and
+    one order for all columns.
     """
     contributions = orders.shape[1]
-    allowed = max(int(SCRATCH_SHARE * 3 * rows * element_bytes / 4), SMALL_SCRATCH_BYTES // (4 * columns), thread_count())
+    allowed = max(
+        int(SCRATCH_SHARE * 3 * rows * element_bytes / 4),
+        SMALL_SCRATCH_BYTES // (4 * columns),
+        thread_count(),
+    )
     if contributions <= allowed or orders.shape[0] > 1 or contributions != counts.size:
         yield np.arange(counts.size, dtype=np.int64), orders
         return
@@ -232,7 +264,8 @@ def rms_norm_grad(
     deterministic
         Whether cores keep their vectors apart and add them in core order.
     core_order, seed
-        Code of the order in which atomic additions arrive otherwise; see :mod:`npu_sim.kernels.random_order`.
+        Code of the order in which atomic additions arrive otherwise; see
+        :mod:`npu_sim.kernels.random_order`.
     dgamma : float32 (columns,)
     vectors : float32 (cores, columns or more, or a chunk of columns), or None
         Where a deterministic call keeps the dgamma of every core: workspace of the product.
@@ -263,7 +296,13 @@ class _Batch(NamedTuple):
 
 
 def _schedule(
-    split: Split, rows: int, columns: int, element_bytes: int, deterministic: bool, core_order: int, seed: int
+    split: Split,
+    rows: int,
+    columns: int,
+    element_bytes: int,
+    deterministic: bool,
+    core_order: int,
+    seed: int,
 ) -> tuple[_Batch, ...]:
     counts = split.contributions(rows)
     draws = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS if split.path == PIECES else 1
@@ -271,7 +310,14 @@ def _schedule(
     arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
     for cores, orders in _batches(counts, arrived, rows, columns, element_bytes):
         starts = np.concatenate(([0], np.cumsum(counts[cores])))
-        batches.append(_Batch(cores, orders, starts, starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)))
+        batches.append(
+            _Batch(
+                cores,
+                orders,
+                starts,
+                starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1),
+            )
+        )
     return tuple(batches)
 
 

@@ -22,5 +22,7 @@ def contributions(
     counts = split.contributions(rows)
     cores = np.arange(counts.size, dtype=np.int64)
     parts, dx = np.empty((int(counts.sum()), columns), np.float32), np.empty_like(x)
-    compute_rows(dy, x, rstd, gamma, split, cores, np.concatenate(([0], np.cumsum(counts))), dx, parts)
+    compute_rows(
+        dy, x, rstd, gamma, split, cores, np.concatenate(([0], np.cumsum(counts))), dx, parts
+    )
     return np.repeat(cores, counts), parts

@@ -18,7 +18,16 @@ from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
-from npu_sim.kernels.vectors.lanes import end_streams, is_streamed, load, prefetch, splat, store, stream, to_next_line
+from npu_sim.kernels.vectors.lanes import (
+    end_streams,
+    is_streamed,
+    load,
+    prefetch,
+    splat,
+    store,
+    stream,
+    to_next_line,
+)
 from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from npu_sim.numbers.scalars import narrow, widen
 
@@ -47,7 +56,14 @@ def _is_live(place: int, indices: NDArray[np.int32], factors: Floats, row_count:
 
 @device_function
 def _find_live_rows(
-    indices: NDArray[np.int32], factors: Floats, first: int, top_k: int, row_count: int, hidden: int, starts: Starts, weights: Floats
+    indices: NDArray[np.int32],
+    factors: Floats,
+    first: int,
+    top_k: int,
+    row_count: int,
+    hidden: int,
+    starts: Starts,
+    weights: Floats,
 ) -> int:
     """Write where the live rows of a token start, and their factors; return their number."""
     live = 0
@@ -60,7 +76,9 @@ def _find_live_rows(
 
 
 @device_function
-def _add_rows(lanes: Lanes, rows: Stored, starts: Starts, weights: Floats, live: int, column: int) -> Lanes:
+def _add_rows(
+    lanes: Lanes, rows: Stored, starts: Starts, weights: Floats, live: int, column: int
+) -> Lanes:
     """Add a cache line of columns of every live row, one row after the other."""
     for row in range(live):
         lanes = lanes + load(rows, starts[row] + column) * weights[row]
@@ -68,7 +86,16 @@ def _add_rows(lanes: Lanes, rows: Stored, starts: Starts, weights: Floats, live:
 
 
 @device_function
-def _add_parts(lanes: Lanes, rows: Stored, starts: Starts, weights: Floats, live: int, column: int, first: int, stop: int) -> Lanes:
+def _add_parts(
+    lanes: Lanes,
+    rows: Stored,
+    starts: Starts,
+    weights: Floats,
+    live: int,
+    column: int,
+    first: int,
+    stop: int,
+) -> Lanes:
     """The same for the columns ``column + first`` to ``column + stop`` only."""
     for row in range(live):
         lanes = lanes + load_some(rows, starts[row] + column, first, stop, rows) * weights[row]
@@ -100,7 +127,13 @@ def _sum_token(
         beginning = _add_parts(begin, rows, starts, weights, live, first - step, step - first, step)
         store_some(out, out_start + first - step, beginning, step - first, step)
     if end < hidden:
-        store_some(out, out_start + end, _add_parts(begin, rows, starts, weights, live, end, 0, hidden - end), 0, hidden - end)
+        store_some(
+            out,
+            out_start + end,
+            _add_parts(begin, rows, starts, weights, live, end, 0, hidden - end),
+            0,
+            hidden - end,
+        )
     lookahead = LOOKAHEAD_BYTES // out.itemsize
     for column in range(first, end, step):
         ahead = column + lookahead
@@ -140,19 +173,52 @@ def _sum_share(
     following_live = 0
     for token in range(first - 1, stop):
         live, place, ahead = following_live, token % 2, (token + 1) % 2
-        starts, weights, following = all_starts[share, place], all_weights[share, place], all_starts[share, ahead]
+        starts, weights, following = (
+            all_starts[share, place],
+            all_weights[share, place],
+            all_starts[share, ahead],
+        )
         entries = top_k if token + 1 < stop else 0
         following_live = _find_live_rows(
-            indices, factors, (token + 1) * top_k, entries, count, hidden, following, all_weights[share, ahead]
+            indices,
+            factors,
+            (token + 1) * top_k,
+            entries,
+            count,
+            hidden,
+            following,
+            all_weights[share, ahead],
         )
         if token >= first:
-            begin = splat(NOTHING_YET if _is_live(token * top_k, indices, factors, count) else DROPPED, out)
-            _sum_token(rows, starts, weights, live, following, following_live, begin, out, token * hidden, hidden, streams)
+            begin = splat(
+                NOTHING_YET if _is_live(token * top_k, indices, factors, count) else DROPPED, out
+            )
+            _sum_token(
+                rows,
+                starts,
+                weights,
+                live,
+                following,
+                following_live,
+                begin,
+                out,
+                token * hidden,
+                hidden,
+                streams,
+            )
     end_streams()
 
 
 @kernel
-def _sum_short(token: int, rows: Stored, indices: NDArray[np.int32], factors: Floats, out: Stored, top_k: int, hidden: int) -> None:
+def _sum_short(
+    token: int,
+    rows: Stored,
+    indices: NDArray[np.int32],
+    factors: Floats,
+    out: Stored,
+    top_k: int,
+    hidden: int,
+) -> None:
     """Sum a token whose rows are shorter than a cache line."""
     count, first = rows.size // hidden, token * top_k
     for column in range(hidden):
@@ -164,7 +230,14 @@ def _sum_short(token: int, rows: Stored, indices: NDArray[np.int32], factors: Fl
         out[token * hidden + column] = narrow(total, out)
 
 
-def sum_tokens(rows: Stored, indices: NDArray[np.int32], out: Stored, top_k: int, hidden: int, factors: Floats | None = None) -> None:
+def sum_tokens(
+    rows: Stored,
+    indices: NDArray[np.int32],
+    out: Stored,
+    top_k: int,
+    hidden: int,
+    factors: Floats | None = None,
+) -> None:
     """Sum the rows of every token, on all threads.
 
     Parameters
@@ -186,7 +259,17 @@ def sum_tokens(rows: Stored, indices: NDArray[np.int32], out: Stored, top_k: int
         return
     shares = threads_for(rows.nbytes + out.nbytes)
     scratch = _scratch(shares, top_k)
-    _sum_share.over(shares, rows, indices, weights, out, top_k, hidden, is_streamed(out.reshape(-1, hidden)), *scratch)
+    _sum_share.over(
+        shares,
+        rows,
+        indices,
+        weights,
+        out,
+        top_k,
+        hidden,
+        is_streamed(out.reshape(-1, hidden)),
+        *scratch,
+    )
 
 
 @kept

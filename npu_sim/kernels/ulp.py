@@ -16,16 +16,19 @@ NAN_DISTANCE = np.iinfo(np.int64).max
 
 
 @kernel
-def _distance_all(block, first, second, magnitude_mask, infinity, shift, out):  # type: ignore[no-untyped-def]
+def _distance_all(block, first, second, magnitude_mask, infinity, shift, out):
     left = first[block * BLOCK : (block + 1) * BLOCK]
     right = second[block * BLOCK : (block + 1) * BLOCK]
     target = out[block * BLOCK : (block + 1) * BLOCK]
     for index in range(target.size):
         one, other = np.int64(left[index]), np.int64(right[index])
         one_magnitude, other_magnitude = one & magnitude_mask, other & magnitude_mask
-        # Patterns grow with the magnitude: with the sign put on, neighbours differ by one, across 0 too.
+        # Patterns grow with the magnitude: with the sign put on, neighbours differ by one, across 0
+        # too.
         one_place = one_magnitude >> shift if one == one_magnitude else -(one_magnitude >> shift)
-        other_place = other_magnitude >> shift if other == other_magnitude else -(other_magnitude >> shift)
+        other_place = (
+            other_magnitude >> shift if other == other_magnitude else -(other_magnitude >> shift)
+        )
         one_is_nan, other_is_nan = one_magnitude > infinity, other_magnitude > infinity
         distance = abs(one_place - other_place)
         if one_is_nan or other_is_nan:
@@ -41,13 +44,14 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     first, second : array
         Of ``dtype``, or of its storage dtype; float32 for ``"hf32"``.
     dtype : str or dtype
-        float16, bfloat16, float32, or ``"hf32"``, whose steps are coarser: both sides are taken as hf32 values.
+        float16, bfloat16, float32, or ``"hf32"``, whose steps are coarser: both sides are taken as
+        hf32 values.
 
     Returns
     -------
     array of int64
-        0 for equal values, for +0 and -0, and for nan and nan; `NAN_DISTANCE` between nan and a number; inf is one
-        step from the largest finite value.
+        0 for equal values, for +0 and -0, and for nan and nan; `NAN_DISTANCE` between nan and a
+        number; inf is one step from the largest finite value.
     """
     one = FORMATS["hf32" if dtype == "hf32" else floating(dtype)]
     left, right = stored_as(first, one), stored_as(second, one)
@@ -58,12 +62,21 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     shift = 23 - one.mantissa_bits if one.name == "hf32" else 0
     patterns = magnitude_patterns(one)
     blocks = (out.size + BLOCK - 1) // BLOCK
-    _distance_all.over(blocks, left.view(unsigned).reshape(-1), right.view(unsigned).reshape(-1), *patterns, shift, out.reshape(-1))
+    _distance_all.over(
+        blocks,
+        left.view(unsigned).reshape(-1),
+        right.view(unsigned).reshape(-1),
+        *patterns,
+        shift,
+        out.reshape(-1),
+    )
     return out
 
 
 @kernel
-def _error_all(block, stored, reference, reference_bits, lowest_exponent, ulps_per_unit, largest, out):  # type: ignore[no-untyped-def]
+def _error_all(
+    block, stored, reference, reference_bits, lowest_exponent, ulps_per_unit, largest, out
+):
     highest = ulps_per_unit.size - 1
     part = stored[block * BLOCK : (block + 1) * BLOCK]
     wanted = reference[block * BLOCK : (block + 1) * BLOCK]
@@ -84,8 +97,8 @@ def _error_all(block, stored, reference, reference_bits, lowest_exponent, ulps_p
 def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     """Measure the distance to a fp64 reference in units of the last place of ``dtype`` at the reference.
 
-    Below the smallest normal value the unit is the smallest subnormal; above the largest finite value it is the
-    unit of that. Correct rounding gives at most 0.5.
+    Below the smallest normal value the unit is the smallest subnormal; above the largest finite
+    value it is the unit of that. Correct rounding gives at most 0.5.
 
     Parameters
     ----------
@@ -99,8 +112,8 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     Returns
     -------
     array of float64
-        0 for nan and nan, and for inf where the reference rounds to that inf; inf for nan against a number and for
-        inf against a reference that does not round to it.
+        0 for nan and nan, and for inf where the reference rounds to that inf; inf for nan against a
+        number and for inf against a reference that does not round to it.
     """
     one = FORMATS["hf32" if dtype == "hf32" else floating(dtype)]
     stored, right = (stored_as(array, one), np.require(reference, np.float64, ["C", "A"]))
@@ -111,5 +124,14 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     scales = np.ldexp(1.0, one.mantissa_bits - exponents)
     flat, bits = right.reshape(-1), right.view(np.int64).reshape(-1)
     blocks = (out.size + BLOCK - 1) // BLOCK
-    _error_all.over(blocks, stored.reshape(-1), flat, bits, 1 - one.bias, scales, one.largest_finite, out.reshape(-1))
+    _error_all.over(
+        blocks,
+        stored.reshape(-1),
+        flat,
+        bits,
+        1 - one.bias,
+        scales,
+        one.largest_finite,
+        out.reshape(-1),
+    )
     return out

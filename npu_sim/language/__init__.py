@@ -7,4 +7,14 @@ from npu_sim.language.catalogue import joined, say, translated, translated_data
 from npu_sim.language.choice import LANGUAGES, language, speaking
 from npu_sim.language.template import Template, Verbatim
 
-__all__ = ["LANGUAGES", "Template", "Verbatim", "joined", "language", "say", "speaking", "translated", "translated_data"]
+__all__ = [
+    "LANGUAGES",
+    "Template",
+    "Verbatim",
+    "joined",
+    "language",
+    "say",
+    "speaking",
+    "translated",
+    "translated_data",
+]

@@ -1,8 +1,10 @@
 """Translation of what is shown.
 
-What shows texts says them with `say`, template and contents apart. Texts of the rooms below were filled in where the facts are, in English:
-`translated` recognises such a sentence by its template (the f-string of the code, which the catalogue holds) and translates what stands in
-its holes in turn; then it tries the parts of what was joined. What is in no catalogue, such as names of tensors, stays as it is.
+What shows texts says them with `say`, template and contents apart. Texts of the rooms below were
+filled in where the facts are, in English: `translated` recognises such a sentence by its template
+(the f-string of the code, which the catalogue holds) and translates what stands in its holes in
+turn; then it tries the parts of what was joined. What is in no catalogue, such as names of tensors,
+stays as it is.
 """
 
 import re
@@ -33,8 +35,11 @@ NAME = re.compile(r"[A-Za-z_][\w-]*")
 VALUE = re.compile(rf"{NAME.pattern} = \S+")
 """A name and its value."""
 _ALTERNATIVE = re.compile(r"[\w-]+( \(\w+\))?")
-NEUTRAL = MappingProxyType({", ": re.compile(".+ = .+"), " or ": _ALTERNATIVE, " and ": _ALTERNATIVE})
-"""Parts of lists that may need no translation: values, and alternatives, each a name or a value with its name."""
+NEUTRAL = MappingProxyType(
+    {", ": re.compile(".+ = .+"), " or ": _ALTERNATIVE, " and ": _ALTERNATIVE}
+)
+"""Parts of lists that may need no translation: values, and alternatives, each a name or a value
+with its name."""
 LONG_LETTERS = 24
 """Letters of a sentence in whose holes lists may stand."""
 BESIDE = (
@@ -43,7 +48,8 @@ BESIDE = (
     (re.compile(r"([\d.,]+) (.+)"), "{} {}"),
     (re.compile(r"(.+?) ([\d.,x]+(?: [KMG]iB| us| %)?)"), "{} {}"),
 )
-"""Parts that stand beside each other without a separator: a remark in brackets, a number and what it counts."""
+"""Parts that stand beside each other without a separator: a remark in brackets, a number and what
+it counts."""
 
 
 class Catalogue:
@@ -57,15 +63,26 @@ class Catalogue:
 
     def __init__(self, entries: Iterable[tuple[str, str]]) -> None:
         given = list(entries)
-        given += [(source[2:], target[1:]) for source, target in given if source.startswith((", ", "; "))]
+        given += [
+            (source[2:], target[1:]) for source, target in given if source.startswith((", ", "; "))
+        ]
         pairs = [(Template(source), Template(target)) for source, target in given]
         self._whole = {
-            source.text.replace("{{", "{").replace("}}", "}"): target.filled({}, str) for source, target in pairs if not source.holes
+            source.text.replace("{{", "{").replace("}}", "}"): target.filled({}, str)
+            for source, target in pairs
+            if not source.holes
         }
-        open_ones = [(source, target) for source, target in pairs if source.holes and source.letters >= FEWEST_LETTERS]
+        open_ones = [
+            (source, target)
+            for source, target in pairs
+            if source.holes and source.letters >= FEWEST_LETTERS
+        ]
         self.sentences = sorted(open_ones, key=lambda pair: -pair[0].letters)
         self._templates = {source.text: target for source, target in pairs}
-        self._most_parts = {separator: 1 + max(text.count(separator) for text in ["", *self._whole]) for separator in (*LISTS, *PAIRS)}
+        self._most_parts = {
+            separator: 1 + max(text.count(separator) for text in ["", *self._whole])
+            for separator in (*LISTS, *PAIRS)
+        }
         self._known = lru_cache(maxsize=4096)(self._found)
 
     def translated(self, text: str) -> str:
@@ -74,7 +91,10 @@ class Catalogue:
 
     def said(self, template: Template, contents: dict[str, str]) -> str:
         """Return a sentence of the catalogue with its contents, both in this language."""
-        changed = {name: content if isinstance(content, Verbatim) else self.translated(content) for name, content in contents.items()}
+        changed = {
+            name: content if isinstance(content, Verbatim) else self.translated(content)
+            for name, content in contents.items()
+        }
         target = self._templates.get(template.plain.strip(" "), template)
         return target.filled({**changed, **{name: contents[name] for name in target.names}}, str)
 
@@ -107,7 +127,10 @@ class Catalogue:
             parts = joints.split(text)
             if len(parts) > 1:
                 said = [part if joints.fullmatch(part) else self.translated(part) for part in parts]
-                beside = [CHINESE.search("".join(said[max(place - 1, 0) : place + 2])) for place in range(len(said))]
+                beside = [
+                    CHINESE.search("".join(said[max(place - 1, 0) : place + 2]))
+                    for place in range(len(said))
+                ]
                 return "".join(
                     (LISTS.get(part) or PAIRS.get(part) or part) if near and place % 2 else part
                     for place, (part, near) in enumerate(zip(said, beside, strict=True))
@@ -118,7 +141,9 @@ class Catalogue:
         word, _, number = text.rpartition(" ")
         if word in self._whole and number.isdigit():
             return f"{self._whole[word]} {number}"
-        if word.removesuffix(" in") in self._whole and word.endswith(" in"):  # what is computed in which format
+        if word.removesuffix(" in") in self._whole and word.endswith(
+            " in"
+        ):  # what is computed in which format
             return f"{self._whole[word.removesuffix(' in')]}，{number}"
         name, _, value = text.partition(" = ")
         if VALUE.fullmatch(text):
@@ -132,21 +157,40 @@ class Catalogue:
         for source, target in self.sentences:
             if source.letters < letters:
                 return None
-            contents = source.contents(text) if source.longest in text else None  # most sentences are told apart so
-            if contents is not None and text not in contents.values() and (source.letters >= LONG_LETTERS or self._fits(contents)):
+            contents = (
+                source.contents(text) if source.longest in text else None
+            )  # most sentences are told apart so
+            if (
+                contents is not None
+                and text not in contents.values()
+                and (source.letters >= LONG_LETTERS or self._fits(contents))
+            ):
                 return target.filled(contents, self.translated)
         return None
 
     def _fits(self, contents: Mapping[str, str]) -> bool:
         """Whether no list stands in a hole, other than one of names, or one that is a sentence."""
         separators = (*LISTS, ": ")
-        texts = [content for content in contents.values() if not self._are_names(content.split(", "))]
-        lists = [content for content in texts if any(len(split_outside_brackets(content, one)) > 1 for one in separators)]
-        return all(content in self._whole or self._sentence(content, LONG_LETTERS) is not None for content in lists)
+        texts = [
+            content for content in contents.values() if not self._are_names(content.split(", "))
+        ]
+        lists = [
+            content
+            for content in texts
+            if any(len(split_outside_brackets(content, one)) > 1 for one in separators)
+        ]
+        return all(
+            content in self._whole or self._sentence(content, LONG_LETTERS) is not None
+            for content in lists
+        )
 
     def _are_names(self, parts: Sequence[str]) -> bool:
         """Whether the parts of a list are names, among which may be words."""
-        return len(parts) > 1 and all(NAME.fullmatch(part.strip("'")) for part in parts) and not all(part in self._whole for part in parts)
+        return (
+            len(parts) > 1
+            and all(NAME.fullmatch(part.strip("'")) for part in parts)
+            and not all(part in self._whole for part in parts)
+        )
 
     def _joined(self, text: str, separators: Mapping[str, str]) -> str | None:
         for separator, joint in separators.items():
@@ -154,7 +198,12 @@ class Catalogue:
             if separator == ", " and self._are_names(parts):
                 return text
             changed = self._all(parts)
-            if changed is None and len(parts) > 1 and separator in NEUTRAL and all(map(NEUTRAL[separator].fullmatch, parts)):
+            if (
+                changed is None
+                and len(parts) > 1
+                and separator in NEUTRAL
+                and all(map(NEUTRAL[separator].fullmatch, parts))
+            ):
                 changed = parts
             if changed is not None:
                 return joint.join(changed)
@@ -165,7 +214,14 @@ class Catalogue:
         found: list[str] = []
         while parts:
             most = min(len(parts), self._most_parts[separator])
-            count = next((count for count in range(most, 1, -1) if separator.join(parts[:count]) in self._whole), 1)
+            count = next(
+                (
+                    count
+                    for count in range(most, 1, -1)
+                    if separator.join(parts[:count]) in self._whole
+                ),
+                1,
+            )
             found.append(separator.join(parts[:count]))
             parts = parts[count:]
         return found
@@ -174,7 +230,9 @@ class Catalogue:
         """Return what follows a name or a number in this language."""
         name, _, words = text.partition(" ")
         meant = self._whole.get(words) or self._sentence(words, SURE_LETTERS)
-        return f"{name} {meant}" if meant is not None and not name.endswith((":", ",", ";")) else None
+        return (
+            f"{name} {meant}" if meant is not None and not name.endswith((":", ",", ";")) else None
+        )
 
     def _beside(self, text: str) -> str | None:
         for pattern, together in BESIDE:
@@ -217,7 +275,11 @@ def catalogue(name: str) -> Catalogue:
 def translated(text: str) -> str:
     """Return a text in the language that is spoken; what is verbatim, or in no catalogue, stays as it is."""
     spoken = language()
-    return text if spoken == LANGUAGES[0] or isinstance(text, Verbatim) else catalogue(spoken).translated(text)
+    return (
+        text
+        if spoken == LANGUAGES[0] or isinstance(text, Verbatim)
+        else catalogue(spoken).translated(text)
+    )
 
 
 def say(template: str, /, **contents: object) -> str:
@@ -236,7 +298,11 @@ def say(template: str, /, **contents: object) -> str:
     asked = Template(template)
     kept = {name for name, content in contents.items() if isinstance(content, Verbatim)}
     filled = {name: format(contents[name], form) for name, form in asked.formats.items()}
-    return Verbatim(catalogue(spoken).said(asked, {name: Verbatim(text) if name in kept else text for name, text in filled.items()}))
+    return Verbatim(
+        catalogue(spoken).said(
+            asked, {name: Verbatim(text) if name in kept else text for name, text in filled.items()}
+        )
+    )
 
 
 def joined(parts: Iterable[str], separator: str = "; ") -> str:
@@ -256,4 +322,6 @@ def translated_data(data: Any, key: str = "") -> Any:
         return translated(data) if key in TEXT_KEYS else data
     if isinstance(data, Mapping):
         return {name: translated_data(value, str(name)) for name, value in data.items()}
-    return [translated_data(value, key) for value in data] if isinstance(data, list | tuple) else data
+    return (
+        [translated_data(value, key) for value in data] if isinstance(data, list | tuple) else data
+    )

@@ -38,17 +38,28 @@ class Template:
     @cached_property
     def formats(self) -> dict[str, str]:
         """The format of what stands in every hole, such as ``.1f``."""
-        return {hole: form or "" for _, hole, form, _ in string.Formatter().parse(self.text) if hole is not None}
+        return {
+            hole: form or ""
+            for _, hole, form, _ in string.Formatter().parse(self.text)
+            if hole is not None
+        }
 
     @cached_property
     def names(self) -> frozenset[str]:
         """The holes of a translation in which names stand, the same in every language: those written as ``{hole!s}``."""
-        return frozenset(hole for _, hole, _, kept in string.Formatter().parse(self.text) if hole is not None and kept == "s")
+        return frozenset(
+            hole
+            for _, hole, _, kept in string.Formatter().parse(self.text)
+            if hole is not None and kept == "s"
+        )
 
     @cached_property
     def plain(self) -> str:
         """The text without the formats of its holes: what the catalogue knows it by."""
-        return "".join(_escaped(literal) + ("" if hole is None else f"{{{hole}}}") for literal, hole in self.parts)
+        return "".join(
+            _escaped(literal) + ("" if hole is None else f"{{{hole}}}")
+            for literal, hole in self.parts
+        )
 
     @cached_property
     def letters(self) -> int:
@@ -63,7 +74,8 @@ class Template:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         pieces = [
-            re.escape(literal) + (_content(literal, place) if hole is not None else "") for place, (literal, hole) in enumerate(self.parts)
+            re.escape(literal) + (_content(literal, place) if hole is not None else "")
+            for place, (literal, hole) in enumerate(self.parts)
         ]
         return re.compile("".join(pieces), re.DOTALL)
 
@@ -74,8 +86,13 @@ class Template:
 
     def filled(self, contents: dict[str, str], change: Callable[[str], str]) -> str:
         """Return the sentence with what stood in another's holes of the same names, each changed first unless names stand there."""
-        changed = {hole: contents[hole] if hole in self.names else change(contents[hole]) for hole in self.holes}
-        return "".join(literal + ("" if hole is None else changed[hole]) for literal, hole in self.parts)
+        changed = {
+            hole: contents[hole] if hole in self.names else change(contents[hole])
+            for hole in self.holes
+        }
+        return "".join(
+            literal + ("" if hole is None else changed[hole]) for literal, hole in self.parts
+        )
 
 
 def _content(before: str, place: int) -> str:

@@ -35,9 +35,10 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 def as_array(obj: Any) -> np.ndarray[Any, Any]:
     """Return ``obj`` as a NumPy array, without a copy where its memory can be shared.
 
-    Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors that speak DLPack
-    (bfloat16 included, which NumPy itself refuses), objects with ``__array__``, numbers and nested sequences.
-    Arrays in foreign byte order are copied to the native one, which the kernels need.
+    Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors that speak
+    DLPack (bfloat16 included, which NumPy itself refuses), objects with ``__array__``, numbers and
+    nested sequences. Arrays in foreign byte order are copied to the native one, which the kernels
+    need.
 
     Raises
     ------
@@ -51,8 +52,8 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
 def memory_of(obj: Any) -> np.ndarray[Any, Any]:
     """Return the memory of ``obj`` as an array in its own byte order: what is written to it, the owner sees.
 
-    Accepts what :func:`as_array` does, but for what it copies. Nothing that an object says of itself tells that for certain, so it is
-    looked at twice: two copies lie in different places.
+    Accepts what :func:`as_array` does, but for what it copies. Nothing that an object says of
+    itself tells that for certain, so it is looked at twice: two copies lie in different places.
 
     Raises
     ------
@@ -64,19 +65,25 @@ def memory_of(obj: Any) -> np.ndarray[Any, Any]:
         return array
     again = _as_given(obj)
     if array.__array_interface__["data"] != again.__array_interface__["data"]:
-        raise TypeError(f"this {type(obj).__module__}.{type(obj).__qualname__} gives copies of its memory")
+        raise TypeError(
+            f"this {type(obj).__module__}.{type(obj).__qualname__} gives copies of its memory"
+        )
     return array
 
 
 def _as_given(obj: Any) -> np.ndarray[Any, Any]:
-    if isinstance(obj, np.ndarray) or not hasattr(obj, "__dlpack__") or hasattr(obj, "__array_interface__"):
+    if (
+        isinstance(obj, np.ndarray)
+        or not hasattr(obj, "__dlpack__")
+        or hasattr(obj, "__array_interface__")
+    ):
         return np.asarray(obj)
     return _from_dlpack(obj)
 
 
 DESCRIPTION_OFFSET = object.__basicsize__
-"""Where NumPy's description of an array begins in the array object, behind the head of every object: ``PyArrayObject`` of its binary
-interface, the address of the data first."""
+"""Where NumPy's description of an array begins in the array object, behind the head of every
+object: ``PyArrayObject`` of its binary interface, the address of the data first."""
 _pointer_at = ctypes.c_void_p.from_address
 
 
@@ -100,7 +107,9 @@ def have_own_memory(arrays: Iterable[Any]) -> bool:
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
     """Whether elements of an array may share memory, as those of a broadcast array do."""
     reach = array.itemsize
-    for step, size in sorted((abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if size > 1):
+    for step, size in sorted(
+        (abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if size > 1
+    ):
         if step < reach:
             return array.size > 0
         reach += step * (size - 1)
@@ -127,12 +136,13 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
 class _BfloatAsInteger:
     """A DLPack exporter that relabels bfloat16 elements as unsigned 16-bit integers.
 
-    The capsule is made for this one import, so its type code can be changed before NumPy reads it; lifetime
-    and strides stay in the hands of exporter and importer.
+    The capsule is made for this one import, so its type code can be changed before NumPy reads it;
+    lifetime and strides stay in the hands of exporter and importer.
     """
 
-    # DLPack: DLDataTypeCode; byte offset of DLTensor in DLManagedTensor and in DLManagedTensorVersioned
-    # (version 8, manager context 8, deleter 8, flags 8); of DLTensor.dtype.code (data 8, device 8, ndim 4).
+    # DLPack: DLDataTypeCode; byte offset of DLTensor in DLManagedTensor and in
+    # DLManagedTensorVersioned (version 8, manager context 8, deleter 8, flags 8); of
+    # DLTensor.dtype.code (data 8, device 8, ndim 4).
     UNSIGNED_INTEGER, BFLOAT = 1, 4
     TENSOR_OFFSETS = MappingProxyType({b"dltensor": 0, b"dltensor_versioned": 32})
     DTYPE_OFFSET = 20
@@ -148,7 +158,10 @@ class _BfloatAsInteger:
         get_name = ctypes.pythonapi.PyCapsule_GetName
         get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
         get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-        get_pointer.restype, get_pointer.argtypes = (ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p])
+        get_pointer.restype, get_pointer.argtypes = (
+            ctypes.c_void_p,
+            [ctypes.py_object, ctypes.c_char_p],
+        )
         name = get_name(capsule)
         address = get_pointer(capsule, name) + self.TENSOR_OFFSETS[name] + self.DTYPE_OFFSET
         code = ctypes.c_uint8.from_address(address)

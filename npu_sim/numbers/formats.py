@@ -96,7 +96,9 @@ _HF32_EVIDENCE = "vendor programming documents: fp32 operands of the cube unit o
 FORMATS: MappingProxyType[str, Format] = MappingProxyType(
     {
         "float16": Format("float16", "fp16", 16, 5, 10, 2, "float16", "IEEE 754 binary16"),
-        "bfloat16": Format("bfloat16", "bf16", 16, 8, 7, 2, "bfloat16", "upper half of IEEE 754 binary32"),
+        "bfloat16": Format(
+            "bfloat16", "bf16", 16, 8, 7, 2, "bfloat16", "upper half of IEEE 754 binary32"
+        ),
         "float32": Format("float32", "fp32", 32, 8, 23, 4, "float32", "IEEE 754 binary32"),
         "hf32": Format("hf32", "hf32", 20, 8, 11, 4, "float32", _HF32_EVIDENCE),
     }
@@ -104,13 +106,15 @@ FORMATS: MappingProxyType[str, Format] = MappingProxyType(
 """Every floating-point format the simulated kernels compute in."""
 
 _ITEMSIZES: MappingProxyType[str, int] = MappingProxyType(
-    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8} | {"int32": 4, "int64": 8, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
+    {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+    | {"int32": 4, "int64": 8, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
 )
 DTYPES: tuple[str, ...] = tuple(_ITEMSIZES)
 """Canonical names of the dtypes a tensor can have."""
 
 SHORT_NAMES: MappingProxyType[str, str] = MappingProxyType(
-    {name: name for name in DTYPES} | {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
+    {name: name for name in DTYPES}
+    | {"float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64"}
 )
 """Canonical name to the name used in tables and in the text form of a ``TensorSpec``."""
 
@@ -128,7 +132,8 @@ _ALIASES: MappingProxyType[str, str] = MappingProxyType(
 def canonical_dtype(dtype: Any) -> str:
     """Return the canonical name of a dtype given by name, alias, NumPy dtype or framework dtype.
 
-    The Python types ``float`` and ``int`` mean what they mean to NumPy (64 bits), the words what they mean in C.
+    The Python types ``float`` and ``int`` mean what they mean to NumPy (64 bits), the words what
+    they mean in C.
 
     Raises
     ------
@@ -146,14 +151,26 @@ def canonical_dtype(dtype: Any) -> str:
             text = str(dtype)
     else:
         text = str(getattr(dtype, "name", None) or dtype)
-    # "torch.bfloat16" names its library first, "ACL_BF16" and "DT_BF16" the vendor's; product documents write dtypes in capitals.
-    plain = text.strip().lower().rsplit(".", 1)[-1].removeprefix("acl_").removeprefix("dt_").removesuffix("_t")
+    # "torch.bfloat16" names its library first, "ACL_BF16" and "DT_BF16" the vendor's; product
+    # documents write dtypes in capitals.
+    plain = (
+        text.strip()
+        .lower()
+        .rsplit(".", 1)[-1]
+        .removeprefix("acl_")
+        .removeprefix("dt_")
+        .removesuffix("_t")
+    )
     if (name := _ALIASES.get(plain)) is None:
         hint = ""
         if text == "void16":
             hint = "; 2-byte void is what numpy.save makes of bfloat16: view the array as ml_dtypes.bfloat16"
-        short = ", ".join(f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES)
-        raise ValueError(f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; allowed are {short}{hint}")
+        short = ", ".join(
+            f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES
+        )
+        raise ValueError(
+            f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; allowed are {short}{hint}"
+        )
     return name
 
 
@@ -212,13 +229,24 @@ class TensorSpec:
 
     def plain(self) -> TensorSpec:
         """Return the same tensor, contiguous and without a layout of its own."""
-        return self if self.contiguous and self.storage_format == "ND" else TensorSpec.known(self.shape, self.dtype)
+        return (
+            self
+            if self.contiguous and self.storage_format == "ND"
+            else TensorSpec.known(self.shape, self.dtype)
+        )
 
     @classmethod
-    def known(cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND") -> TensorSpec:
+    def known(
+        cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND"
+    ) -> TensorSpec:
         """Make one of what is known to be right: sizes that are int and not negative, the canonical name of a dtype."""
         made = object.__new__(cls)
-        for name, value in (("shape", shape), ("dtype", dtype), ("contiguous", contiguous), ("storage_format", storage_format)):
+        for name, value in (
+            ("shape", shape),
+            ("dtype", dtype),
+            ("contiguous", contiguous),
+            ("storage_format", storage_format),
+        ):
             object.__setattr__(made, name, value)
         return made
 
@@ -241,8 +269,8 @@ class TensorSpec:
     def parse(cls, text: str) -> TensorSpec:
         """Read ``4096x512:bf16``; ``scalar:fp32`` or ``:fp32`` has rank 0.
 
-        A tensor that is not contiguous ends in ``:strided``, one with a layout other than ND in its name:
-        ``4096x512:bf16:strided:NCL``.
+        A tensor that is not contiguous ends in ``:strided``, one with a layout other than ND in its
+        name: ``4096x512:bf16:strided:NCL``.
 
         Raises
         ------

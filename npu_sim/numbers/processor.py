@@ -21,4 +21,6 @@ def has_features(*names: str) -> bool:
 def _features() -> frozenset[str]:
     """Ask once: it takes a third of a millisecond."""
     named = config.CPU_FEATURES
-    return frozenset((binding.get_host_cpu_features().flatten() if named is None else named).split(","))
+    return frozenset(
+        (binding.get_host_cpu_features().flatten() if named is None else named).split(",")
+    )

@@ -42,7 +42,9 @@ def has_half_conversions() -> bool:
 
 def _bits_of(value: np.float32) -> int:
     if not isinstance(value, np.float32):
-        raise TypeError(f"rounding needs a float32 value, not {type(value).__name__}: it would round twice")
+        raise TypeError(
+            f"rounding needs a float32 value, not {type(value).__name__}: it would round twice"
+        )
     return int(value.view(np.uint32))
 
 
@@ -115,7 +117,9 @@ def _twin(arguments: tuple[Any, ...], result: Any) -> Callable[..., Any]:
             if value not in arguments:
                 return None
 
-            def generate(_context: Any, builder: ir.IRBuilder, _signature: Any, values: Any) -> ir.Value:
+            def generate(
+                _context: Any, builder: ir.IRBuilder, _signature: Any, values: Any
+            ) -> ir.Value:
                 return emit(builder, values[0])
 
             return result(value), generate
@@ -187,7 +191,11 @@ def _float_to_hf32_towards_zero(builder: ir.IRBuilder, value: ir.Value) -> ir.Va
     return _emit_hf32(builder, value, nearest=False)
 
 
-for _definition in (rounding.shift_right_to_nearest_even, rounding.fp16_to_fp32_bits, rounding.fp32_to_fp16_bits):
+for _definition in (
+    rounding.shift_right_to_nearest_even,
+    rounding.fp16_to_fp32_bits,
+    rounding.fp32_to_fp16_bits,
+):
     register_jitable(_definition)
 
 
@@ -211,7 +219,9 @@ def _choose_fp16_to_fp32(bits):  # type: ignore[no-untyped-def]
         return None
     if has_half_conversions():
         return lambda bits: _half_to_float(bits)
-    return lambda bits: _float_of_bits(np.uint32(rounding.fp16_to_fp32_bits(np.int64(bits) & 0xFFFF)))  # type: ignore[arg-type]
+    return lambda bits: _float_of_bits(
+        np.uint32(rounding.fp16_to_fp32_bits(np.int64(bits) & 0xFFFF))  # type: ignore[arg-type]
+    )
 
 
 @overload(fp32_to_fp16)

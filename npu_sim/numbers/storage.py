@@ -16,13 +16,21 @@ from npu_sim.numbers.formats import Format, as_array, canonical_dtype, numpy_dty
 Array = np.ndarray[Any, Any]
 
 STORAGE: MappingProxyType[str, np.dtype[Any]] = MappingProxyType(
-    {"float16": np.dtype(np.int16), "bfloat16": np.dtype(np.uint16), "float32": np.dtype(np.float32)}
+    {
+        "float16": np.dtype(np.int16),
+        "bfloat16": np.dtype(np.uint16),
+        "float32": np.dtype(np.float32),
+    }
 )
 """Name of a format to the dtype its elements have in a kernel."""
 
-FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType({storage: name for name, storage in STORAGE.items()})
+FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType(
+    {storage: name for name, storage in STORAGE.items()}
+)
 
-UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType({size: np.dtype(f"u{size}") for size in (2, 4, 8)})
+UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType(
+    {size: np.dtype(f"u{size}") for size in (2, 4, 8)}
+)
 """Bytes of an element to the dtype that shows its bit pattern."""
 
 BLOCK = 16384

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile, shipped_products
-from npu_sim.operators.contract.arguments import tensor_of
-from npu_sim.operators.contract.case import Case, Limits
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.flips import plan_with_results
-from npu_sim.operators.contract.memory import PLAIN, signature_of
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.results import CoreOrder, Order, Result, Stopwatch
+from npu_sim.framework.arguments import tensor_of
+from npu_sim.framework.case import Case, Limits
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.flips import plan_with_results
+from npu_sim.framework.memory import PLAIN, signature_of
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.results import CoreOrder, Order, Result, Stopwatch
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, closest, shown, straight
 
 if TYPE_CHECKING:
-    from npu_sim.operators.contract.prepared import Prepared
+    from npu_sim.framework.prepared import Prepared
 
 LIMITS: tuple[Limits, ...] = ("documented", "hardware")
 
@@ -33,7 +33,11 @@ def require_limits(limits: str) -> Limits:
     for known in LIMITS:
         if isinstance(limits, str) and limits == known:
             return known
-    raise UsageError("limits", f"limits = {shown(limits)} is not a set of limits", f"one of: {', '.join(LIMITS)}{closest(limits, LIMITS)}")
+    raise UsageError(
+        "limits",
+        f"limits = {shown(limits)} is not a set of limits",
+        f"one of: {', '.join(LIMITS)}{closest(limits, LIMITS)}",
+    )
 
 
 @straight
@@ -71,7 +75,11 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
-    return plan_with_results(_case(load_operator(operator), arguments, True, product, soc, release, deterministic, limits))
+    return plan_with_results(
+        _case(
+            load_operator(operator), arguments, True, product, soc, release, deterministic, limits
+        )
+    )
 
 
 @straight
@@ -104,7 +112,7 @@ def run(
     AclnnError
         With the product's status when the call is refused, 361001 when the data is out of bounds; ``out`` is then untouched.
     """
-    from npu_sim.operators.contract.execution import arrays_of, compute_case
+    from npu_sim.framework.execution import arrays_of, compute_case
 
     declared: Operator = load_operator(operator)
     declared.require_given(arguments)
@@ -145,10 +153,12 @@ def prepare(
     AclnnError
         With the product's status when the call is refused.
     """
-    from npu_sim.operators.contract.prepared import Prepared
+    from npu_sim.framework.prepared import Prepared
 
     target = product, soc, release, deterministic, limits, core_order, seed
-    return Prepared(_case(load_operator(operator), arguments, True, *target), Order(core_order, seed))
+    return Prepared(
+        _case(load_operator(operator), arguments, True, *target), Order(core_order, seed)
+    )
 
 
 @straight
@@ -166,19 +176,28 @@ def _outputs(
     **arguments: Any,
 ) -> Any:
     """Do what :func:`run` does, and return nothing but the results."""
-    from npu_sim.operators.contract.execution import outputs_of
+    from npu_sim.framework.execution import outputs_of
 
     declared: Operator = load_operator(operator)
     declared.require_given(arguments)
     tensors = _views(declared, arguments)
     target = product, soc, release, deterministic, limits, core_order, seed
-    return outputs_of(_case(declared, {**arguments, **tensors}, False, *target), tensors, Order(core_order, seed), out)
+    return outputs_of(
+        _case(declared, {**arguments, **tensors}, False, *target),
+        tensors,
+        Order(core_order, seed),
+        out,
+    )
 
 
 def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
     """Return the tensors of a call. Shape and strides of the caller's array may change under the call, those of a view do not."""
     names = declared.input_names
-    return {name: tensor_of(name, value).view() for name, value in arguments.items() if name in names and value is not None}
+    return {
+        name: tensor_of(name, value).view()
+        for name, value in arguments.items()
+        if name in names and value is not None
+    }
 
 
 def _case(
@@ -198,7 +217,11 @@ def _case(
     ``core_order`` and ``seed`` are those of a call that computes.
     """
     options = infer, product, soc, release, deterministic, limits
-    signature = signature_of(arguments, declared.input_names, *options) if _may_be_remembered(*options) else None
+    signature = (
+        signature_of(arguments, declared.input_names, *options)
+        if _may_be_remembered(*options)
+        else None
+    )
 
     def check() -> Case:
         built = declared.build(arguments, infer=infer)
@@ -212,10 +235,16 @@ def _case(
     return declared.remembered(signature, check)
 
 
-def _may_be_remembered(infer: bool, product: Any, soc: Any, release: Any, deterministic: Any, limits: Any) -> bool:
+def _may_be_remembered(
+    infer: bool, product: Any, soc: Any, release: Any, deterministic: Any, limits: Any
+) -> bool:
     """Whether options are plain: the file of a profile that does not ship may change, and what is no switch is refused every time."""
     is_shipped = product is None or (type(product) is str and product in shipped_products())
-    return is_shipped and type(deterministic) is bool and PLAIN.issuperset(map(type, (soc, release, limits)))
+    return (
+        is_shipped
+        and type(deterministic) is bool
+        and PLAIN.issuperset(map(type, (soc, release, limits)))
+    )
 
 
 def public_function(name: str) -> Callable[..., Any]:
@@ -226,7 +255,7 @@ def public_function(name: str) -> Callable[..., Any]:
 @cache
 def _function_of(declared: Operator) -> Callable[..., Any]:
     """Keep functions by declaration: a name may be registered again for a changed one."""
-    from npu_sim.operators.contract import functions
+    from npu_sim.framework import functions
 
     return functions.public_function(declared, _outputs)
 

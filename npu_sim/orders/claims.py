@@ -8,7 +8,8 @@ import numpy as np
 from npu_sim.orders import trees
 
 Outside = Callable[[np.ndarray], np.ndarray]
-"""Takes masks (probes, terms) of 1, +1e30-like and its negative as -1, 0, 1 codes; returns how many ones survive in each."""
+"""Takes masks (probes, terms) of 1, +1e30-like and its negative as -1, 0, 1 codes; returns how many
+ones survive in each."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Claim:
     tree
         The declared tree over the terms' numbers.
     outside
-        Runs the kernel on probes; see :data:`Outside`. None where terms cannot be negative, so that no probe is possible.
+        Runs the kernel on probes; see :data:`Outside`. None where terms cannot be negative, so that
+        no probe is possible.
     evaluates
         Then: whether the kernel has, on numbers, the bits of the declared tree.
     """

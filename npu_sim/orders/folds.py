@@ -38,7 +38,10 @@ def folded(terms: Sequence[Tree | None]) -> Tree | None:
         return tree64(values)
     while len(values) > width:
         front = half_of(len(values)) if len(values) > 2 * width else width
-        values = [join(value, values[front + place] if front + place < len(values) else None) for place, value in enumerate(values[:front])]
+        values = [
+            join(value, values[front + place] if front + place < len(values) else None)
+            for place, value in enumerate(values[:front])
+        ]
     while len(values) > 1:
         values = [join(left, right) for left, right in zip(values[::2], values[1::2], strict=True)]
     return values[0]

@@ -4,8 +4,13 @@ import numpy as np
 
 from npu_sim.numbers.formats import numpy_dtype
 
-PROBE_VALUES = {"float32": (2.0**60, 1.0), "bfloat16": (2.0**60, 1.0), "float16": (2.0**15, 2.0**-24)}
-"""Huge and unit by dtype: sums of up to thousands of units are absorbed by the huge value in fp32, and counts stay exact."""
+PROBE_VALUES = {
+    "float32": (2.0**60, 1.0),
+    "bfloat16": (2.0**60, 1.0),
+    "float16": (2.0**15, 2.0**-24),
+}
+"""Huge and unit by dtype: sums of up to thousands of units are absorbed by the huge value in fp32,
+and counts stay exact."""
 
 
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:

@@ -1,8 +1,9 @@
 """Summation trees: in which order the terms of one output element are added.
 
-A tree is a leaf (the number of a term) or a pair of trees that one fp32 addition joins. Zeros that a kernel starts from or fills
-lanes with are no terms: adding them changes no value. Addition is commutative bit for bit, so a tree says which terms are added to
-which, not on which side they stand.
+A tree is a leaf (the number of a term) or a pair of trees that one fp32 addition joins. Zeros that
+a kernel starts from or fills lanes with are no terms: adding them changes no value. Addition is
+commutative bit for bit, so a tree says which terms are added to which, not on which side they
+stand.
 """
 
 import hashlib
@@ -41,7 +42,9 @@ def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
 
 def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
     """Return the A2/A3 sum of the first n elements: tree64 in each block of 64, blocks one after the other (page ``numerics``)."""
-    return left_fold([tree64(terms[begin : begin + LANES]) for begin in range(0, len(terms), LANES)])
+    return left_fold(
+        [tree64(terms[begin : begin + LANES]) for begin in range(0, len(terms), LANES)]
+    )
 
 
 def halving(terms: Sequence[Tree | None]) -> Tree | None:
@@ -53,7 +56,8 @@ def halving(terms: Sequence[Tree | None]) -> Tree | None:
             half //= 2
         while True:
             values = [
-                join(value, values[half + place] if half + place < len(values) else None) for place, value in enumerate(values[:half])
+                join(value, values[half + place] if half + place < len(values) else None)
+                for place, value in enumerate(values[:half])
             ]
             if half == LANES:
                 break
@@ -107,7 +111,8 @@ def canonical(tree: Tree | None) -> Tree | None:
     """Return the tree with the part that holds the smaller first term on the left everywhere."""
     if tree is None:
         return None
-    # Without recursion: folds of thousands of terms are deep. Every finished part carries its smallest term.
+    # Without recursion: folds of thousands of terms are deep. Every finished part carries its
+    # smallest term.
     done: list[tuple[int, Tree]] = []
     stack: list[tuple[Tree, bool]] = [(tree, False)]
     while stack:
@@ -131,7 +136,11 @@ def shape_hash(tree: Tree | None) -> str:
     while stack:
         node, visited = stack.pop()
         if not isinstance(node, tuple):
-            digests.append(hashlib.sha256(b"leaf" + str(None if node is None else renumber[node]).encode()).digest())
+            digests.append(
+                hashlib.sha256(
+                    b"leaf" + str(None if node is None else renumber[node]).encode()
+                ).digest()
+            )
         elif visited:
             right, left = digests.pop(), digests.pop()
             digests.append(hashlib.sha256(b"sum" + left + right).digest())
@@ -152,7 +161,9 @@ def text(tree: Tree | None, name: Callable[[int], str] = str) -> str:
             parts.append(name(node))
         elif visited:
             right, left = parts.pop(), parts.pop()
-            parts.append(f"{left} + ({right})" if isinstance(node[1], tuple) else f"{left} + {right}")
+            parts.append(
+                f"{left} + ({right})" if isinstance(node[1], tuple) else f"{left} + {right}"
+            )
         else:
             stack += [(node, True), (node[1], False), (node[0], False)]
     return parts[0]
@@ -205,12 +216,16 @@ def from_meeting_sizes(sizes: np.ndarray) -> Tree:
     trees: dict[int, Tree] = {term: term for term in range(sizes.shape[0])}
     members = {term: [term] for term in trees}
     owner = list(trees)
-    for size, i, j in sorted((int(sizes[a, b]), a, b) for a in range(sizes.shape[0]) for b in range(a)):
+    for size, i, j in sorted(
+        (int(sizes[a, b]), a, b) for a in range(sizes.shape[0]) for b in range(a)
+    ):
         left, right = owner[i], owner[j]
         if left == right:
             continue
         if len(members[left]) + len(members[right]) != size:
-            raise ValueError(f"terms {j} and {i} meet in a part of {size} terms, which no two parts make")
+            raise ValueError(
+                f"terms {j} and {i} meet in a part of {size} terms, which no two parts make"
+            )
         trees[left] = (trees[left], trees.pop(right))
         members[left] += members.pop(right)
         for term in members[left]:

@@ -40,7 +40,11 @@ class Promised(Frozen):
         """Return the answer with the fields that ``make`` will return; one that is a function is found when that field is asked for."""
         answer, promise = cls.__new__(cls), _Promise(make)
         object.__setattr__(answer, "__dict__", {})
-        for name, value in (("__pydantic_fields_set__", set()), ("__pydantic_extra__", None), ("__pydantic_private__", promise)):
+        for name, value in (
+            ("__pydantic_fields_set__", set()),
+            ("__pydantic_extra__", None),
+            ("__pydantic_private__", promise),
+        ):
             object.__setattr__(answer, name, value)
         return answer
 
@@ -60,8 +64,12 @@ class Promised(Frozen):
         if promise.make is not None:
             fields = promise.make()
             promise.later = {name: value for name, value in fields.items() if callable(value)}
-            known = type(self)(**{name: value for name, value in fields.items() if name not in promise.later}).__dict__
-            self.__dict__.update({name: value for name, value in known.items() if name not in promise.later})
+            known = type(self)(
+                **{name: value for name, value in fields.items() if name not in promise.later}
+            ).__dict__
+            self.__dict__.update(
+                {name: value for name, value in known.items() if name not in promise.later}
+            )
             promise.make = None
 
     if not TYPE_CHECKING:
@@ -80,7 +88,9 @@ class Promised(Frozen):
 
     def __eq__(self, other: object) -> bool:
         """Compare what is in both."""
-        return super(Promised, self.kept()).__eq__(other.kept() if isinstance(other, Promised) else other)
+        return super(Promised, self.kept()).__eq__(
+            other.kept() if isinstance(other, Promised) else other
+        )
 
     def __hash__(self) -> int:
         """Return the hash of what is in it, as of any answer."""

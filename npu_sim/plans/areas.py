@@ -49,8 +49,12 @@ class Areas:
         kind = numpy_dtype(dtype)
         needed = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if needed > area.bytes:
-            raise ValueError(f"{name} needs {needed} bytes, its area in the workspace has {area.bytes}")
-        return np.ndarray(shape, kind, buffer=self._bytes(area)[:needed] if needed else np.empty(0, np.uint8))
+            raise ValueError(
+                f"{name} needs {needed} bytes, its area in the workspace has {area.bytes}"
+            )
+        return np.ndarray(
+            shape, kind, buffer=self._bytes(area)[:needed] if needed else np.empty(0, np.uint8)
+        )
 
     def put(self, name: str, values: Array, dtype: Any = None) -> Array:
         """Copy values into an area and return the array there; None for ``dtype`` keeps the dtype of the values."""

@@ -37,7 +37,9 @@ class LaunchTensor(Frozen):
 
     def viewed(self, shape: tuple[int, ...], dtype: str = "") -> "LaunchTensor":
         """Return the same storage with another shape, and another dtype of the same size."""
-        return LaunchTensor(name=self.name, shape=shape, dtype=dtype or self.dtype, intermediate=self.intermediate)
+        return LaunchTensor(
+            name=self.name, shape=shape, dtype=dtype or self.dtype, intermediate=self.intermediate
+        )
 
 
 class Launch(Frozen):
@@ -87,5 +89,7 @@ def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "
     Which kernel copies depends on the strides, which a plan does not know: the launch carries the name of the executor's step.
     """
     source = LaunchTensor(name=name, shape=shape, dtype=dtype)
-    target = LaunchTensor(name=copy or f"contiguous {name}", shape=shape, dtype=dtype, intermediate=True)
+    target = LaunchTensor(
+        name=copy or f"contiguous {name}", shape=shape, dtype=dtype, intermediate=True
+    )
     return Launch(kernel="Contiguous", inputs=(source,), outputs=(target,), evidence=Evidence.MODEL)

@@ -1,6 +1,7 @@
 """The data model of a plan: everything the first stage of a call decides, and why.
 
-One model serves every operator; the text, JSON, reports, comparisons and the explorer are all made from it.
+One model serves every operator; the text, JSON, reports, comparisons and the explorer are all made
+from it.
 """
 
 from typing import Any
@@ -14,7 +15,8 @@ from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
 
 RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
-"""Outcomes of a call: ``overflows`` when the product accepts it and its buffers do not fit; a refused call has no plan."""
+"""Outcomes of a call: ``overflows`` when the product accepts it and its buffers do not fit; a
+refused call has no plan."""
 
 
 class Flip(Frozen):
@@ -93,7 +95,8 @@ class Memory(Frozen):
     capacity_bytes
         Bytes the kernel may use.
     margin_bytes
-        Bytes behind them that no planner gives away and that these buffers may reach into; rounding can take some.
+        Bytes behind them that no planner gives away and that these buffers may reach into; rounding
+        can take some.
     allocations
         What lies in it.
     evidence

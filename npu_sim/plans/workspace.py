@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
-from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceBucket, WorkspaceNode, WorkspacePart
+from npu_sim.plans.workspace_model import (
+    Workspace,
+    WorkspaceArea,
+    WorkspaceBucket,
+    WorkspaceNode,
+    WorkspacePart,
+)
 
 ALIGNMENT_BYTES = 512
 """Every area starts at a multiple of this (page, "Align")."""
@@ -52,17 +58,27 @@ def aligned_bytes(size: int) -> int:
 
 def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
     """List the areas of an executor node by node: a kernel's workspace first, then its intermediate outputs."""
-    last_use = {tensor.name: index for index, node in enumerate(nodes) for tensor in (*node.inputs, *node.outputs)}
+    last_use = {
+        tensor.name: index
+        for index, node in enumerate(nodes)
+        for tensor in (*node.inputs, *node.outputs)
+    }
     entries, placed = [], set()
     for index, node in enumerate(nodes):
         known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
         if known:
-            entries.append(Entry(f"workspace of {node.kernel}", _bytes_of(known), index, index, known))
+            entries.append(
+                Entry(f"workspace of {node.kernel}", _bytes_of(known), index, index, known)
+            )
         for tensor in node.outputs:
-            if tensor.intermediate and tensor.name not in placed:  # a later node may write it in place
+            if (
+                tensor.intermediate and tensor.name not in placed
+            ):  # a later node may write it in place
                 placed.add(tensor.name)
                 part = WorkspacePart(name=tensor.name, bytes=tensor.bytes, kind="intermediate")
-                entries.append(Entry(tensor.name, tensor.bytes, index, last_use[tensor.name], (part,)))
+                entries.append(
+                    Entry(tensor.name, tensor.bytes, index, last_use[tensor.name], (part,))
+                )
     return tuple(entries)
 
 
@@ -82,7 +98,9 @@ def place(entries: Sequence[Entry]) -> tuple[Bucket, ...]:
     return tuple(Bucket(tuple(tenants)) for tenants in buckets)
 
 
-def lay_out(placed: Sequence[tuple[Sequence[Entry], int]]) -> tuple[tuple[WorkspaceArea, ...], tuple[WorkspaceBucket, ...]]:
+def lay_out(
+    placed: Sequence[tuple[Sequence[Entry], int]],
+) -> tuple[tuple[WorkspaceArea, ...], tuple[WorkspaceBucket, ...]]:
     """Put buckets one behind the other.
 
     Parameters
@@ -101,7 +119,11 @@ def lay_out(placed: Sequence[tuple[Sequence[Entry], int]]) -> tuple[tuple[Worksp
             offset = start
             for part in entry.parts:
                 lifetime = {"first_node": entry.first_node, "last_node": entry.last_node}
-                areas.append(WorkspaceArea(name=part.name, offset=offset, bytes=part.bytes, bucket=number, **lifetime))
+                areas.append(
+                    WorkspaceArea(
+                        name=part.name, offset=offset, bytes=part.bytes, bucket=number, **lifetime
+                    )
+                )
                 offset += part.bytes
         buckets.append(WorkspaceBucket(offset=start, bytes=size))
         start += size
@@ -125,11 +147,16 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     for bucket in placed:
         others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
         note = f"shares its memory with: {', '.join(others)}" if others else ""
-        parts += [part.model_copy(update={"note": note}) if note else part for part in bucket.largest.parts]
+        parts += [
+            part.model_copy(update={"note": note}) if note else part
+            for part in bucket.largest.parts
+        ]
         alignment += bucket.bytes - bucket.largest.bytes
     if alignment:
         parts.append(WorkspacePart(name="alignment", bytes=alignment, kind="alignment"))
-    parts += [part for node in nodes for part in node.workspace if part.evidence is Evidence.UNKNOWN]
+    parts += [
+        part for node in nodes for part in node.workspace if part.evidence is Evidence.UNKNOWN
+    ]
     areas, buckets = lay_out([(bucket.tenants, bucket.bytes) for bucket in placed])
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
@@ -151,7 +178,9 @@ def described(node: Launch) -> WorkspaceNode:
     )
 
 
-def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[Launch] = (), kernel: str = "kernel") -> Workspace:
+def kernel_workspace(
+    parts: Sequence[WorkspacePart], copies: Sequence[Launch] = (), kernel: str = "kernel"
+) -> Workspace:
     """Return the workspace of a single kernel: its tiling's size as it is, then a copy of every non-contiguous input.
 
     Parameters
@@ -163,12 +192,20 @@ def kernel_workspace(parts: Sequence[WorkspacePart], copies: Sequence[Launch] = 
     kernel
         Name of the kernel.
     """
-    reading = Launch(kernel=kernel, inputs=tuple(tensor for copy in copies for tensor in copy.outputs), workspace=tuple(parts))
+    reading = Launch(
+        kernel=kernel,
+        inputs=tuple(tensor for copy in copies for tensor in copy.outputs),
+        workspace=tuple(parts),
+    )
     copied = executor_entries([*copies, reading.model_copy(update={"workspace": ()})])
     own = Entry(kernel, _bytes_of(parts), len(copies), len(copies), tuple(parts))
     alignment = sum(aligned_bytes(entry.bytes) - entry.bytes for entry in copied)
-    padding = [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
-    areas, buckets = lay_out([((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)])
+    padding = (
+        [WorkspacePart(name="alignment", bytes=alignment, kind="alignment")] if alignment else []
+    )
+    areas, buckets = lay_out(
+        [((own,), own.bytes), *(((entry,), aligned_bytes(entry.bytes)) for entry in copied)]
+    )
     return Workspace(
         total_bytes=sum(bucket.bytes for bucket in buckets),
         kernel_bytes=own.bytes,

@@ -10,10 +10,15 @@ from statistics import median
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.framework.planning import plan_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
-from npu_sim.questions.measured_device import CLOCK_TOLERANCE, chosen_profile, find_device, measured_clock
+from npu_sim.questions.measured_device import (
+    CLOCK_TOLERANCE,
+    chosen_profile,
+    find_device,
+    measured_clock,
+)
 from npu_sim.questions.measured_groups import MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile, read_profile
 from npu_sim.registry import load_operator
@@ -26,7 +31,9 @@ from npu_sim.timelines.rates import clock_mhz
 
 PLAUSIBLE = (0.8, 1.25)
 """A ratio outside says that device, release or plan is another one than assumed."""
-WANTED = "launches with counters of a kernel that has an instruction list, or streaming 400 MB and more"
+WANTED = (
+    "launches with counters of a kernel that has an instruction list, or streaming 400 MB and more"
+)
 FEWEST_SHAPES, AGREEMENT, WORTH_CORRECTING = 3, 0.10, 0.05
 """A factor needs so many shapes, that agree so well, and differs from 1 by more."""
 
@@ -84,12 +91,20 @@ class CalibrationAnswer(Printed):
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
         shapes = [asdict(shape) for shape in self.shapes]
-        said = {"factor_reason": self.factor_reason, "skipped": self.skipped, "warnings": list(self.warnings)}
+        said = {
+            "factor_reason": self.factor_reason,
+            "skipped": self.skipped,
+            "warnings": list(self.warnings),
+        }
         return {"calibration": self.calibration.model_dump(mode="json"), "shapes": shapes, **said}
 
 
 def calibrate(
-    file: str | Path, *, product: str | Path | None = None, soc: str | None = None, release: str | None = None
+    file: str | Path,
+    *,
+    product: str | Path | None = None,
+    soc: str | None = None,
+    release: str | None = None,
 ) -> CalibrationAnswer:
     """Read what a profile says of its device.
 
@@ -114,7 +129,9 @@ def calibrate(
     warnings = tuple(_warnings(profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
         looked_for = f"{WANTED}, all on the {cores} vector cores of {profile.soc}"
-        raise UsageError("file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for)
+        raise UsageError(
+            "file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for
+        )
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
         source=Path(file).name,
@@ -133,16 +150,31 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
     for group in answer.groups:
         first, estimate = group.launches[0], group.estimate
         measured = group.estimated_us
-        if not isinstance(estimate, VectorEstimate) or not measured or first.block_dim != profile.chip.vector_cores:
+        if (
+            not isinstance(estimate, VectorEstimate)
+            or not measured
+            or first.block_dim != profile.chip.vector_cores
+        ):
             continue
         ratio = measured * clock / estimate.vector_cycles
         used = PLAUSIBLE[0] <= ratio <= PLAUSIBLE[1]
         fits = () if used else tuple(_fitting(group, profile, measured, clock))
         inputs = tuple(str(spec) for spec in first.inputs or ())
-        yield ComparedShape(first.kernel, inputs, len(group.launches), estimate.vector_cycles / clock, measured, ratio, used, fits)
+        yield ComparedShape(
+            first.kernel,
+            inputs,
+            len(group.launches),
+            estimate.vector_cycles / clock,
+            measured,
+            ratio,
+            used,
+            fits,
+        )
 
 
-def _fitting(group: MeasuredGroup, profile: Profile, measured: float, clock: float) -> Iterator[str]:
+def _fitting(
+    group: MeasuredGroup, profile: Profile, measured: float, clock: float
+) -> Iterator[str]:
     """Yield the releases and SoCs of the product with as many cores that a group's counter is plausible for."""
     case = group.cases[0]
     operator = load_operator(group.operator)
@@ -152,36 +184,62 @@ def _fitting(group: MeasuredGroup, profile: Profile, measured: float, clock: flo
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                made = plan_of(operator.check(operator.build(case.arguments, infer=True), other, case.plan.deterministic, "documented"))
+                made = plan_of(
+                    operator.check(
+                        operator.build(case.arguments, infer=True),
+                        other,
+                        case.plan.deterministic,
+                        "documented",
+                    )
+                )
             except AclnnError:
                 continue
             estimate, _ = estimate_of(made.launches[case.place], made, other, clock, None)
-            if isinstance(estimate, VectorEstimate) and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]:
+            if (
+                isinstance(estimate, VectorEstimate)
+                and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]
+            ):
                 yield f"{soc} at {release}"
 
 
 def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
     """Return how many shapes agree, the factor of vector estimates, None where the published numbers stay, and why."""
     if len(ratios) < FEWEST_SHAPES:
-        return 0, None, f"published numbers stay: {len(ratios)} usable shapes, a factor needs {FEWEST_SHAPES}"
+        return (
+            0,
+            None,
+            f"published numbers stay: {len(ratios)} usable shapes, a factor needs {FEWEST_SHAPES}",
+        )
     middle = median(ratios)
     if any(abs(ratio / middle - 1) > AGREEMENT for ratio in ratios):
         spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
-        return 0, None, f"published numbers stay: the shapes' ratios, {spread}, do not agree within {AGREEMENT:.0%}"
-    if abs(middle - 1) <= WORTH_CORRECTING:
-        reason = (
-            f"published numbers stay: {len(ratios)} shapes agree, and their median ratio {middle:.3f} is within {WORTH_CORRECTING:.0%} of 1"
+        return (
+            0,
+            None,
+            f"published numbers stay: the shapes' ratios, {spread}, do not agree within {AGREEMENT:.0%}",
         )
+    if abs(middle - 1) <= WORTH_CORRECTING:
+        reason = f"published numbers stay: {len(ratios)} shapes agree, and their median ratio {middle:.3f} is within {WORTH_CORRECTING:.0%} of 1"
         return len(ratios), None, reason
-    return len(ratios), middle, f"vector cycles are multiplied by {middle:.3f}, the median ratio of {len(ratios)} shapes"
+    return (
+        len(ratios),
+        middle,
+        f"vector cycles are multiplied by {middle:.3f}, the median ratio of {len(ratios)} shapes",
+    )
 
 
-def _warnings(profile: Profile, clock: float, rated: float, shapes: tuple[ComparedShape, ...]) -> Iterator[str]:
+def _warnings(
+    profile: Profile, clock: float, rated: float, shapes: tuple[ComparedShape, ...]
+) -> Iterator[str]:
     if not clock:
         yield f"the file has no counters: the clock is that of {profile.soc}, {rated:g} MHz"
     elif abs(clock / rated - 1) > CLOCK_TOLERANCE:
         yield f"the clock was {clock:.0f} MHz, which is not that of {profile.soc}, {rated:g} MHz"
     for shape in shapes:
         if not shape.used:
-            fits = f"these fit: {', '.join(shape.fits)}" if shape.fits else "no release and SoC of the product fits"
+            fits = (
+                f"these fit: {', '.join(shape.fits)}"
+                if shape.fits
+                else "no release and SoC of the product fits"
+            )
             yield f"{shape.kernel} {', '.join(shape.inputs)}: ratio {shape.ratio:.3f}, another device, release or plan; {fits}"

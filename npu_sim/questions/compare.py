@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework.arguments import Arguments
+from npu_sim.framework.case import Limits
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.operators import require_limits
-from npu_sim.operators.contract.arguments import Arguments
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.fixed_calls import fixed_call
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
@@ -62,29 +62,48 @@ class Compared:
     def largest_memory(self) -> Memory | None:
         """The fullest on-chip memory."""
         memories = self.plan.memories if self.plan else ()
-        return max(memories, key=lambda memory: memory.used_bytes / memory.capacity_bytes, default=None)
+        return max(
+            memories, key=lambda memory: memory.used_bytes / memory.capacity_bytes, default=None
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the row as plain data."""
-        where = {"product": self.profile.name, "socs": list(self.socs), "releases": list(self.releases)}
+        where = {
+            "product": self.profile.name,
+            "socs": list(self.socs),
+            "releases": list(self.releases),
+        }
         row: dict[str, Any] = {**where, "outcome": self.plan.outcome if self.plan else "refused"}
         if self.refusal is not None:
             return row | {"error": self.refusal.as_dict()}
         plan, memory = self.plan, self.largest_memory
         assert plan is not None
-        largest = max(memory.allocations, key=lambda one: one.bytes, default=None) if memory else None
+        largest = (
+            max(memory.allocations, key=lambda one: one.bytes, default=None) if memory else None
+        )
         return row | {
             "path": plan.path,
             "tiling_key": plan.tiling_key,
             "cores_used": plan.block_dim,
             "cores_idle": plan.idle_cores,
-            "buffer": {"memory": memory.name, "used_bytes": memory.used_bytes, "capacity_bytes": memory.capacity_bytes} if memory else None,
-            "largest_allocation": {"name": largest.name, "bytes": largest.bytes} if largest else None,
+            "buffer": {
+                "memory": memory.name,
+                "used_bytes": memory.used_bytes,
+                "capacity_bytes": memory.capacity_bytes,
+            }
+            if memory
+            else None,
+            "largest_allocation": {"name": largest.name, "bytes": largest.bytes}
+            if largest
+            else None,
             "workspace_bytes": plan.workspace.total_bytes,
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
             "order": {one.output: "fixed" if one.fixed else "timing" for one in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
-            "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
+            "estimates": [
+                {"kernel": kernel, **estimate.model_dump(mode="json")}
+                for kernel, estimate in self.estimates
+            ],
         }
 
 
@@ -100,8 +119,16 @@ class Comparison(Printed):
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, the form ``--json`` prints."""
         nearest = [{**one.as_dict(), "products": list(products)} for one, products in self.nearby]
-        rows, upgrades = [row.as_dict() for row in self.rows], [one.as_dict() for one in self.upgrades]
-        return {"operator": self.operator, "rows": rows, "nearest_changes": nearest, "upgrades": upgrades}
+        rows, upgrades = (
+            [row.as_dict() for row in self.rows],
+            [one.as_dict() for one in self.upgrades],
+        )
+        return {
+            "operator": self.operator,
+            "rows": rows,
+            "nearest_changes": nearest,
+            "upgrades": upgrades,
+        }
 
 
 @straight
@@ -135,19 +162,31 @@ def compare(
     built = declared.build(arguments, infer=True)
     require_bool("deterministic", deterministic)
     require_limits(limits)
-    single = [_compared(declared, built, profile, deterministic, limits) for profile in chosen_profiles(product, soc, release)]
+    single = [
+        _compared(declared, built, profile, deterministic, limits)
+        for profile in chosen_profiles(product, soc, release)
+    ]
     rows = _joined(_joined(single, "socs"), "releases")
     call = fixed_call(declared, arguments, deterministic)
     nearby: dict[NearbyPlan, tuple[str, ...]] = {}
     for row in rows:
-        for one in nearby_plans(row.plan, call, row.profile, limits) if row.plan is not None else ():
+        for one in (
+            nearby_plans(row.plan, call, row.profile, limits) if row.plan is not None else ()
+        ):
             if one.changes_path and row.profile.name not in nearby.get(one, ()):
                 nearby[one] = (*nearby.get(one, ()), row.profile.name)
     ordered = sorted(nearby.items(), key=lambda item: item[0].distance)
-    return Comparison(declared.name, tuple(rows), tuple(ordered), upgrades([(one.profile, one.outcome) for one in single]))
+    return Comparison(
+        declared.name,
+        tuple(rows),
+        tuple(ordered),
+        upgrades([(one.profile, one.outcome) for one in single]),
+    )
 
 
-def _compared(operator: Operator, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits) -> Compared:
+def _compared(
+    operator: Operator, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits
+) -> Compared:
     plan = refusal = None
     try:
         plan = plan_of(operator.check(arguments, profile, deterministic, limits))
@@ -162,7 +201,9 @@ def _joined(rows: Sequence[Compared], name: str) -> list[Compared]:
     for row in rows:
         for position, other in enumerate(joined):
             if _place(other, name) == _place(row, name) and _outcome(other) == _outcome(row):
-                joined[position] = replace(other, **{name: getattr(other, name) + getattr(row, name)})
+                joined[position] = replace(
+                    other, **{name: getattr(other, name) + getattr(row, name)}
+                )
                 break
         else:
             joined.append(row)
@@ -170,7 +211,10 @@ def _joined(rows: Sequence[Compared], name: str) -> list[Compared]:
 
 
 def _place(row: Compared, left_out: str) -> tuple[Any, ...]:
-    return (row.profile.name, *(getattr(row, name) for name in ("socs", "releases") if name != left_out))
+    return (
+        row.profile.name,
+        *(getattr(row, name) for name in ("socs", "releases") if name != left_out),
+    )
 
 
 def _outcome(row: Compared) -> tuple[Any, ...]:

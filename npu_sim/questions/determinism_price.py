@@ -6,7 +6,9 @@ from npu_sim.plans.model import Plan
 from npu_sim.timelines.model import ModePrice, Timeline
 
 
-def mode_prices(modes: tuple[tuple[Plan, Timeline], tuple[Plan, Timeline]]) -> tuple[ModePrice, ...]:
+def mode_prices(
+    modes: tuple[tuple[Plan, Timeline], tuple[Plan, Timeline]],
+) -> tuple[ModePrice, ...]:
     """Return launches, workspace and bound of a call in both modes, the ordinary one first.
 
     A mode has no bound here when it launches kernels that the other one does not, of which only the bytes are known: its bound would be

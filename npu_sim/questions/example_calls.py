@@ -2,9 +2,9 @@
 
 from typing import Any, NamedTuple
 
-from npu_sim.operators.contract.arguments import Attribute
-from npu_sim.operators.contract.fixed_calls import fixed_call
-from npu_sim.operators.contract.operator import Operator
+from npu_sim.framework.arguments import Attribute
+from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.operator import Operator
 
 SMALL_SIZE = 64
 """Largest size of an example that is to be computed."""
@@ -33,23 +33,40 @@ class ExampleCall(NamedTuple):
 def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
     """Return an example call of an operator, with the default of every size; a ``small`` one is computed at once."""
     call = fixed_call(operator, {})
-    sizes = {axis.name: min(int(call.values[axis.name]), SMALL_SIZE) for axis in operator.sizes} if small else {}
+    sizes = (
+        {axis.name: min(int(call.values[axis.name]), SMALL_SIZE) for axis in operator.sizes}
+        if small
+        else {}
+    )
     given = call.arguments({**sizes, **dict.fromkeys(operator.switches, True)})
     whole = operator.inferred(operator.build(given), operator.outputs)
     needed = _needed(operator, call.arguments(sizes))
-    return ExampleCall({name: _text(value) for name, value in whole.items() if value is not None}, needed)
+    return ExampleCall(
+        {name: _text(value) for name, value in whole.items() if value is not None}, needed
+    )
 
 
 def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
     """Leave out one input after the other, the last first, as long as it follows from the rest."""
-    inputs = {one.name: given[one.name] for one in operator.inputs if not one.optional and given.get(one.name) is not None}
+    inputs = {
+        one.name: given[one.name]
+        for one in operator.inputs
+        if not one.optional and given.get(one.name) is not None
+    }
     attributes = {one.name: given[one.name] for one in operator.attributes if one.name in given}
     tensors = {one.name: one for one in operator.inputs}
     for name in [*inputs][::-1]:
         rest = {other: value for other, value in inputs.items() if other != name}
-        if operator.inferred(operator.build({**rest, **attributes}), [tensors[name]])[name] is not None:
+        if (
+            operator.inferred(operator.build({**rest, **attributes}), [tensors[name]])[name]
+            is not None
+        ):
             inputs = rest
-    return tuple(one.name for one in operator.arguments if one.name in inputs or (isinstance(one, Attribute) and one.required))
+    return tuple(
+        one.name
+        for one in operator.arguments
+        if one.name in inputs or (isinstance(one, Attribute) and one.required)
+    )
 
 
 def _text(value: Any) -> str:

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.framework.case import Limits
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.flips import plan_with_results
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.operators import LIMITS, require_limits
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
-from npu_sim.operators.contract.flips import plan_with_results
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.determinism_price import mode_prices
@@ -76,11 +76,19 @@ class Explanation(Printed):
             "error": self.refusal.as_dict() if self.refusal else None,
             "nearest_changes": [one.as_dict() for one in self.nearby],
             "size_limits": [
-                {"name": one.name, "now": one.now, "documented": one.documented.as_dict(), "hardware": one.hardware.as_dict()}
+                {
+                    "name": one.name,
+                    "now": one.now,
+                    "documented": one.documented.as_dict(),
+                    "hardware": one.hardware.as_dict(),
+                }
                 for one in self.limits
             ],
             "with_the_other_determinism": self.other_mode.as_dict() if self.other_mode else None,
-            "estimates": [{"kernel": kernel, **estimate.model_dump(mode="json")} for kernel, estimate in self.estimates],
+            "estimates": [
+                {"kernel": kernel, **estimate.model_dump(mode="json")}
+                for kernel, estimate in self.estimates
+            ],
             "determinism": [one.model_dump(mode="json") for one in self.determinism],
         }
 
@@ -121,14 +129,30 @@ def explain(
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
     estimates = estimates_of(plan, loaded) if plan is not None else ()
-    both = ((plan, timeline(plan, loaded)), (other, timeline(other, loaded))) if plan is not None and other is not None else None
+    both = (
+        ((plan, timeline(plan, loaded)), (other, timeline(other, loaded)))
+        if plan is not None and other is not None
+        else None
+    )
     prices = mode_prices(both) if both is not None else ()
-    return Explanation(loaded, call, plan, refusal, tuple(nearby), tuple(_size_limits(call, loaded)), other, estimates, prices)
+    return Explanation(
+        loaded,
+        call,
+        plan,
+        refusal,
+        tuple(nearby),
+        tuple(_size_limits(call, loaded)),
+        other,
+        estimates,
+        prices,
+    )
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:
     found = []
     for axis in call.operator.sizes:
-        documented, hardware = (find_bound(call, axis, profile, limits, MANY_PROBES) for limits in LIMITS)
+        documented, hardware = (
+            find_bound(call, axis, profile, limits, MANY_PROBES) for limits in LIMITS
+        )
         found.append(SizeLimit(axis.name, int(call.values[axis.name]), documented, hardware))
     return found

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators import require_limits
-from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator
@@ -40,11 +40,20 @@ def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
         return found
     operator: Operator = load_operator(plan.operator)
     call = fixed_call(operator, plan.arguments, plan.deterministic)
-    tried = [(words, _planned(plan, profile, arguments, plan.deterministic)) for words, arguments in _changed_calls(operator, call, plan)]
-    relieving = [_change(words, other, profile, plan, found) for words, other in tried if other is not None and _relieves(plan, other)]
+    tried = [
+        (words, _planned(plan, profile, arguments, plan.deterministic))
+        for words, arguments in _changed_calls(operator, call, plan)
+    ]
+    relieving = [
+        _change(words, other, profile, plan, found)
+        for words, other in tried
+        if other is not None and _relieves(plan, other)
+    ]
     better = [change for change in relieving if change.saved_share >= LEAST_SHARE]
     best = sorted(_best_of_each(better), key=lambda one: one.bound_us)[:MOST_CHANGES]
-    return found.model_copy(update={"changes": tuple(best), "determinism": _both_modes(found, plan, profile)})
+    return found.model_copy(
+        update={"changes": tuple(best), "determinism": _both_modes(found, plan, profile)}
+    )
 
 
 def _both_modes(found: Timeline, plan: Plan, profile: Profile) -> tuple[ModePrice, ...]:
@@ -53,7 +62,9 @@ def _both_modes(found: Timeline, plan: Plan, profile: Profile) -> tuple[ModePric
     return () if other is None else mode_prices(((plan, found), (other, timeline(other, profile))))
 
 
-def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+def _changed_calls(
+    operator: Operator, call: FixedCall, plan: Plan
+) -> Iterator[tuple[str, dict[str, Any]]]:
     if call.marks:
         plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
         yield "contiguous tensors", {**plan.arguments, **plain}
@@ -69,11 +80,17 @@ def _changed_calls(operator: Operator, call: FixedCall, plan: Plan) -> Iterator[
             yield f"{name} = {size // 2}", call.arguments({name: size // 2})
 
 
-def _planned(plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool) -> Plan | None:
+def _planned(
+    plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool
+) -> Plan | None:
     """Plan another call like a given one; None where it is refused."""
     operator: Operator = load_operator(plan.operator)
     try:
-        return plan_of(operator.check(operator.build(arguments), profile, deterministic, require_limits(plan.limits)))
+        return plan_of(
+            operator.check(
+                operator.build(arguments), profile, deterministic, require_limits(plan.limits)
+            )
+        )
     except NpuSimError:
         return None
 
@@ -83,15 +100,27 @@ def _relieves(plan: Plan, other: Plan) -> bool:
     if len(other.launches) != len(plan.launches):
         return len(other.launches) < len(plan.launches)
     moved = [
-        sum(launch.read_bytes + launch.written_bytes for launch in one.launches if launch.kernel != one.kernel) for one in (plan, other)
+        sum(
+            launch.read_bytes + launch.written_bytes
+            for launch in one.launches
+            if launch.kernel != one.kernel
+        )
+        for one in (plan, other)
     ]
     return moved[1] < moved[0]
 
 
 def _change(words: str, other: Plan, profile: Profile, plan: Plan, found: Timeline) -> Change:
     bound = timeline(other, profile).bound_us
-    gone = Counter(launch.kernel for launch in plan.launches) - Counter(launch.kernel for launch in other.launches)
-    return Change(change=words, bound_us=bound, saved_share=1 - bound / found.bound_us, without=tuple(sorted(gone.elements())))
+    gone = Counter(launch.kernel for launch in plan.launches) - Counter(
+        launch.kernel for launch in other.launches
+    )
+    return Change(
+        change=words,
+        bound_us=bound,
+        saved_share=1 - bound / found.bound_us,
+        without=tuple(sorted(gone.elements())),
+    )
 
 
 def _best_of_each(changes: list[Change]) -> list[Change]:

@@ -19,7 +19,12 @@ NEAR = 64
 
 
 def legal_ranges(
-    legal: Callable[[int], bool], low: int, high: int, landmarks: Iterable[int] = (), per_octave: int = 16, window: int = NEAR
+    legal: Callable[[int], bool],
+    low: int,
+    high: int,
+    landmarks: Iterable[int] = (),
+    per_octave: int = 16,
+    window: int = NEAR,
 ) -> list[Interval]:
     """Return the intervals of ``low .. high`` on which ``legal`` holds, in ascending order.
 
@@ -48,7 +53,14 @@ def legal_ranges(
     return _runs(sorted(answers.items()))
 
 
-def _look_around(legal: Callable[[int], bool], answers: dict[int, bool], change: int, low: int, high: int, window: int) -> None:
+def _look_around(
+    legal: Callable[[int], bool],
+    answers: dict[int, bool],
+    change: int,
+    low: int,
+    high: int,
+    window: int,
+) -> None:
     """Ask every number near a change, and near every further change found on the way."""
     for step, end in ((-1, low), (1, high)):
         number, left = change + (step > 0), window

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework.axes import Number, Values
+from npu_sim.framework.case import Limits
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import overflow_of
 from npu_sim.operators import LIMITS
-from npu_sim.operators.contract.axes import Number, Values
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.fixed_calls import FixedCall, fixed_call
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import overflow_of
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
@@ -45,7 +45,7 @@ class Bound:
         Intervals of legal values, both ends included; empty when no value is legal.
     below, above
         The refusal just below the smallest and just above the largest legal value; None where the search ended there
-        (:data:`npu_sim.operators.contract.axes.SEARCH_END`, or the smallest value that makes sense). Without legal values ``above`` is the
+        (:data:`npu_sim.framework.axes.SEARCH_END`, or the smallest value that makes sense). Without legal values ``above`` is the
         refusal of the call as it is.
     """
 
@@ -101,8 +101,14 @@ class ProductLimits:
     def as_dict(self) -> dict[str, Any]:
         """Return the bounds as plain data."""
         where: dict[str, Any] = {"size": self.size} if self.size else {}
-        where |= {"product": self.product, "socs": list(self.socs)} | ({"at": self.at} if self.at is not None else {})
-        return {**where, "documented": self.documented.as_dict(), "hardware": self.hardware.as_dict()}
+        where |= {"product": self.product, "socs": list(self.socs)} | (
+            {"at": self.at} if self.at is not None else {}
+        )
+        return {
+            **where,
+            "documented": self.documented.as_dict(),
+            "hardware": self.hardware.as_dict(),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -180,7 +186,11 @@ def limits(
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
-        found = [replace(_product_limits(call, one, *group, MANY_PROBES), size=one.name) for one in declared.sizes for group in groups]
+        found = [
+            replace(_product_limits(call, one, *group, MANY_PROBES), size=one.name)
+            for one in declared.sizes
+            for group in groups
+        ]
         return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(found))
     axis = number_of(call, names[0])
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
@@ -190,13 +200,21 @@ def limits(
         second = number_of(call, second_name)
         if second == axis:
             raise UsageError("vary", f"vary: {axis.name} twice", "two different names")
-        rows = [row for profile, socs in groups for row in _frontier(call, axis, second, listed, profile, socs)]
+        rows = [
+            row
+            for profile, socs in groups
+            for row in _frontier(call, axis, second, listed, profile, socs)
+        ]
         second_name = second.name
-    shown = {name: value for name, value in call.values.items() if name not in (axis.name, second_name)} | dict(call.attributes)
+    shown = {
+        name: value for name, value in call.values.items() if name not in (axis.name, second_name)
+    } | dict(call.attributes)
     return LimitTable(declared.name, axis.name, second_name, shown, tuple(rows))
 
 
-def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, per_octave: int = PROBES) -> Bound:
+def find_bound(
+    call: FixedCall, axis: Number, profile: Profile, limits: Limits, per_octave: int = PROBES
+) -> Bound:
     """Return the legal values of one argument on one device."""
     refusal = refusals(call, axis, profile, limits)
     current = int(call.values[axis.name])
@@ -225,7 +243,9 @@ def find_bound(call: FixedCall, axis: Number, profile: Profile, limits: Limits, 
     )
 
 
-def quick_test(call: FixedCall, axis: Number, profile: Profile, limits: Limits) -> Callable[[int], bool] | None:
+def quick_test(
+    call: FixedCall, axis: Number, profile: Profile, limits: Limits
+) -> Callable[[int], bool] | None:
     """Return whether a value is legal by the operator's planner in whole numbers, much faster than the contract with its messages.
 
     None when the call has a value that no axis knows, such as a dtype that no product supports.
@@ -245,16 +265,22 @@ def quick_test(call: FixedCall, axis: Number, profile: Profile, limits: Limits) 
     return legal
 
 
-def _confirmed(ranges: list[Interval], accepted: Callable[[int], bool], axis: Number, current: int) -> bool:
+def _confirmed(
+    ranges: list[Interval], accepted: Callable[[int], bool], axis: Number, current: int
+) -> bool:
     """Whether the contract agrees at both sides of every end, at the ends of the domain, and at the current value."""
     points = {axis.low, axis.high, current}
     for first, last in ranges:
         points.update((first - 1, first, last, last + 1))
     inside = (point for point in points if axis.low <= point <= axis.high)
-    return all(accepted(point) == any(first <= point <= last for first, last in ranges) for point in inside)
+    return all(
+        accepted(point) == any(first <= point <= last for first, last in ranges) for point in inside
+    )
 
 
-def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) -> Callable[[int], AclnnError | None]:
+def refusals(
+    call: FixedCall, axis: Number, profile: Profile, limits: Limits
+) -> Callable[[int], AclnnError | None]:
     """Return the function from a value to the refusal of the call with it; None when the contract accepts it."""
 
     def refusal(value: int) -> AclnnError | None:
@@ -267,18 +293,38 @@ def refusals(call: FixedCall, axis: Number, profile: Profile, limits: Limits) ->
     return refusal
 
 
-def _product_limits(call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES) -> ProductLimits:
+def _product_limits(
+    call: FixedCall, axis: Number, profile: Profile, socs: tuple[str, ...], probes: int = PROBES
+) -> ProductLimits:
     documented, hardware = (find_bound(call, axis, profile, limits, probes) for limits in LIMITS)
     return ProductLimits(profile.name, socs, documented, hardware)
 
 
-def _frontier(call: FixedCall, axis: Number, second: Number, listed: str, profile: Profile, socs: tuple[str, ...]) -> list[ProductLimits]:
+def _frontier(
+    call: FixedCall,
+    axis: Number,
+    second: Number,
+    listed: str,
+    profile: Profile,
+    socs: tuple[str, ...],
+) -> list[ProductLimits]:
     if listed:
         values = [second.code(item) for item in listed.split(",")]
     else:
         smallest = call.with_values({axis.name: max(axis.low, 1)})
-        values = _round_values(find_bound(smallest, second, profile, "hardware", MANY_PROBES), int(call.values[second.name]))
-    bounds = ((value, _product_limits(call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES)) for value in values)
+        values = _round_values(
+            find_bound(smallest, second, profile, "hardware", MANY_PROBES),
+            int(call.values[second.name]),
+        )
+    bounds = (
+        (
+            value,
+            _product_limits(
+                call.with_values({second.name: value}), axis, profile, socs, MANY_PROBES
+            ),
+        )
+        for value in values
+    )
     return [replace(bound, at=value) for value, bound in bounds]
 
 

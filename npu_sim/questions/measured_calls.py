@@ -20,7 +20,9 @@ class MeasuredCall:
         return sum(one.duration_us for one in self.launches)
 
 
-def find_call(stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[PossibleCall]) -> MeasuredCall | None:
+def find_call(
+    stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[PossibleCall]
+) -> MeasuredCall | None:
     """Return the call around the launch at a place of its stream; None where the launches around it are those of no possible call.
 
     The longest call is taken: a kernel alone is a call of one launch.
@@ -29,7 +31,11 @@ def find_call(stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[Poss
     for case in cases:
         first = place - case.place
         around = stream[max(first, 0) : first + len(case.plan.launches)]
-        if first >= 0 and len(around) == len(case.plan.launches) and all(map(_is, case.plan.launches, around)):
+        if (
+            first >= 0
+            and len(around) == len(case.plan.launches)
+            and all(map(_is, case.plan.launches, around))
+        ):
             matching.append(MeasuredCall(case, tuple(around)))
     return max(matching, key=lambda one: len(one.launches), default=None)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.framework.arguments import Attribute
+from npu_sim.framework.axes import Switch, Word
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.arguments import Attribute
-from npu_sim.operators.contract.axes import Switch, Word
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
 from npu_sim.status import AclnnError, UsageError
@@ -42,7 +42,9 @@ class PossibleCall:
         return self.plan.launches[self.place]
 
 
-def possible_calls(operator: Operator, launch: MeasuredLaunch, profile: Profile) -> tuple[list[PossibleCall], AclnnError | None]:
+def possible_calls(
+    operator: Operator, launch: MeasuredLaunch, profile: Profile
+) -> tuple[list[PossibleCall], AclnnError | None]:
     """Return the calls of an operator that start such a launch, those that plan alike once; and the refusal when there is none.
 
     Dtypes are those of the kernel first, then every other one whose cast makes them.
@@ -51,11 +53,17 @@ def possible_calls(operator: Operator, launch: MeasuredLaunch, profile: Profile)
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch):
         try:
-            planned = plan_of(operator.check(operator.build(arguments, infer=True), profile, deterministic, "documented"))
+            planned = plan_of(
+                operator.check(
+                    operator.build(arguments, infer=True), profile, deterministic, "documented"
+                )
+            )
         except AclnnError as error:
             refusal = refusal or error
             continue
-        except UsageError:  # a launch that lacks what the operator needs, or has what is no value of it
+        except (
+            UsageError
+        ):  # a launch that lacks what the operator needs, or has what is no value of it
             continue
         for place, one in enumerate(planned.launches):
             if one.kernel == launch.kernel and _sees(one, launch):
@@ -64,7 +72,10 @@ def possible_calls(operator: Operator, launch: MeasuredLaunch, profile: Profile)
 
 
 def _facts(planned: Plan) -> tuple[Any, ...]:
-    launches = tuple((one.kernel, *(tensor.dtype for tensor in (*one.inputs, *one.outputs))) for one in planned.launches)
+    launches = tuple(
+        (one.kernel, *(tensor.dtype for tensor in (*one.inputs, *one.outputs)))
+        for one in planned.launches
+    )
     return planned.path, planned.tiling_key, planned.block_dim, launches
 
 
@@ -78,23 +89,38 @@ def _sees(planned: Launch, measured: MeasuredLaunch) -> bool:
 
 
 def _trials(operator: Operator, launch: MeasuredLaunch) -> Iterator[tuple[dict[str, Any], bool]]:
-    given = {one.name: spec for one, spec in zip(operator.inputs, launch.inputs or (), strict=False) if spec is not None}
+    given = {
+        one.name: spec
+        for one, spec in zip(operator.inputs, launch.inputs or (), strict=False)
+        if spec is not None
+    }
     dtypes = [_dtype_choices(operator, name, spec) for name, spec in given.items()]
     attributes = [_choices(operator, one, launch) for one in operator.attributes]
     names = [one.name for one in operator.attributes]
     for chosen in itertools.product(*dtypes):
         tensors = dict(zip(given, chosen, strict=True))
         for values in itertools.product(*attributes):
-            said = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+            said = {
+                name: value for name, value in zip(names, values, strict=True) if value is not None
+            }
             for deterministic in (False, True):
                 yield {**tensors, **said}, deterministic
 
 
 def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[TensorSpec]:
     """Return the tensor with the kernel's own dtype, then with those that the call may have had before a cast."""
-    axis = next((axis for axis in operator.dtype_axes if axis.name == operator.argument(name).dtype), None)
+    axis = next(
+        (axis for axis in operator.dtype_axes if axis.name == operator.argument(name).dtype), None
+    )
     words = () if axis is None else axis.words
-    return [spec, *(TensorSpec(spec.shape, word, spec.contiguous, spec.storage_format) for word in words if word != spec.dtype)]
+    return [
+        spec,
+        *(
+            TensorSpec(spec.shape, word, spec.contiguous, spec.storage_format)
+            for word in words
+            if word != spec.dtype
+        ),
+    ]
 
 
 def _choices(operator: Operator, attribute: Attribute, launch: MeasuredLaunch) -> list[Any]:
@@ -109,8 +135,12 @@ def _choices(operator: Operator, attribute: Attribute, launch: MeasuredLaunch) -
 
 def _numbers(launch: MeasuredLaunch) -> list[int]:
     """Return the whole numbers that shapes suggest: sizes of the outputs, and how many times a tensor is as large as another one."""
-    tensors = [spec for spec in (*(launch.inputs or ()), *(launch.outputs or ())) if spec is not None]
+    tensors = [
+        spec for spec in (*(launch.inputs or ()), *(launch.outputs or ())) if spec is not None
+    ]
     sizes = [size for spec in (launch.outputs or ()) if spec is not None for size in spec.shape]
     counts = [spec.numel for spec in tensors if spec.numel]
-    ratios = [one // other for one in counts for other in counts if one > other and one % other == 0]
+    ratios = [
+        one // other for one in counts for other in counts if one > other and one % other == 0
+    ]
     return list(dict.fromkeys([*sizes, *ratios])) or [1]

@@ -18,7 +18,9 @@ REDUCED = 1000
 """A launch that writes so many times less than it reads is a reduction: it only reads."""
 
 
-def measured_ceilings(launches: Sequence[MeasuredLaunch], vector_cores: int) -> tuple[dict[str, Ceiling], dict[str, int]]:
+def measured_ceilings(
+    launches: Sequence[MeasuredLaunch], vector_cores: int
+) -> tuple[dict[str, Ceiling], dict[str, int]]:
     """Return the ceiling of every kind that a profile has launches of, and how many launches are of no use, by reason.
 
     Parameters
@@ -38,8 +40,14 @@ def measured_ceilings(launches: Sequence[MeasuredLaunch], vector_cores: int) -> 
         if reason:
             skipped[reason] += 1
         else:
-            shapes[kind].setdefault((one.kernel, one.inputs, one.outputs), (moved, []))[1].append(one.duration_us)
-    rates = {kind: [moved / median(times) / BYTES_PER_US for moved, times in found.values()] for kind, found in shapes.items() if found}
+            shapes[kind].setdefault((one.kernel, one.inputs, one.outputs), (moved, []))[1].append(
+                one.duration_us
+            )
+    rates = {
+        kind: [moved / median(times) / BYTES_PER_US for moved, times in found.values()]
+        for kind, found in shapes.items()
+        if found
+    }
     return {kind: _ceiling(found) for kind, found in rates.items()}, dict(skipped)
 
 
@@ -53,21 +61,33 @@ def _unusable(one: MeasuredLaunch, vector_cores: int) -> str:
         return "kernels that are planned here"
     if any(word in one.kernel.lower() for word in SCATTERED):
         return "gathers and sorts"
-    if not one.inputs or not one.outputs or None in (*one.inputs, *one.outputs) or not one.duration_us:
+    if (
+        not one.inputs
+        or not one.outputs
+        or None in (*one.inputs, *one.outputs)
+        or not one.duration_us
+    ):
         return "without shapes or duration"
     return ""
 
 
 def _moved(one: MeasuredLaunch) -> tuple[str, int]:
     """Return a launch's kind, and the bytes it moves."""
-    read, written = (sum(spec.nbytes for spec in tensors or () if spec is not None) for tensors in (one.inputs, one.outputs))
+    read, written = (
+        sum(spec.nbytes for spec in tensors or () if spec is not None)
+        for tensors in (one.inputs, one.outputs)
+    )
     kind = STREAMING.get(one.kernel, READS_ONLY if written * REDUCED < read else READS_AND_WRITES)
     return kind, streamed_bytes(kind, read, written)
 
 
 def _ceiling(rates: Sequence[float]) -> Ceiling:
     """Return the median of the shapes' rates, with the errors of telling each from the others."""
-    errors = [rate / median(_without(rates, place)) - 1 for place, rate in enumerate(rates)] if len(rates) > 1 else []
+    errors = (
+        [rate / median(_without(rates, place)) - 1 for place, rate in enumerate(rates)]
+        if len(rates) > 1
+        else []
+    )
     low, high = (min(errors), max(errors)) if errors else (None, None)
     return Ceiling(tb_per_s=median(rates), shapes=len(rates), low_error=low, high_error=high)
 

@@ -61,11 +61,18 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     UsageError
         When nothing was chosen and the file does not tell, or no SoC fits.
     """
-    clock, cores = measured_clock(launches), max((one.block_dim or 0 for one in launches if one.is_vector), default=0)
+    clock, cores = (
+        measured_clock(launches),
+        max((one.block_dim or 0 for one in launches if one.is_vector), default=0),
+    )
     if chosen is not None:
         return MeasuredDevice(chosen, clock, cores, "chosen")
     if not cores:
-        raise UsageError("soc", "the file does not say on how many cores its kernels ran", 'name the SoC, such as soc="Ascend910B3"')
+        raise UsageError(
+            "soc",
+            "the file does not say on how many cores its kernels ran",
+            'name the SoC, such as soc="Ascend910B3"',
+        )
     profiles = [profile for name in shipped_products() for profile in all_socs(name)]
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
@@ -73,11 +80,20 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
         message = f"at most {cores} cores worked, and no SoC has {cores} vector cores ({known})"
         raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
     best = sorted(fitting, key=lambda profile: _misfit(profile, clock))
-    alike = tuple(profile.soc for profile in best[1:] if _misfit(profile, clock) == _misfit(best[0], clock))
+    alike = tuple(
+        profile.soc for profile in best[1:] if _misfit(profile, clock) == _misfit(best[0], clock)
+    )
     rated = best[0].chip.vector_clock_mhz or best[0].chip.cube_clock_mhz
     known_clock = not clock or abs(clock / rated - 1) <= CLOCK_TOLERANCE
-    clock_words = "" if not clock else f"; clock {clock:.0f} MHz" + ("" if known_clock else f", where a {best[0].soc} is rated {rated:.0f}")
-    return MeasuredDevice(best[0], clock, cores, f"at most {cores} cores worked{clock_words}", alike)
+    clock_words = (
+        ""
+        if not clock
+        else f"; clock {clock:.0f} MHz"
+        + ("" if known_clock else f", where a {best[0].soc} is rated {rated:.0f}")
+    )
+    return MeasuredDevice(
+        best[0], clock, cores, f"at most {cores} cores worked{clock_words}", alike
+    )
 
 
 def _misfit(profile: Profile, clock: float) -> float:

@@ -15,7 +15,12 @@ from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 VECTOR_COUNTER = "aiv_vec_time"
 """Time that the vector pipe is busy."""
-PIPES = {VECTOR_COUNTER: "V", "aiv_mte2_time": "MTE2", "aiv_mte3_time": "MTE3", "aiv_scalar_time": "scalar"}
+PIPES = {
+    VECTOR_COUNTER: "V",
+    "aiv_mte2_time": "MTE2",
+    "aiv_mte3_time": "MTE3",
+    "aiv_scalar_time": "scalar",
+}
 """Counters of pipes, and the pipes of a timeline."""
 
 
@@ -61,7 +66,11 @@ class MeasuredGroup:
     def is_off(self) -> bool:
         """Whether what was measured is out of the estimate's range: where a user should look."""
         measured = self.estimated_us
-        return self.estimate is not None and measured > 0 and not self.estimate.low_us <= measured <= self.estimate.high_us
+        return (
+            self.estimate is not None
+            and measured > 0
+            and not self.estimate.low_us <= measured <= self.estimate.high_us
+        )
 
     @property
     def times(self) -> list[float]:
@@ -71,7 +80,9 @@ class MeasuredGroup:
     @property
     def busiest_pipe(self) -> str:
         """The vector core's pipe that the counters show as busy longest; empty without counters."""
-        busy = {pipe: median(one.counter(name) for one in self.launches) for name, pipe in PIPES.items()}
+        busy = {
+            pipe: median(one.counter(name) for one in self.launches) for name, pipe in PIPES.items()
+        }
         return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
 
     def as_dict(self) -> dict[str, Any]:
@@ -90,9 +101,13 @@ class MeasuredGroup:
             "max_us": max(self.times),
             "total_us": sum(self.times),
             "bound_us": self.bound_us if plan else None,
-            "bound_over_measured": self.bound_us / median(self.times) if plan and median(self.times) else None,
+            "bound_over_measured": self.bound_us / median(self.times)
+            if plan and median(self.times)
+            else None,
             "estimate": self.estimate.model_dump(mode="json") if self.estimate else None,
-            "estimated_as_measured_us": self.estimated_us if self.estimate and self.estimated_us else None,
+            "estimated_as_measured_us": self.estimated_us
+            if self.estimate and self.estimated_us
+            else None,
             "off_by_more_than_the_band": self.is_off,
             "planned_block_dim": case.launch.block_dim if case else None,
             "measured_block_dim": first.block_dim,
@@ -108,7 +123,12 @@ class MeasuredGroup:
 
 
 def _case(plan: Plan) -> dict[str, Any]:
-    return {"path": plan.path, "tiling_key": plan.tiling_key, "arguments": plan.arguments, "deterministic": plan.deterministic}
+    return {
+        "path": plan.path,
+        "tiling_key": plan.tiling_key,
+        "arguments": plan.arguments,
+        "deterministic": plan.deterministic,
+    }
 
 
 def _texts(specs: Sequence[Any] | None) -> list[str] | None:
@@ -130,8 +150,14 @@ class CallGroup:
             time = median(call.launches[place].duration_us for call in self.calls)
             share = time / total if total else 0.0
             blocks = self.calls[0].launches[place].block_dim
-            facts = {"kernel": planned.kernel, "planned_block_dim": planned.block_dim, "measured_block_dim": blocks}
-            launches.append({**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[place]})
+            facts = {
+                "kernel": planned.kernel,
+                "planned_block_dim": planned.block_dim,
+                "measured_block_dim": blocks,
+            }
+            launches.append(
+                {**facts, "median_us": time, "share": share, "bound_us": self.bounds_us[place]}
+            )
         return {
             "operator": plan.operator,
             "count": len(self.calls),

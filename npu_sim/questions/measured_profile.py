@@ -13,7 +13,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
-from npu_sim.operators.contract.fixed_calls import fixed_call
+from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
@@ -59,13 +59,18 @@ class MeasuredProfile(Printed):
     def modelled(self) -> int:
         """Launches that are planned: those of our kernels, and those around them that belong to a call."""
         lines = {one.line for group in self.groups if group.cases for one in group.launches}
-        return len(lines | {one.line for group in self.calls for call in group.calls for one in call.launches})
+        return len(
+            lines
+            | {one.line for group in self.calls for call in group.calls for one in call.launches}
+        )
 
     @cached_property
     def not_modelled(self) -> dict[str, float]:
         """Measured time in microseconds of every other kernel, the longest first."""
         covered = {one.line for group in self.groups if group.cases for one in group.launches}
-        covered |= {one.line for group in self.calls for call in group.calls for one in call.launches}
+        covered |= {
+            one.line for group in self.calls for call in group.calls for one in call.launches
+        }
         found: Counter[str] = Counter()
         for one in self.launches:
             if one.line not in covered:
@@ -94,7 +99,11 @@ class MeasuredProfile(Printed):
 
 @straight
 def read_profile(
-    file: str | Path, *, product: str | Path | None = None, soc: str | None = None, release: str | None = None
+    file: str | Path,
+    *,
+    product: str | Path | None = None,
+    soc: str | None = None,
+    release: str | None = None,
 ) -> MeasuredProfile:
     """Read a profile of a device and hold it against the plans.
 
@@ -119,7 +128,9 @@ def read_profile(
     if not ours:
         return MeasuredProfile(str(file), launches, None, wanted or default_release(), "", (), ())
     device = find_device(launches, chosen)
-    profiles = [device.profile.with_release(name) for name in ([wanted] if wanted else release_names())]
+    profiles = [
+        device.profile.with_release(name) for name in ([wanted] if wanted else release_names())
+    ]
     readings = [_Reading(launches, ours, profile, device.clock_mhz) for profile in profiles]
     most = max(reading.explained for reading in readings)
     best = [reading for reading in readings if reading.explained == most]
@@ -131,14 +142,26 @@ def read_profile(
         found_by = f"{most} launches of whole calls are those of {', '.join(reading.profile.release for reading in best)}"
     last = best[-1]
     return MeasuredProfile(
-        str(file), launches, replace(device, profile=last.profile), last.profile.release, found_by, last.groups(), last.call_groups()
+        str(file),
+        launches,
+        replace(device, profile=last.profile),
+        last.profile.release,
+        found_by,
+        last.groups(),
+        last.call_groups(),
     )
 
 
 class _Reading:
     """The launches of a file read as those of one device and release."""
 
-    def __init__(self, launches: Sequence[MeasuredLaunch], ours: Sequence[MeasuredLaunch], profile: Profile, measured_mhz: float) -> None:
+    def __init__(
+        self,
+        launches: Sequence[MeasuredLaunch],
+        ours: Sequence[MeasuredLaunch],
+        profile: Profile,
+        measured_mhz: float,
+    ) -> None:
         self.profile, self.clock_mhz = profile, measured_mhz
         self.equal: dict[Any, list[MeasuredLaunch]] = {}
         for one in ours:
@@ -158,7 +181,9 @@ class _Reading:
 
     def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
         """Whether a launch can be this call: none is faster than its bound."""
-        return timeline(case.plan, self.profile).launches[case.place].us <= min(one.duration_us for one in launches)
+        return timeline(case.plan, self.profile).launches[case.place].us <= min(
+            one.duration_us for one in launches
+        )
 
     def _calls(self, streams: Mapping[str, list[MeasuredLaunch]]) -> Any:
         for stream in streams.values():
@@ -184,9 +209,19 @@ class _Reading:
     def _bounded(self, group: MeasuredGroup) -> MeasuredGroup:
         plan = group.cases[0].plan
         bound = timeline(plan, self.profile).launches[group.cases[0].place]
-        call = fixed_call(load_operator(plan.operator), group.cases[0].arguments, plan.deterministic)
-        nearby = tuple(one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path)
-        return replace(group, bound_us=bound.us, binding_pipe=bound.binds, nearby=nearby, estimate=self._estimate(group.cases[0]))
+        call = fixed_call(
+            load_operator(plan.operator), group.cases[0].arguments, plan.deterministic
+        )
+        nearby = tuple(
+            one for one in nearby_plans(plan, call, self.profile, "documented") if one.changes_path
+        )
+        return replace(
+            group,
+            bound_us=bound.us,
+            binding_pipe=bound.binds,
+            nearby=nearby,
+            estimate=self._estimate(group.cases[0]),
+        )
 
     def _estimate(self, case: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
         """Return the estimate of a launch at the clock of the file, or at the SoC's where it has no counters."""

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import DETERMINISTIC, Axis, Number, distance
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.fixed_calls import FixedCall
-from npu_sim.operators.contract.flips import axis_of, with_results
+from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
+from npu_sim.framework.case import Limits
+from npu_sim.framework.fixed_calls import FixedCall
+from npu_sim.framework.flips import axis_of, with_results
 from npu_sim.plans.model import Plan
 
 
@@ -51,11 +51,15 @@ class NearbyPlan:
     def step_text(self) -> str:
         """Return the change in words: ``one more column``, ``deterministic on``."""
         if not isinstance(self.axis, Number):
-            state = ("on" if self.value else "off") if isinstance(self.value, bool) else str(self.value)
+            state = (
+                ("on" if self.value else "off") if isinstance(self.value, bool) else str(self.value)
+            )
             return f"{self.axis.name} {state}"
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
-        unit = (self.axis.unit or self.axis.name) + ("s" if abs(difference) != 1 and self.axis.unit else "")
+        unit = (self.axis.unit or self.axis.name) + (
+            "s" if abs(difference) != 1 and self.axis.unit else ""
+        )
         return f"{count} more {unit}" if difference > 0 else f"{count} fewer {unit}"
 
     def as_dict(self) -> dict[str, Any]:
@@ -81,6 +85,15 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
             assert axis is not None  # others have no result
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
-            one = NearbyPlan(decision.name, axis, now, value, flip.path, flip.changes_path, flip.outcome, flip.refusal)
+            one = NearbyPlan(
+                decision.name,
+                axis,
+                now,
+                value,
+                flip.path,
+                flip.changes_path,
+                flip.outcome,
+                flip.refusal,
+            )
             found.setdefault((axis.name, value), one)
     return sorted(found.values(), key=lambda one: one.distance)

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.fixed_calls import FixedCall
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.framework.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
+from npu_sim.framework.case import Limits
+from npu_sim.framework.fixed_calls import FixedCall
+from npu_sim.framework.planning import plan_of
 from npu_sim.plans.model import Plan
 from npu_sim.questions.legal_ranges import Interval
 from npu_sim.questions.limits import find_bound
@@ -54,7 +54,9 @@ def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[Nea
     return sorted(found, key=lambda one: one.distance)
 
 
-def _changes(call: FixedCall, axis: Axis, profile: Profile, limits: Limits) -> Iterator[NearestCall]:
+def _changes(
+    call: FixedCall, axis: Axis, profile: Profile, limits: Limits
+) -> Iterator[NearestCall]:
     now = call.values[axis.name]
     ranges: tuple[Interval, ...] = ()
     values: list[Value]
@@ -70,7 +72,9 @@ def _changes(call: FixedCall, axis: Axis, profile: Profile, limits: Limits) -> I
             yield NearestCall(axis, now, value, plan, ranges)
 
 
-def _planned(call: FixedCall, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Plan | None:
+def _planned(
+    call: FixedCall, axis: Axis, value: Value, profile: Profile, limits: Limits
+) -> Plan | None:
     try:
         return plan_of(call.checked_with(axis, value, profile, limits))
     except NpuSimError:

@@ -64,7 +64,10 @@ def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upg
             if changes or bits:
                 step = Upgrade(product, (), old.release, new.release, changes, bits)
                 found[step] = (*found.get(step, ()), soc)
-    return tuple(Upgrade(step.product, socs, step.before, step.after, step.changes, step.bits) for step, socs in found.items())
+    return tuple(
+        Upgrade(step.product, socs, step.before, step.after, step.changes, step.bits)
+        for step, socs in found.items()
+    )
 
 
 def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[PlanChange, ...]:
@@ -72,10 +75,16 @@ def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[P
     old, new = _facts(before), _facts(after)
     refused = isinstance(before, AclnnError) or isinstance(after, AclnnError)
     names = [OUTCOME] if refused else [*old, *(name for name in new if name not in old)]
-    return tuple(PlanChange(name, old.get(name, "-"), new.get(name, "-")) for name in names if old.get(name, "-") != new.get(name, "-"))
+    return tuple(
+        PlanChange(name, old.get(name, "-"), new.get(name, "-"))
+        for name in names
+        if old.get(name, "-") != new.get(name, "-")
+    )
 
 
-def changed_bits(old: Profile, before: Plan | AclnnError, new: Profile, after: Plan | AclnnError) -> tuple[str, ...]:
+def changed_bits(
+    old: Profile, before: Plan | AclnnError, new: Profile, after: Plan | AclnnError
+) -> tuple[str, ...]:
     """Return what of a result can differ between two releases, as the data of releases says it."""
     if isinstance(before, AclnnError) or isinstance(after, AclnnError):
         return ()
@@ -84,7 +93,10 @@ def changed_bits(old: Profile, before: Plan | AclnnError, new: Profile, after: P
 
 
 def _launches(plan: Plan) -> str:
-    return ", ".join(f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip() for one in plan.launches)
+    return ", ".join(
+        f"{one.kernel} {'/'.join(dict.fromkeys(tensor.dtype for tensor in one.inputs))}".strip()
+        for one in plan.launches
+    )
 
 
 def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
@@ -93,7 +105,11 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
     if switch.decision:
         old, new = ({one.name: one.outcome for one in plan.decisions} for plan in (before, after))
         return old.get(switch.decision) != new.get(switch.decision)
-    return (before.path, before.tiling_key, _launches(before)) != (after.path, after.tiling_key, _launches(after))
+    return (before.path, before.tiling_key, _launches(before)) != (
+        after.path,
+        after.tiling_key,
+        _launches(after),
+    )
 
 
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
@@ -118,5 +134,9 @@ def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
 def _flat(tiling: Any, prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in tiling.items():
-        flat |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+        flat |= (
+            _flat(value, f"{prefix}{name}.")
+            if isinstance(value, dict)
+            else {f"{prefix}{name}": value}
+        )
     return flat

@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import DEFAULT_PRODUCT, Profile, all_socs, load_profile, names_a_file, shipped_products, with_socs
-from npu_sim.operators.contract import patterns
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.contract.fixed_calls import FixedCall
+from npu_sim.cores import (
+    DEFAULT_PRODUCT,
+    Profile,
+    all_socs,
+    load_profile,
+    names_a_file,
+    shipped_products,
+    with_socs,
+)
+from npu_sim.framework import patterns
+from npu_sim.framework.axes import Number
+from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
 
@@ -25,10 +33,18 @@ def number_of(call: FixedCall, name: str) -> Number:
     """
     operator = call.operator
     for tensor in operator.tensors:
-        if tensor.name == name.replace("-", "_") and all(axis.name != tensor.name for axis in operator.all_axes):
+        if tensor.name == name.replace("-", "_") and all(
+            axis.name != tensor.name for axis in operator.all_axes
+        ):
             spoken = patterns.names(operator.pattern(tensor, call.arguments()))
-            sizes = ", ".join(axis.name for axis in operator.sizes if axis.name in spoken or axis.name in operator.expressions)
-            raise UsageError("vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}")
+            sizes = ", ".join(
+                axis.name
+                for axis in operator.sizes
+                if axis.name in spoken or axis.name in operator.expressions
+            )
+            raise UsageError(
+                "vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}"
+            )
     axis = operator.axis(name)
     if not isinstance(axis, Number):
         numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
@@ -57,7 +73,9 @@ def chosen_profiles(
     UsageError
         For an unknown product, SoC or release.
     """
-    profiles = list(dict.fromkeys(told_apart(product_names("all" if products is None else products))))
+    profiles = list(
+        dict.fromkeys(told_apart(product_names("all" if products is None else products)))
+    )
     wanted = ["all"] if socs is None else items_of(socs)
     kept = profiles if wanted == ["all"] else with_socs(profiles, wanted)
     named = None if releases is None else items_of(releases)
@@ -80,9 +98,15 @@ def told_apart(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
         For an unknown product.
     """
     loaded = [(name, all_socs(name) if every_soc else [load_profile(name)]) for name in names]
-    titles = Counter(title for _, title in {(str(name), profiles[0].name) for name, profiles in loaded})
+    titles = Counter(
+        title for _, title in {(str(name), profiles[0].name) for name, profiles in loaded}
+    )
     return [
-        profile.model_copy(update={"product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})})
+        profile.model_copy(
+            update={
+                "product": profile.product.model_copy(update={"name": f"{profile.name} ({name})"})
+            }
+        )
         if titles[profile.name] > 1 and names_a_file(str(name))
         else profile
         for name, profiles in loaded
@@ -91,7 +115,9 @@ def told_apart(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
 
 
 def device_groups(
-    products: str | Path | Sequence[str | Path] | None, socs: str | Sequence[str] | None = None, release: str | None = None
+    products: str | Path | Sequence[str | Path] | None,
+    socs: str | Sequence[str] | None = None,
+    release: str | None = None,
 ) -> list[tuple[Profile, tuple[str, ...]]]:
     """Return one profile for all SoCs of a product that have the same cores and buffers, with their names; all at one release."""
     groups: dict[tuple[Any, ...], list[Profile]] = {}
@@ -112,4 +138,6 @@ def items_of(given: Any) -> list[Any]:
         return [item.strip() for item in given.split(",") if item.strip()]
     if isinstance(given, np.ndarray):
         return list(given.ravel().tolist())
-    return list(given) if isinstance(given, Iterable) and not isinstance(given, Profile) else [given]
+    return (
+        list(given) if isinstance(given, Iterable) and not isinstance(given, Profile) else [given]
+    )

@@ -1,6 +1,7 @@
 """Everything that turns an answer into text, tables, HTML or pictures.
 
-Faces enter; an answer that is printed reaches this room through :mod:`npu_sim.plans.printing`, and finds here which function does it.
+Faces enter; an answer that is printed reaches this room through :mod:`npu_sim.plans.printing`, and
+finds here which function does it.
 """
 
 from importlib import import_module
@@ -19,11 +20,17 @@ WAYS = MappingProxyType(
     {
         "npu_sim.plans.model.Plan": Ways("text:plan_text", "reports.plans:plan_html"),
         "npu_sim.plans.workspace_model.Workspace": Ways("workspace:workspace_text"),
-        "npu_sim.operators.contract.prepared.Prepared": Ways("text:prepared_text", "reports.plans:prepared_html"),
-        "npu_sim.operators.contract.results.OrderMask": Ways("text:order_mask_text"),
-        "npu_sim.operators.contract.results.Result": Ways("text:result_text", "reports.plans:result_html"),
-        "npu_sim.timelines.model.Timeline": Ways("timelines:timeline_text", "reports.plans:timeline_html"),
-        "npu_sim.questions.compare.Comparison": Ways("compare:comparison_text", "reports.comparisons:diff_html"),
+        "npu_sim.framework.prepared.Prepared": Ways(
+            "text:prepared_text", "reports.plans:prepared_html"
+        ),
+        "npu_sim.framework.results.OrderMask": Ways("text:order_mask_text"),
+        "npu_sim.framework.results.Result": Ways("text:result_text", "reports.plans:result_html"),
+        "npu_sim.timelines.model.Timeline": Ways(
+            "timelines:timeline_text", "reports.plans:timeline_html"
+        ),
+        "npu_sim.questions.compare.Comparison": Ways(
+            "compare:comparison_text", "reports.comparisons:diff_html"
+        ),
         "npu_sim.questions.upgrades.Upgrade": Ways("compare:upgrade_text"),
         "npu_sim.questions.explain.Explanation": Ways("explain:explanation_text"),
         "npu_sim.questions.limits.LimitTable": Ways("limits:limits_text"),
@@ -37,7 +44,8 @@ WAYS = MappingProxyType(
         "npu_sim.studies.precision.PrecisionStudy": Ways("studies:precision_text"),
     }
 )
-"""By the full name of the type, so that neither the types nor the modules that print them are loaded for one plan."""
+"""By the full name of the type, so that neither the types nor the modules that print them are
+loaded for one plan."""
 
 
 def text_of(answer: Any) -> str | None:

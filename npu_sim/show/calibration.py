@@ -18,7 +18,9 @@ def calibration_text(answer: CalibrationAnswer, width: int | None = None) -> str
 def calibration_yaml(calibration: Calibration) -> str:
     """Return a calibration as the file that ``timeline --calibration`` reads."""
     head = "# Written by npu-sim profile --calibrate. Clock in MHz, ceilings in 10^12 bytes a second; a fact of one machine.\n"
-    text: str = yaml.safe_dump(calibration.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+    text: str = yaml.safe_dump(
+        calibration.model_dump(mode="json"), sort_keys=False, allow_unicode=True
+    )
     return head + text
 
 
@@ -26,20 +28,37 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return the answer as something rich can print."""
     found = answer.calibration
     lines: list[Line] = [
-        ("read as", say("{soc}, release {release}", soc=found.soc, release=found.release), "--soc and --release choose"),
+        (
+            "read as",
+            say("{soc}, release {release}", soc=found.soc, release=found.release),
+            "--soc and --release choose",
+        ),
         ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=found.clock_mhz), "vector cores"),
     ]
-    lines += [(say("ceiling, {kind}", kind=kind), f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one)) for kind, one in found.ceilings.items()]
+    lines += [
+        (say("ceiling, {kind}", kind=kind), f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one))
+        for kind, one in found.ceilings.items()
+    ]
     lines.append(
         (
             "vector pipe",
-            say("factor {vector_factor:.3f}", vector_factor=found.vector_factor) if found.vector_factor else "no factor",
+            say("factor {vector_factor:.3f}", vector_factor=found.vector_factor)
+            if found.vector_factor
+            else "no factor",
             answer.factor_reason,
         )
     )
-    lines += [("skipped", say("{count} launches", count=count), reason) for reason, count in answer.skipped.items()]
+    lines += [
+        ("skipped", say("{count} launches", count=count), reason)
+        for reason, count in answer.skipped.items()
+    ]
     lines += [("warning", warning, "") for warning in answer.warnings]
-    return stack(Paragraph(say("calibration from {source}", source=found.source), "bold green"), "", lines_table(lines), *_shapes(answer))
+    return stack(
+        Paragraph(say("calibration from {source}", source=found.source), "bold green"),
+        "",
+        lines_table(lines),
+        *_shapes(answer),
+    )
 
 
 def _ceiling_note(ceiling: Ceiling) -> str:

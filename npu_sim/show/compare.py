@@ -38,7 +38,9 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     columns = [column for column in COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
-    styles = ["dim" if row.plan is None else "red" if row.plan.overflow else "" for row in comparison.rows]
+    styles = [
+        "dim" if row.plan is None else "red" if row.plan.overflow else "" for row in comparison.rows
+    ]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
     estimates = estimate_lines(comparison)
     if estimates:
@@ -47,7 +49,11 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     if why:
         parts += ["", lines_table(why)]
     for upgrade in comparison.upgrades:
-        parts += ["", Paragraph(_upgrade_title(upgrade), "bold"), lines_table(upgrade_lines(upgrade), indent=2)]
+        parts += [
+            "",
+            Paragraph(_upgrade_title(upgrade), "bold"),
+            lines_table(upgrade_lines(upgrade), indent=2),
+        ]
     nearby = [nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)
 
@@ -72,7 +78,14 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     lines = [(one.fact, f"{one.before} -> {one.after}", "") for one in upgrade.changes]
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
-    return [*lines, ("bits", "can differ" if upgrade.bits else "no bit of the result changes", "; ".join(upgrade.bits))]
+    return [
+        *lines,
+        (
+            "bits",
+            "can differ" if upgrade.bits else "no bit of the result changes",
+            "; ".join(upgrade.bits),
+        ),
+    ]
 
 
 def estimate_lines(comparison: Comparison) -> list[Line]:
@@ -82,9 +95,15 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
         products.setdefault(row.profile.soc, set()).add(row.profile.name)
     where: dict[tuple[str, str], dict[str, list[str]]] = {}
     for row in comparison.rows:
-        soc = row.profile.soc if len(products[row.profile.soc]) == 1 else f"{row.profile.name} {row.profile.soc}"
+        soc = (
+            row.profile.soc
+            if len(products[row.profile.soc]) == 1
+            else f"{row.profile.name} {row.profile.soc}"
+        )
         for kernel, estimate in row.estimates:
-            places = where.setdefault((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)), {})
+            places = where.setdefault(
+                (f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)), {}
+            )
             places.setdefault(soc, []).extend(row.releases)
     return [
         ("; ".join(f"{soc}, {', '.join(releases)}" for soc, releases in places.items()), text, note)
@@ -93,12 +112,18 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
 
 
 def _cells(row: Compared) -> dict[str, str]:
-    where = {"product": row.profile.name, "SoC": socs_text(row.socs), "release": ", ".join(row.releases)}
+    where = {
+        "product": row.profile.name,
+        "SoC": socs_text(row.socs),
+        "release": ", ".join(row.releases),
+    }
     if row.plan is None:
         assert row.refusal is not None
         return {**where, "outcome": say("refused {int}", int=int(row.refusal.status))}
     plan, memory = row.plan, row.largest_memory
-    key = say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
+    key = (
+        say(", key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
+    )
     idle = say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
@@ -112,7 +137,12 @@ def _cells(row: Compared) -> dict[str, str]:
         **where,
         "outcome": plan.outcome,
         "path": f"{plan.path}{key}",
-        "cores": say("{block_dim} of {cores_available}{idle}", block_dim=plan.block_dim, cores_available=plan.cores_available, idle=idle),
+        "cores": say(
+            "{block_dim} of {cores_available}{idle}",
+            block_dim=plan.block_dim,
+            cores_available=plan.cores_available,
+            idle=idle,
+        ),
         "buffer": buffer,
         "workspace": workspace,
         "order": order,
@@ -124,7 +154,13 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
     """Return every reason once, with the products that give it."""
     where: dict[str, dict[str, None]] = {}
     for row in comparison.rows:
-        reason = row.refusal.message if row.refusal is not None else overflow_text(row.plan) if row.plan is not None else ""
+        reason = (
+            row.refusal.message
+            if row.refusal is not None
+            else overflow_text(row.plan)
+            if row.plan is not None
+            else ""
+        )
         if reason:
             where.setdefault(reason, {})[row.profile.name] = None
     return [(", ".join(products), reason) for reason, products in where.items()]
@@ -133,9 +169,18 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
     """Return a nearby change as one sentence: ``one more column and the path changes ...``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
-    value = f"{nearby.axis.name} {nearby.value}" if not isinstance(nearby.value, bool) else nearby.step_text
+    value = (
+        f"{nearby.axis.name} {nearby.value}"
+        if not isinstance(nearby.value, bool)
+        else nearby.step_text
+    )
     if nearby.refusal:
-        return say("{step_text} and the call is refused{where}: {refusal}", step_text=nearby.step_text, where=where, refusal=nearby.refusal)
+        return say(
+            "{step_text} and the call is refused{where}: {refusal}",
+            step_text=nearby.step_text,
+            where=where,
+            refusal=nearby.refusal,
+        )
     return say(
         "{step_text} and the path changes{where}: {value} takes '{path}' ({decision})",
         step_text=nearby.step_text,

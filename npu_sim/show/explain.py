@@ -16,7 +16,14 @@ from npu_sim.registry import find_operator
 from npu_sim.show.launches import tensors_text
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
-from npu_sim.show.text import OUTCOME_STYLES, memory_name, overflow_text, plan_headline, profile_key_text, values_text
+from npu_sim.show.text import (
+    OUTCOME_STYLES,
+    memory_name,
+    overflow_text,
+    plan_headline,
+    profile_key_text,
+    values_text,
+)
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text
 from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import BankConflict, VectorEstimate
@@ -24,7 +31,8 @@ from npu_sim.timelines.model import BankConflict, VectorEstimate
 SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
 EQUAL_ALIGNMENT = 2
-"""What two sources cost that start in the same bank group (specification page ``estimate``, "Bank groups")."""
+"""What two sources cost that start in the same bank group (specification page ``estimate``, "Bank
+groups")."""
 Row = Sequence[str]
 
 
@@ -38,15 +46,30 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
-    key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
+    key = (
+        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        if plan.tiling_key is not None
+        else ""
+    )
     parts: list[RenderableType] = [Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome])]
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
-    parts += _section("path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])])
-    parts += _section("decisions", [row for number, one in enumerate(plan.decisions, 1) for row in _decision_rows(number, one)])
+    parts += _section(
+        "path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])]
+    )
+    parts += _section(
+        "decisions",
+        [
+            row
+            for number, one in enumerate(plan.decisions, 1)
+            for row in _decision_rows(number, one)
+        ],
+    )
     nearby = explanation.nearby[:SHOWN_NEARBY]
     rows = [_nearby_row(one) for one in nearby] or [("nothing nearby takes another path",)]
-    parts += _section("nearest changes", rows, styles=["red" if one.refusal else "" for one in nearby])
+    parts += _section(
+        "nearest changes", rows, styles=["red" if one.refusal else "" for one in nearby]
+    )
     parts += _section(
         "cores",
         [
@@ -63,10 +86,15 @@ def explanation_view(explanation: Explanation) -> RenderableType:
             (plan.per_core,),
         ],
     )
-    parts += _section(say("launches: {launches}, one after the other", launches=len(plan.launches)), _launch_rows(plan.launches))
+    parts += _section(
+        say("launches: {launches}, one after the other", launches=len(plan.launches)),
+        _launch_rows(plan.launches),
+    )
     for memory in plan.memories:
         parts += _section(_memory_title(memory), _memory_rows(memory), right=1)
-    parts += _section("estimate beside the bound of npu-sim timeline", estimate_rows(explanation.estimates))
+    parts += _section(
+        "estimate beside the bound of npu-sim timeline", estimate_rows(explanation.estimates)
+    )
     parts += _section("what limits the sizes, the rest as it is", _limit_rows(explanation.limits))
     parts += _section(_workspace_title(plan.workspace), _workspace_rows(plan.workspace), right=1)
     parts += _section("order", _order_rows(plan, explanation.other_mode))
@@ -76,15 +104,30 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     parts += _section("keys of the profile without effect", keys)
     parts += _section("caveats", [(caveat.message, caveat.code) for caveat in plan.caveats])
     if plan.evidence is not Evidence.EXACT:
-        parts += _section("evidence", [(say("{value}: not published by the vendor, our model of it", value=plan.evidence.value),)])
+        parts += _section(
+            "evidence",
+            [
+                (
+                    say(
+                        "{value}: not published by the vendor, our model of it",
+                        value=plan.evidence.value,
+                    ),
+                )
+            ],
+        )
     return stack(*parts)
 
 
-def _section(title: str, rows: Sequence[Row], right: int | None = None, styles: Sequence[str] = ()) -> list[RenderableType]:
+def _section(
+    title: str, rows: Sequence[Row], right: int | None = None, styles: Sequence[str] = ()
+) -> list[RenderableType]:
     """Lay a section out as a heading and indented columns; nothing when it has no rows."""
     if not rows:
         return []
-    columns = [Column(right=column == right, wraps=column != right) for column in range(max(len(row) for row in rows))]
+    columns = [
+        Column(right=column == right, wraps=column != right)
+        for column in range(max(len(row) for row in rows))
+    ]
     return ["", Paragraph(title, "bold"), Table(columns, rows, styles, indent=2)]
 
 
@@ -98,11 +141,17 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
 
 def _effect_text(decision: Decision) -> str:
     answer = "yes" if decision.outcome else "no"
-    return say("{name}: {answer}, {effect}", name=decision.name, answer=answer, effect=decision.effect)
+    return say(
+        "{name}: {answer}, {effect}", name=decision.name, answer=answer, effect=decision.effect
+    )
 
 
 def _nearby_row(nearby: NearbyPlan) -> Row:
-    change = f"{nearby.axis.name} {nearby.now} -> {nearby.value}" if not isinstance(nearby.now, bool) else nearby.step_text
+    change = (
+        f"{nearby.axis.name} {nearby.now} -> {nearby.value}"
+        if not isinstance(nearby.now, bool)
+        else nearby.step_text
+    )
     if nearby.refusal:
         effect = say("refused: {refusal}", refusal=nearby.refusal)
     elif nearby.changes_path:
@@ -116,17 +165,27 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
     rows: list[Row] = []
     for number, launch in enumerate(launches):
         cores = (
-            say(" on {block_dim} core{value}", block_dim=launch.block_dim, value="s" if launch.block_dim > 1 else "")
+            say(
+                " on {block_dim} core{value}",
+                block_dim=launch.block_dim,
+                value="s" if launch.block_dim > 1 else "",
+            )
             if launch.block_dim
             else ""
         )
         doubt = f", {launch.evidence.value}" if launch.evidence is not Evidence.EXACT else ""
-        rows.append((f"{number}", f"{launch.kernel}{cores}{doubt}{launch.note and '; ' + launch.note}"))
+        rows.append(
+            (f"{number}", f"{launch.kernel}{cores}{doubt}{launch.note and '; ' + launch.note}")
+        )
         if launch.inputs:
             rows.append(
                 (
                     "",
-                    say("reads {read_bytes} bytes: {tensors_text}", read_bytes=launch.read_bytes, tensors_text=tensors_text(launch.inputs)),
+                    say(
+                        "reads {read_bytes} bytes: {tensors_text}",
+                        read_bytes=launch.read_bytes,
+                        tensors_text=tensors_text(launch.inputs),
+                    ),
                 )
             )
         rows.append(
@@ -151,7 +210,11 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
             start_up = about_us(estimate.startup_share * estimate.vector_us)
             rows.append(
                 (
-                    say("{instructions} instructions start up in {start_up} us", instructions=estimate.instructions, start_up=start_up),
+                    say(
+                        "{instructions} instructions start up in {start_up} us",
+                        instructions=estimate.instructions,
+                        start_up=start_up,
+                    ),
                     "half as many, twice as long, save half of it",
                 )
             )
@@ -160,13 +223,22 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
 
 
 def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
-    how = "start in the same bank group" if isclose(conflict.factor, EQUAL_ALIGNMENT) else "share bank groups"
+    how = (
+        "start in the same bank group"
+        if isclose(conflict.factor, EQUAL_ALIGNMENT)
+        else "share bank groups"
+    )
     saved = say(
         "without that {cycles:.1%} less of the longest core's {slowest_cycles:.0f} cycles",
         cycles=conflict.cycles / estimate.slowest_cycles,
         slowest_cycles=estimate.slowest_cycles,
     )
-    return say("{between} {how}: {factor:.3g} cycles a repeat", between=conflict.between, how=how, factor=conflict.factor), saved
+    return say(
+        "{between} {how}: {factor:.3g} cycles a repeat",
+        between=conflict.between,
+        how=how,
+        factor=conflict.factor,
+    ), saved
 
 
 def _memory_title(memory: Memory) -> str:
@@ -178,13 +250,23 @@ def _memory_title(memory: Memory) -> str:
         used_bytes=memory.used_bytes,
         capacity_bytes=memory.capacity_bytes,
     )
-    return title if memory.evidence is Evidence.EXACT else say("{title} ({evidence})", title=title, evidence=memory.evidence.value)
+    return (
+        title
+        if memory.evidence is Evidence.EXACT
+        else say("{title} ({evidence})", title=title, evidence=memory.evidence.value)
+    )
 
 
 def _memory_rows(memory: Memory) -> list[Row]:
     shares = sorted(memory.allocations, key=lambda one: -one.bytes)
-    rows = [(one.name, str(one.bytes), _percent(one.bytes, memory.capacity_bytes), one.note) for one in shares]
-    return [*rows, ("free", str(memory.free_bytes), _percent(memory.free_bytes, memory.capacity_bytes), "")]
+    rows = [
+        (one.name, str(one.bytes), _percent(one.bytes, memory.capacity_bytes), one.note)
+        for one in shares
+    ]
+    return [
+        *rows,
+        ("free", str(memory.free_bytes), _percent(memory.free_bytes, memory.capacity_bytes), ""),
+    ]
 
 
 def _percent(part: int, whole: int) -> str:
@@ -209,7 +291,11 @@ def _limit_rows(limits: Sequence[SizeLimit]) -> list[Row]:
 
 def _workspace_title(workspace: Workspace) -> str:
     unknown = " + what is not published" if workspace.unknown else ""
-    return say("workspace: {total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown)
+    return say(
+        "workspace: {total_bytes} bytes{unknown}",
+        total_bytes=workspace.total_bytes,
+        unknown=unknown,
+    )
 
 
 def _workspace_rows(workspace: Workspace) -> list[Row]:
@@ -228,7 +314,11 @@ def _workspace_rows(workspace: Workspace) -> list[Row]:
 def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
     rows: list[Row] = [(one.in_words, one.reason) for one in plan.order]
     if other is not None and other.order != plan.order:
-        mode = "with deterministic computation" if other.deterministic else "without deterministic computation"
+        mode = (
+            "with deterministic computation"
+            if other.deterministic
+            else "without deterministic computation"
+        )
         states = ", ".join(one.in_words for one in other.order)
         rows.append(
             (

@@ -6,12 +6,27 @@ from npu_sim.language import joined, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.launches import Launch, LaunchTensor
 
-HEADINGS = ("launch", "kernel", "reads", "writes", "bytes read", "bytes written", "cores", "evidence")
+HEADINGS = (
+    "launch",
+    "kernel",
+    "reads",
+    "writes",
+    "bytes read",
+    "bytes written",
+    "cores",
+    "evidence",
+)
 
 
 def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
     """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
-    return joined((f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}" for tensor in tensors), ", ")
+    return joined(
+        (
+            f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}"
+            for tensor in tensors
+        ),
+        ", ",
+    )
 
 
 def name_text(name: str) -> str:

@@ -1,7 +1,8 @@
 """How every table and every paragraph is laid out: readable at any width, or one line a record where there is none (in a pipe).
 
-No word is ever broken, a number and its unit are one word, and no line ends in blanks. Where the columns of a table do not fit, its
-records become blocks; where labelled lines do not fit side by side, they stand below each other.
+No word is ever broken, a number and its unit are one word, and no line ends in blanks. Where the
+columns of a table do not fit, its records become blocks; where labelled lines do not fit side by
+side, they stand below each other.
 """
 
 import io
@@ -23,7 +24,8 @@ UNLIMITED = 1 << 20
 LEAST_TEXT = 24
 """Columns that wrapped text needs to be readable."""
 MOST_PADDED = 40
-"""Where nothing wraps, one long cell does not push what follows it away in every other labelled line."""
+"""Where nothing wraps, one long cell does not push what follows it away in every other labelled
+line."""
 GAP = "  "
 BETWEEN = " | "
 """What stands between the facts of a block."""
@@ -34,7 +36,8 @@ _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900
 _SPLIT = re.compile(
     rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))[^\w\s(（《「【]*|\s*\S+"
 )
-"""Chinese has no blanks: its lines end behind any character but an opening bracket, and before any but punctuation."""
+"""Chinese has no blanks: its lines end behind any character but an opening bracket, and before any
+but punctuation."""
 
 
 class Column(NamedTuple):
@@ -43,7 +46,8 @@ class Column(NamedTuple):
     Attributes
     ----------
     name
-        Heading; in a block it stands before the value. A table whose columns have none has no headings.
+        Heading; in a block it stands before the value. A table whose columns have none has no
+        headings.
     right, style
         Whether numbers end below each other, and the style of rich that the cells have.
     wraps
@@ -78,7 +82,9 @@ class Paragraph:
         """Go through the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
         for paragraph in (self.text if self.said else translated(self.text)).split("\n"):
-            lines = wrapped(paragraph, options.max_width - self.indent, options.max_width - len(later))
+            lines = wrapped(
+                paragraph, options.max_width - self.indent, options.max_width - len(later)
+            )
             for number, line in enumerate(lines):
                 yield _line([(later if number else first, ""), (line, self.style)])
 
@@ -112,7 +118,8 @@ class Table:
     Attributes
     ----------
     columns, rows
-        What a record has, and the records: one text a column. A column without any text is left out.
+        What a record has, and the records: one text a column. A column without any text is left
+        out.
     styles
         Style of every row, beside those of the columns; none when left out.
     indent
@@ -132,13 +139,17 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Go through the lines, in columns where they fit."""
-        columns, rows = _used([column._replace(name=translated(column.name)) for column in self.columns], self.rows)
+        columns, rows = _used(
+            [column._replace(name=translated(column.name)) for column in self.columns], self.rows
+        )
         rows = rows if self.said else [[translated(cell) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
         if widths is not None:
-            yield from self._side_by_side(columns, rows, widths, styles, unlimited=options.max_width >= UNLIMITED)
+            yield from self._side_by_side(
+                columns, rows, widths, styles, unlimited=options.max_width >= UNLIMITED
+            )
         elif self.narrow is not None:
             yield self.narrow
         elif any(column.name for column in columns):
@@ -148,39 +159,69 @@ class Table:
             yield from self._stacked(columns, rows, width)
 
     def _side_by_side(
-        self, columns: Sequence[Column], rows: list[list[str]], widths: list[int], styles: list[str], unlimited: bool
+        self,
+        columns: Sequence[Column],
+        rows: list[list[str]],
+        widths: list[int],
+        styles: list[str],
+        unlimited: bool,
     ) -> Iterator[Text]:
         named = any(column.name for column in columns)
         padded = [min(width, MOST_PADDED) if unlimited and not named else width for width in widths]
         limits = [UNLIMITED] * len(widths) if unlimited else widths
         if named:
             headings = [column._replace(style="dim") for column in columns]
-            yield from _aligned(headings, [column.name for column in columns], limits, padded, self.indent)
+            yield from _aligned(
+                headings, [column.name for column in columns], limits, padded, self.indent
+            )
         for row, style in zip(rows, styles, strict=True):
             yield from _aligned(columns, row, limits, padded, self.indent, style)
 
-    def _stacked(self, columns: Sequence[Column], rows: list[list[str]], width: int) -> Iterator[RenderableType]:
+    def _stacked(
+        self, columns: Sequence[Column], rows: list[list[str]], width: int
+    ) -> Iterator[RenderableType]:
         """Put the cells of a row below each other, beside its label where that leaves room."""
         label = max((cell_len(row[0]) for row in rows), default=0)
         room = width - label - len(GAP)
-        beside = room >= max([LEAST_TEXT, *(longest_word(cell) for row in rows for cell in row[1:])])
+        beside = room >= max(
+            [LEAST_TEXT, *(longest_word(cell) for row in rows for cell in row[1:])]
+        )
         for row in rows:
-            texts = [(cell, column.style) for column, cell in zip(columns[1:], row[1:], strict=True) if cell]
+            texts = [
+                (cell, column.style)
+                for column, cell in zip(columns[1:], row[1:], strict=True)
+                if cell
+            ]
             if not beside or not texts:
                 yield Paragraph(row[0], columns[0].style, self.indent)
-            lines = [(line, style) for cell, style in texts for line in wrapped(cell, room if beside else width - len(GAP))]
+            lines = [
+                (line, style)
+                for cell, style in texts
+                for line in wrapped(cell, room if beside else width - len(GAP))
+            ]
             for number, (line, style) in enumerate(lines):
-                head = _padded(row[0] if number == 0 else "", label, right=False) + GAP if beside else GAP
+                head = (
+                    _padded(row[0] if number == 0 else "", label, right=False) + GAP
+                    if beside
+                    else GAP
+                )
                 yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
 
 
 def lines_table(
-    lines: Iterable[Sequence[str]], indent: int = 0, styles: Mapping[str, str] = MappingProxyType({}), said: bool = False
+    lines: Iterable[Sequence[str]],
+    indent: int = 0,
+    styles: Mapping[str, str] = MappingProxyType({}),
+    said: bool = False,
 ) -> Table:
     """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label; ``said`` as a table has it."""
     rows = [tuple(line) for line in lines]
     return Table(
-        LABELLED[: max((len(row) for row in rows), default=0)], rows, [styles.get(row[0], "") for row in rows], indent=indent, said=said
+        LABELLED[: max((len(row) for row in rows), default=0)],
+        rows,
+        [styles.get(row[0], "") for row in rows],
+        indent=indent,
+        said=said,
     )
 
 
@@ -192,7 +233,15 @@ def stack(*parts: RenderableType) -> Group:
 def render(renderable: RenderableType, width: int | None = None) -> str:
     """Return what is printed, without colours; ``width`` is the terminal's when None."""
     buffer = io.StringIO()
-    print_to(Console(file=buffer, width=width or shutil.get_terminal_size((110, 24)).columns, no_color=True, highlight=False), renderable)
+    print_to(
+        Console(
+            file=buffer,
+            width=width or shutil.get_terminal_size((110, 24)).columns,
+            no_color=True,
+            highlight=False,
+        ),
+        renderable,
+    )
     return buffer.getvalue().removesuffix("\n")
 
 
@@ -208,7 +257,9 @@ def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
     lines: list[str] = []
     line = ""
     for piece in _pieces(text):
-        if line.strip() and cell_len((line + piece).rstrip()) > (width if not lines or later is None else later):
+        if line.strip() and cell_len((line + piece).rstrip()) > (
+            width if not lines or later is None else later
+        ):
             lines.append(line.rstrip())
             line = piece.lstrip()
         else:
@@ -223,12 +274,21 @@ def longest_word(text: str) -> int:
 
 def _pieces(text: str) -> list[str]:
     """Cut text where lines may end; what is before a word stays with it."""
-    return [part for piece in _PIECE.findall(text) for part in (_SPLIT.findall(piece) if not piece.isascii() else [piece])]
+    return [
+        part
+        for piece in _PIECE.findall(text)
+        for part in (_SPLIT.findall(piece) if not piece.isascii() else [piece])
+    ]
 
 
-def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
+def column_widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
+) -> list[int] | None:
     """Return how wide every column is, the widest ones wrapped as far as needed; None where they do not fit."""
-    cells = [[columns[position].name, *(row[position] for row in rows)] for position in range(len(columns))]
+    cells = [
+        [columns[position].name, *(row[position] for row in rows)]
+        for position in range(len(columns))
+    ]
     widths = [max(map(cell_len, texts)) for texts in cells]
     least = [
         max([min(LEAST_TEXT, full), *map(longest_word, texts)]) if column.wraps else full
@@ -236,7 +296,11 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
     ]
     over = sum(widths) + len(GAP) * (len(widths) - 1) - width
     while over > 0:
-        widest = max(range(len(widths)), key=lambda position: (widths[position] > least[position], widths[position]), default=None)
+        widest = max(
+            range(len(widths)),
+            key=lambda position: (widths[position] > least[position], widths[position]),
+            default=None,
+        )
         if widest is None or widths[widest] <= least[widest]:
             return None
         widths[widest] -= 1
@@ -244,30 +308,55 @@ def column_widths(columns: Sequence[Column], rows: Sequence[Sequence[str]], widt
     return widths
 
 
-def _used(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tuple[list[Column], list[list[str]]]:
+def _used(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]]
+) -> tuple[list[Column], list[list[str]]]:
     """Fill short rows up, and leave out columns in which nothing stands."""
     full = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
-    used = [position for position in range(len(columns)) if not full or any(row[position] for row in full)]
-    return [columns[position] for position in used], [[row[position] for position in used] for row in full]
+    used = [
+        position
+        for position in range(len(columns))
+        if not full or any(row[position] for row in full)
+    ]
+    return [columns[position] for position in used], [
+        [row[position] for position in used] for row in full
+    ]
 
 
 def _aligned(
-    columns: Sequence[Column], cells: Sequence[str], limits: Sequence[int], padded: Sequence[int], indent: int, style: str = ""
+    columns: Sequence[Column],
+    cells: Sequence[str],
+    limits: Sequence[int],
+    padded: Sequence[int],
+    indent: int,
+    style: str = "",
 ) -> Iterator[Text]:
     """Go through the lines of a row whose cells stand side by side, each wrapped at its limit and padded to a width."""
     lines = [wrapped(cell, limit) for cell, limit in zip(cells, limits, strict=True)]
     for number in range(max(map(len, lines), default=0)):
         parts = [(" " * indent, "")]
         for column, cell, width in zip(columns, lines, padded, strict=True):
-            parts += [(_padded(cell[number] if number < len(cell) else "", width, column.right), f"{column.style} {style}"), (GAP, "")]
+            parts += [
+                (
+                    _padded(cell[number] if number < len(cell) else "", width, column.right),
+                    f"{column.style} {style}",
+                ),
+                (GAP, ""),
+            ]
         yield _line(parts)
 
 
-def _block(columns: Sequence[Column], row: Sequence[str], style: str, indent: int) -> Iterator[RenderableType]:
+def _block(
+    columns: Sequence[Column], row: Sequence[str], style: str, indent: int
+) -> Iterator[RenderableType]:
     """Go through the lines of a record: what it is, then what is known of it."""
     told = list(zip(columns, row, strict=True))
     head = GAP.join(cell for column, cell in told if column.key and cell)
-    facts = [cell if column.plain or not column.name else f"{column.name} {cell}" for column, cell in told if not column.key and cell]
+    facts = [
+        cell if column.plain or not column.name else f"{column.name} {cell}"
+        for column, cell in told
+        if not column.key and cell
+    ]
     if head:
         yield Paragraph(head, f"bold {style}", indent, len(GAP))
     yield Facts(tuple(facts), style, indent + len(GAP) if head else indent)

@@ -47,13 +47,28 @@ def _shown(value: Any) -> str:
 def _ranges(table: LimitTable) -> Table:
     along = [Column(table.along, right=True)] if table.along else []
     size = [Column("size", key=True)] if not table.vary else []
-    columns = [*size, Column("product", key=True), Column("SoC", key=True, wraps=True), *along, Column("documented"), Column("hardware")]
+    columns = [
+        *size,
+        Column("product", key=True),
+        Column("SoC", key=True, wraps=True),
+        *along,
+        Column("documented"),
+        Column("hardware"),
+    ]
     rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _rows(table):
         told = table.along and before == (row.product, row.socs)
         before = (row.product, row.socs)
-        where = ["", ""] if told else [*([Verbatim(row.size)] if size else []), Verbatim(row.product), socs_text(row.socs)]
+        where = (
+            ["", ""]
+            if told
+            else [
+                *([Verbatim(row.size)] if size else []),
+                Verbatim(row.product),
+                socs_text(row.socs),
+            ]
+        )
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)
@@ -78,24 +93,40 @@ def _rows(table: LimitTable) -> list[ProductLimits]:
 def bound_text(bound: Bound) -> str:
     """Return legal values as text, for instance ``1 .. 8609``, ``any`` or ``1 and more``."""
     if not bound.ranges:
-        return "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
+        return (
+            "overflows" if bound.above is not None and bound.above.status == SUCCESS else "refused"
+        )
     if len(bound.ranges) > SHOWN_RANGES:
         (first, last), (_, largest) = bound.ranges[0], bound.ranges[-1]
         more = say("{ranges} shorter ranges", ranges=len(bound.ranges) - 1)
         return (
-            say("{first} .. {last}, {more} up to {largest}", first=first, last=last, more=more, largest=largest)
+            say(
+                "{first} .. {last}, {more} up to {largest}",
+                first=first,
+                last=last,
+                more=more,
+                largest=largest,
+            )
             if bound.above
             else say("{first} .. {last}, {more} and on", first=first, last=last, more=more)
         )
     pieces = [str(first) if first == last else f"{first} .. {last}" for first, last in bound.ranges]
     if bound.above is None:
-        pieces[-1] = "any" if bound.below is None and len(pieces) == 1 else say("{ranges} and more", ranges=bound.ranges[-1][0])
+        pieces[-1] = (
+            "any"
+            if bound.below is None and len(pieces) == 1
+            else say("{ranges} and more", ranges=bound.ranges[-1][0])
+        )
     return ", ".join(pieces)
 
 
 def reason_text(error: AclnnError) -> str:
     """Return why a value is not legal: the status, where the product refuses it, and the message."""
-    return error.message if error.status == SUCCESS else say("{status} {message}", status=int(error.status), message=error.message)
+    return (
+        error.message
+        if error.status == SUCCESS
+        else say("{status} {message}", status=int(error.status), message=error.message)
+    )
 
 
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:

@@ -36,9 +36,18 @@ def headline(answer: MeasuredProfile) -> str:
 
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
     """Return the answer as something rich can print."""
-    parts: list[RenderableType] = [Paragraph(headline(answer), "bold green"), "", lines_table(file_lines(answer))]
+    parts: list[RenderableType] = [
+        Paragraph(headline(answer), "bold green"),
+        "",
+        lines_table(file_lines(answer)),
+    ]
     for calls in answer.calls:
-        parts += ["", Paragraph(_call_title(calls), "bold"), Paragraph(_call_command(calls), "dim"), _call_table(calls)]
+        parts += [
+            "",
+            Paragraph(_call_title(calls), "bold"),
+            Paragraph(_call_command(calls), "dim"),
+            _call_table(calls),
+        ]
     for group in answer.groups:
         parts += ["", Paragraph(_group_title(group), "bold"), lines_table(group_lines(group))]
     return stack(*parts)
@@ -48,13 +57,26 @@ def file_lines(answer: MeasuredProfile) -> list[Line]:
     """Return what the file says of the device, and what is not modelled."""
     lines: list[Line] = []
     if answer.device is not None:
-        others = say("; {others} would fit as well: --soc chooses", others=", ".join(answer.device.others)) if answer.device.others else ""
+        others = (
+            say(
+                "; {others} would fit as well: --soc chooses",
+                others=", ".join(answer.device.others),
+            )
+            if answer.device.others
+            else ""
+        )
         lines.append(("SoC", answer.device.profile.soc, answer.device.found_by + others))
         lines.append(("release", answer.release, answer.release_found_by))
     shown = [f"{kernel} {short_us(time)}" for kernel, time in answer.not_modelled.items()]
     if shown:
-        rest = say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS) if len(shown) > SHOWN_KERNELS else ""
-        lines.append(("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total"))
+        rest = (
+            say(" and {shown} more", shown=len(shown) - SHOWN_KERNELS)
+            if len(shown) > SHOWN_KERNELS
+            else ""
+        )
+        lines.append(
+            ("not modelled", ", ".join(shown[:SHOWN_KERNELS]) + rest, "measured time in total")
+        )
     return [*lines, ("note", NOTE, "")] if answer.groups else lines
 
 
@@ -75,7 +97,10 @@ def _call_command(calls: CallGroup) -> str:
 
 
 def _call_table(calls: CallGroup) -> Table:
-    return Table([Column(name, right=number > 0, key=number == 0) for number, name in enumerate(LAUNCHED)], call_rows(calls))
+    return Table(
+        [Column(name, right=number > 0, key=number == 0) for number, name in enumerate(LAUNCHED)],
+        call_rows(calls),
+    )
 
 
 def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
@@ -84,7 +109,9 @@ def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
     for one in calls.as_dict()["launches"]:
         bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
         blocks = "" if one["measured_block_dim"] is None else str(one["measured_block_dim"])
-        rows.append((one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks))
+        rows.append(
+            (one["kernel"], short_us(one["median_us"]), percent(one["share"]), bound, blocks)
+        )
     return rows
 
 
@@ -109,37 +136,78 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         short_us2=short_us(facts["max_us"]),
         short_us3=short_us(facts["total_us"]),
     )
-    lines: list[Line] = [("measured", short_us(facts["median_us"]), say("median; {spread}", spread=spread))]
+    lines: list[Line] = [
+        ("measured", short_us(facts["median_us"]), say("median; {spread}", spread=spread))
+    ]
     if group.refusal is not None:
         return [
             *lines,
-            ("refused", group.refusal.message, say("{int}: no call of this operator starts such a kernel", int=int(group.refusal.status))),
+            (
+                "refused",
+                group.refusal.message,
+                say(
+                    "{int}: no call of this operator starts such a kernel",
+                    int=int(group.refusal.status),
+                ),
+            ),
         ]
     if not group.cases:
         return [*lines, ("unknown", "no call of this operator starts such a launch", "")]
     share = facts["bound_over_measured"]
-    busy = say("busiest by the counters: {facts}", facts=facts["busiest_pipe"]) if facts["busiest_pipe"] else "the file has no counters"
-    lines.append(("bound", short_us(facts["bound_us"]), say("{percent} of the measured time", percent=percent(share or 0.0))))
+    busy = (
+        say("busiest by the counters: {facts}", facts=facts["busiest_pipe"])
+        if facts["busiest_pipe"]
+        else "the file has no counters"
+    )
+    lines.append(
+        (
+            "bound",
+            short_us(facts["bound_us"]),
+            say("{percent} of the measured time", percent=percent(share or 0.0)),
+        )
+    )
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     measured = facts["measured_block_dim"]
-    agree = "not in the file" if measured is None else "as planned" if measured == facts["planned_block_dim"] else "not as planned"
+    agree = (
+        "not in the file"
+        if measured is None
+        else "as planned"
+        if measured == facts["planned_block_dim"]
+        else "not as planned"
+    )
     lines.append(
         (
             "cores",
-            say("{facts} planned, {value} measured", facts=facts["planned_block_dim"], value="?" if measured is None else measured),
+            say(
+                "{facts} planned, {value} measured",
+                facts=facts["planned_block_dim"],
+                value="?" if measured is None else measured,
+            ),
             agree,
         )
     )
-    key = say(", tiling key {facts}", facts=facts["tiling_key"]) if facts["tiling_key"] is not None else ""
+    key = (
+        say(", tiling key {facts}", facts=facts["tiling_key"])
+        if facts["tiling_key"] is not None
+        else ""
+    )
     lines.append(("path", f"{facts['path']}{key}", ""))
     for case in group.cases[1:]:
-        said = ", ".join(f"{name} {value}" for name, value in case.plan.arguments.items() if value != facts["arguments"].get(name))
+        said = ", ".join(
+            f"{name} {value}"
+            for name, value in case.plan.arguments.items()
+            if value != facts["arguments"].get(name)
+        )
         mode = "deterministic" if case.plan.deterministic else said
         lines.append(
             (
                 "or",
-                say("{path}, tiling key {tiling_key}", path=case.plan.path, tiling_key=case.plan.tiling_key),
+                say(
+                    "{path}, tiling key {tiling_key}",
+                    path=case.plan.path,
+                    tiling_key=case.plan.tiling_key,
+                ),
                 say("{mode}: the file does not say it", mode=mode),
             )
         )
@@ -154,4 +222,11 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
     if not group.estimated_us:
         return lines
     verdict = "off by more than the band: look here" if group.is_off else "within the range"
-    return [*lines, ("counter" if group.estimate.of == "vector pipe" else "measured", short_us(group.estimated_us), verdict)]
+    return [
+        *lines,
+        (
+            "counter" if group.estimate.of == "vector pipe" else "measured",
+            short_us(group.estimated_us),
+            verdict,
+        ),
+    ]

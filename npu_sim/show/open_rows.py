@@ -20,9 +20,17 @@ NOTE = (
 def rows_title(rows: OpenRows) -> str:
     """Return how many rows, columns or elements can differ, and how many of them are shown."""
     count = len(rows.table)
-    shown = say(", the {WORST_ROWS} worst by ulp", WORST_ROWS=WORST_ROWS) if count > WORST_ROWS else ""
+    shown = (
+        say(", the {WORST_ROWS} worst by ulp", WORST_ROWS=WORST_ROWS) if count > WORST_ROWS else ""
+    )
     return (
-        say("{output}: {count} {axis}s can differ{shown}", output=rows.output, count=count, axis=rows.axis, shown=shown)
+        say(
+            "{output}: {count} {axis}s can differ{shown}",
+            output=rows.output,
+            count=count,
+            axis=rows.axis,
+            shown=shown,
+        )
         if count
         else say("{output}: its accumulation order is fixed", output=rows.output)
     )
@@ -54,14 +62,23 @@ def rows_csv(every: Sequence[OpenRows]) -> str:
     for rows in every:
         for one in rows.as_dicts(rows.table):
             element = " ".join(map(str, one["element"]))
-            writer.writerow(element if name == "element" else one[name] for name in ("output", "axis", *names))
+            writer.writerow(
+                element if name == "element" else one[name] for name in ("output", "axis", *names)
+            )
     return text.getvalue()
 
 
 def rows_view(every: Sequence[OpenRows]) -> RenderableType:
     """Return the worst rows of every output as something rich can print."""
-    columns = [Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0) for number, name in enumerate(HEADINGS)]
+    columns = [
+        Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
+        for number, name in enumerate(HEADINGS)
+    ]
     parts: list[RenderableType] = []
     for rows in every:
-        parts += ["", rows_title(rows), *([Table(columns, row_cells(rows))] if len(rows.table) else [])]
+        parts += [
+            "",
+            rows_title(rows),
+            *([Table(columns, row_cells(rows))] if len(rows.table) else []),
+        ]
     return stack(*parts, *(["", NOTE] if any(len(rows.table) for rows in every) else []))

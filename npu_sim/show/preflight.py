@@ -45,8 +45,17 @@ def count_text(row: Row) -> str:
 def lines_text(rows: Iterable[Row]) -> str:
     """Return where calls stand: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
-    more = say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES) if len(numbers) > SHOWN_LINES else ""
-    return say("line{value} {map}{more}", value="s" if len(numbers) > 1 else "", map=", ".join(map(str, numbers[:SHOWN_LINES])), more=more)
+    more = (
+        say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
+        if len(numbers) > SHOWN_LINES
+        else ""
+    )
+    return say(
+        "line{value} {map}{more}",
+        value="s" if len(numbers) > 1 else "",
+        map=", ".join(map(str, numbers[:SHOWN_LINES])),
+        more=more,
+    )
 
 
 def fault_text(fault: Fault) -> str:
@@ -60,15 +69,28 @@ def matrix_view(matrix: Matrix) -> Group:
     """Return a preflight as something rich can print."""
     parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
     if len(matrix.rows) > SHOWN_ROWS:
-        parts.append(say("and {rows} more calls: --report or --json lists all", rows=len(matrix.rows) - SHOWN_ROWS))
+        parts.append(
+            say(
+                "and {rows} more calls: --report or --json lists all",
+                rows=len(matrix.rows) - SHOWN_ROWS,
+            )
+        )
     used = {fact for _, _, checked in matrix.cells() for fact in MARKS if checked.facts.get(fact)}
     if used:
-        parts += ["", "; ".join(f"{mark} {words}" for fact, (mark, words) in MARKS.items() if fact in used)]
+        parts += [
+            "",
+            "; ".join(f"{mark} {words}" for fact, (mark, words) in MARKS.items() if fact in used),
+        ]
     faults = matrix.faults()
     if faults:
         parts += ["", *(fault_text(fault) for fault in faults[:SHOWN_FAULTS])]
     if len(faults) > SHOWN_FAULTS:
-        parts.append(say("and {faults} more kinds: --report or --json lists all", faults=len(faults) - SHOWN_FAULTS))
+        parts.append(
+            say(
+                "and {faults} more kinds: --report or --json lists all",
+                faults=len(faults) - SHOWN_FAULTS,
+            )
+        )
     timing = list(timing_lines(matrix))
     if timing:
         parts += ["", *timing[:SHOWN_FAULTS]]
@@ -100,20 +122,42 @@ def _counts(matrix: Matrix) -> Table:
 
 
 def _count_text(summary: Summary) -> str:
-    shown = [(name, getattr(summary, name)) for name in ("runs", "overflows", "refused", "failed", "malformed")]
+    shown = [
+        (name, getattr(summary, name))
+        for name in ("runs", "overflows", "refused", "failed", "malformed")
+    ]
     counts = ", ".join(f"{count} {name}" for name, count in shown if count or name == "runs")
     expected = (
-        say("; {as_expected} as expected, {differ} different", as_expected=summary.as_expected, differ=summary.differ)
+        say(
+            "; {as_expected} as expected, {differ} different",
+            as_expected=summary.as_expected,
+            differ=summary.differ,
+        )
         if summary.as_expected or summary.differ
         else ""
     )
-    return say("calls {lines}: {counts}{expected}", lines=summary.lines, counts=counts, expected=expected)
+    return say(
+        "calls {lines}: {counts}{expected}", lines=summary.lines, counts=counts, expected=expected
+    )
 
 
 def _calls(matrix: Matrix) -> Table:
     shown = matrix.rows[:SHOWN_ROWS]
-    columns = [Column("line", right=True), Column(right=True), Column("call", wraps=True), *(Column(label) for label in matrix.labels)]
-    rows = [(str(row.line), count_text(row), row.title, *(cell_text(row.cells.get(label)) for label in matrix.labels)) for row in shown]
+    columns = [
+        Column("line", right=True),
+        Column(right=True),
+        Column("call", wraps=True),
+        *(Column(label) for label in matrix.labels),
+    ]
+    rows = [
+        (
+            str(row.line),
+            count_text(row),
+            row.title,
+            *(cell_text(row.cells.get(label)) for label in matrix.labels),
+        )
+        for row in shown
+    ]
     return Table(columns, rows, narrow=Group(*(line for row in shown for line in _block(row))))
 
 
@@ -133,11 +177,20 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
     for row, label, checked in matrix.cells():
         timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
         if timing:
-            calls, labels, more = found.setdefault((row.op, ", ".join(timing), _switch_text(switch)), ({}, {}, []))
+            calls, labels, more = found.setdefault(
+                (row.op, ", ".join(timing), _switch_text(switch)), ({}, {}, [])
+            )
             calls[row.line], labels[label] = row.count, None
-            more += [switch["workspace_bytes_more"]] if switch and "workspace_bytes_more" in switch else []
+            more += (
+                [switch["workspace_bytes_more"]]
+                if switch and "workspace_bytes_more" in switch
+                else []
+            )
     for (op, outputs, switched), (calls, labels, more) in found.items():
-        where, workspace = ", ".join(labels), say(", {max:+d} bytes of workspace at most", max=max(more)) if more else ""
+        where, workspace = (
+            ", ".join(labels),
+            say(", {max:+d} bytes of workspace at most", max=max(more)) if more else "",
+        )
         yield say(
             "{sum}x {outputs} of {op} can differ between runs on {where}{switched}{workspace}",
             sum=sum(calls.values()),
@@ -153,14 +206,23 @@ def _switch_text(switch: dict[str, object] | None) -> str:
     if switch is None:
         return ""
     if "status" in switch:
-        return say("; with the determinism switch refused {switch}: {switch2}", switch=switch["status"], switch2=switch["message"])
+        return say(
+            "; with the determinism switch refused {switch}: {switch2}",
+            switch=switch["status"],
+            switch2=switch["message"],
+        )
     still = (
         say(", {map} still can", map=", ".join(map(str, switch["timing"])))
         if isinstance(switch["timing"], list) and switch["timing"]
         else ""
     )
     unknown = ", unpublished parts" if switch["workspace_unknown"] else ""
-    return say("; the determinism switch: path '{switch}'{still}{unknown}", switch=switch["path"], still=still, unknown=unknown)
+    return say(
+        "; the determinism switch: path '{switch}'{still}{unknown}",
+        switch=switch["path"],
+        still=still,
+        unknown=unknown,
+    )
 
 
 def recorded_lines(matrix: Matrix) -> Iterator[str]:

@@ -20,8 +20,14 @@ NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 def write_results(path: Path, matrix: Matrix) -> None:
     """Write one JSON line for every call on every target, with the whole plan; half a pair of surrogates is escaped, as JSON may."""
-    lines = (json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n" for one in matrix.results(whole=True))
-    write_atomically(path, lambda file: file.writelines(line.encode("utf-8", "backslashreplace") for line in lines))
+    lines = (
+        json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n"
+        for one in matrix.results(whole=True)
+    )
+    write_atomically(
+        path,
+        lambda file: file.writelines(line.encode("utf-8", "backslashreplace") for line in lines),
+    )
 
 
 def write_junit(path: Path, matrix: Matrix, file: str) -> None:
@@ -44,13 +50,21 @@ def write_junit(path: Path, matrix: Matrix, file: str) -> None:
 
 
 def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, file: str) -> None:
-    case = ElementTree.SubElement(suite, "testcase", classname=_printable(row.op or "malformed"), file=file, line=str(row.line))
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=_printable(row.op or "malformed"),
+        file=file,
+        line=str(row.line),
+    )
     case.set("name", _printable(say("line {line}: {title}", line=row.line, title=row.title)))
     case.set("time", f"{row.seconds.get(label, 0.0):.6f}")
     faults = list(matrix.policy.faults(row.cells[label]))
     if faults:
         kind = "error" if row.cells[label].outcome == MALFORMED else "failure"
-        fault = ElementTree.SubElement(case, kind, message=_printable(", ".join(word for word, _ in faults)))
+        fault = ElementTree.SubElement(
+            case, kind, message=_printable(", ".join(word for word, _ in faults))
+        )
         fault.text = _printable("\n".join(reason for _, reason in faults))
 
 
@@ -76,9 +90,21 @@ def _property(text: str) -> str:
 
 def markdown(matrix: Matrix) -> str:
     """Return the matrix as a table for the summary of a step."""
-    rows = [["line", "calls", "call", *matrix.labels], ["---:", "---:", *["---"] * (1 + len(matrix.labels))]]
+    rows = [
+        ["line", "calls", "call", *matrix.labels],
+        ["---:", "---:", *["---"] * (1 + len(matrix.labels))],
+    ]
     for row in matrix.rows:
-        rows.append([str(row.line), count_text(row), row.title, *(cell_text(row.cells.get(label)) for label in matrix.labels)])
-    table = "\n".join(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows)
+        rows.append(
+            [
+                str(row.line),
+                count_text(row),
+                row.title,
+                *(cell_text(row.cells.get(label)) for label in matrix.labels),
+            ]
+        )
+    table = "\n".join(
+        f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows
+    )
     faults = "\n".join(f"- {fault_text(fault)}" for fault in matrix.faults())
     return f"{table}\n\n{faults}\n"

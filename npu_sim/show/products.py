@@ -11,7 +11,10 @@ KIB = 1024
 LEGEND = "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? not published"
 COLUMNS = (
     Column("SoC", key=True),
-    *(Column(name, right=True) for name in ("vector", "cube", "UB KiB", "L1 KiB", "L0C KiB", "L2 MiB", "HBM GiB", "MHz")),
+    *(
+        Column(name, right=True)
+        for name in ("vector", "cube", "UB KiB", "L1 KiB", "L0C KiB", "L2 MiB", "HBM GiB", "MHz")
+    ),
 )
 
 
@@ -23,8 +26,19 @@ def products_view(profiles: Sequence[Profile]) -> Group:
         overflow = "saturates: no inf, no nan" if profile.saturates else "inf and nan kept"
         parts += [
             Paragraph(f"{product.name}: {product.title} ({product.title_zh})", "bold"),
-            Table(COLUMNS, [_soc_row(profile.with_soc(name), default=name == product.default_soc) for name in product.socs]),
-            lines_table([("dtypes", f"{', '.join(product.dtypes)}; {overflow}"), ("operators", ", ".join(product.operators))]),
+            Table(
+                COLUMNS,
+                [
+                    _soc_row(profile.with_soc(name), default=name == product.default_soc)
+                    for name in product.socs
+                ],
+            ),
+            lines_table(
+                [
+                    ("dtypes", f"{', '.join(product.dtypes)}; {overflow}"),
+                    ("operators", ", ".join(product.operators)),
+                ]
+            ),
             "",
         ]
     return stack(*parts, Paragraph(LEGEND, "dim"))

@@ -14,9 +14,18 @@ _COUNTED = (Column("count", right=True, key=True),)
 
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
     """Return a recording, as plain data, as something rich can print; ``file`` is where its calls were written."""
-    calls, lost, kernels = recording["calls"], recording["not_recognised"], recording["not_modelled"]
+    calls, lost, kernels = (
+        recording["calls"],
+        recording["not_recognised"],
+        recording["not_modelled"],
+    )
     parts: list[RenderableType] = [
-        say("{sum} calls, {calls} different, in {file}", sum=sum(one["count"] for one in calls), calls=len(calls), file=file)
+        say(
+            "{sum} calls, {calls} different, in {file}",
+            sum=sum(one["count"] for one in calls),
+            calls=len(calls),
+            file=file,
+        )
     ]
     if calls:
         rows = []
@@ -25,17 +34,34 @@ def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
             rows.append((f"{one['count']}x", one["op"], inputs, one.get("name", "")))
         parts += [
             "",
-            Table((*_COUNTED, Column("op", key=True), Column("inputs", wraps=True, plain=True), Column("from", wraps=True)), rows),
+            Table(
+                (
+                    *_COUNTED,
+                    Column("op", key=True),
+                    Column("inputs", wraps=True, plain=True),
+                    Column("from", wraps=True),
+                ),
+                rows,
+            ),
         ]
     if lost:
         rows = []
         for one in lost:
             place = one.get("name") or (f"{one['file']}:{one['line']}" if "file" in one else "")
             rows.append((f"{one['count']}x", one["what"], one["why"], place))
-        columns = (*_COUNTED, Column("not recognised", key=True), Column("why", wraps=True, plain=True), Column("from", wraps=True))
+        columns = (
+            *_COUNTED,
+            Column("not recognised", key=True),
+            Column("why", wraps=True, plain=True),
+            Column("from", wraps=True),
+        )
         parts += ["", Table(columns, rows)]
     if kernels:
         shown = [f"{name} {count}" for name, count in list(kernels.items())[:SHOWN_KERNELS]]
-        more = say(", and {kernels} more kinds", kernels=len(kernels) - SHOWN_KERNELS) if len(kernels) > SHOWN_KERNELS else ""
+        more = (
+            say(", and {kernels} more kinds", kernels=len(kernels) - SHOWN_KERNELS)
+            if len(kernels) > SHOWN_KERNELS
+            else ""
+        )
         parts += ["", say("not modelled: {shown}{more}", shown=", ".join(shown), more=more)]
     return stack(*parts, "", say("next: npu-sim preflight {file} --products all", file=file))

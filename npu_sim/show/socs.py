@@ -7,4 +7,6 @@ FAMILY = "Ascend"
 
 def socs_text(names: Sequence[str]) -> str:
     """Return SoCs as they can be typed, the name of the family once: ``Ascend910B1, 910B2, 910B2C``."""
-    return ", ".join(name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names))
+    return ", ".join(
+        name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names)
+    )

@@ -31,13 +31,21 @@ def _output_lines(output: OutputStudy) -> list[Line]:
     lines: list[Line] = [
         (
             output.output,
-            say("{distinct_results} different results from {orders}", distinct_results=output.distinct_results, orders=orders),
+            say(
+                "{distinct_results} different results from {orders}",
+                distinct_results=output.distinct_results,
+                orders=orders,
+            ),
             ", ".join(output.orders[:6]) + ", ...",
         ),
         (
             "",
-            say("{moved} of {elements} elements moved", moved=output.moved, elements=output.elements),
-            say("{order_dependent} can, by plan and indices", order_dependent=output.order_dependent),
+            say(
+                "{moved} of {elements} elements moved", moved=output.moved, elements=output.elements
+            ),
+            say(
+                "{order_dependent} can, by plan and indices", order_dependent=output.order_dependent
+            ),
         ),
         (
             "",
@@ -46,7 +54,10 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         ),
         (
             "",
-            say("{differs_from_deterministic} elements differ", differs_from_deterministic=output.differs_from_deterministic),
+            say(
+                "{differs_from_deterministic} elements differ",
+                differs_from_deterministic=output.differs_from_deterministic,
+            ),
             "between the sequential and the deterministic result",
         ),
     ]
@@ -76,10 +87,19 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
         shown = "; ".join(
-            say("core {core} {value:+.6g} -> {sum_after:.9g}", core=step.core, value=step.value, sum_after=step.sum_after)
+            say(
+                "core {core} {value:+.6g} -> {sum_after:.9g}",
+                core=step.core,
+                value=step.value,
+                sum_after=step.sum_after,
+            )
             for step in steps[:SHOWN_STEPS]
         )
-        more = say("; {steps} more", steps=len(steps) - SHOWN_STEPS) if len(steps) > SHOWN_STEPS else ""
+        more = (
+            say("; {steps} more", steps=len(steps) - SHOWN_STEPS)
+            if len(steps) > SHOWN_STEPS
+            else ""
+        )
         scaled = say("; times {factor:.6g}", factor=worst.factor) if worst.factor != 1 else ""
         lines.append(("", f"{value:.9g} ({order})", shown + more + scaled))
     return lines
@@ -106,7 +126,10 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
         lines.append(
             (
                 "",
-                say("of given inputs: max {max_ulp_of_given:.3g} ulp", max_ulp_of_given=one.max_ulp_of_given),
+                say(
+                    "of given inputs: max {max_ulp_of_given:.3g} ulp",
+                    max_ulp_of_given=one.max_ulp_of_given,
+                ),
                 "the rounding of the inputs included",
             )
         )
@@ -124,13 +147,23 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
                 say("largest terms: {terms}", terms=terms),
             )
         )
-        lines.append(("", "each cause alone, in ulp", ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes)))
+        lines.append(
+            (
+                "",
+                "each cause alone, in ulp",
+                ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes),
+            )
+        )
     lines += [(label, "refused", message) for label, message in study.refused.items()]
     return [*lines, *precision_meanings()]
 
 
 def _verdict_text(verdict: Verdict) -> str:
-    return say("{standard} passes", standard=verdict.standard) if verdict.passed else say("{standard} FAILS", standard=verdict.standard)
+    return (
+        say("{standard} passes", standard=verdict.standard)
+        if verdict.passed
+        else say("{standard} FAILS", standard=verdict.standard)
+    )
 
 
 def precision_meanings() -> list[Line]:
@@ -151,12 +184,19 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             continue
         first = (
             say(
-                "first at [{map}]: {before:.9g} becomes {after:.9g}", map=", ".join(map(str, row.first)), before=row.before, after=row.after
+                "first at [{map}]: {before:.9g} becomes {after:.9g}",
+                map=", ".join(map(str, row.first)),
+                before=row.before,
+                after=row.after,
             )
             if row.first is not None
             else row.note
         )
-        found = say("{change}: changes", change=row.change) if row.changes else say("{change}: same bits", change=row.change)
+        found = (
+            say("{change}: changes", change=row.change)
+            if row.changes
+            else say("{change}: same bits", change=row.change)
+        )
         lines.append((row.output, found, first))
     return lines
 
@@ -166,7 +206,9 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
     lines: list[Line] = []
     for one in certificates:
         index = ", ".join(map(str, one.element))
-        agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[one.agrees]
+        agreed = {None: "not probed", True: "the kernel agrees", False: "THE KERNEL DISAGREES"}[
+            one.agrees
+        ]
         lines.append(
             (
                 one.hash,
@@ -181,7 +223,11 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
             )
         )
         formula = one.text
-        beginning = formula if len(formula) <= SHOWN_TREE else formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        beginning = (
+            formula
+            if len(formula) <= SHOWN_TREE
+            else formula[:SHOWN_TREE].rpartition(" ")[0] + " ..."
+        )
         lines.append(("", beginning, f"t0 = {one.terms[0]}, ..."))
     return lines
 
@@ -208,8 +254,15 @@ def certificate_text(certificate: Certificate) -> str:
 
 def study_headline(study: DeterminismStudy | PrecisionStudy | InvarianceStudy) -> str:
     """Return what was studied in one line."""
-    return say("{operator} on {product}, {soc}", operator=study.operator, product=study.product, soc=study.soc)
+    return say(
+        "{operator} on {product}, {soc}",
+        operator=study.operator,
+        product=study.product,
+        soc=study.soc,
+    )
 
 
-def _study_text(study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]) -> str:
+def _study_text(
+    study: DeterminismStudy | PrecisionStudy | InvarianceStudy, lines: Sequence[Line]
+) -> str:
     return f"{study_headline(study)}\n\n{render(lines_table(lines))}"

@@ -6,9 +6,9 @@ from types import MappingProxyType
 
 from rich.console import Group
 
+from npu_sim.framework.prepared import Prepared
+from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import Verbatim, joined, say
-from npu_sim.operators.contract.prepared import Prepared
-from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
@@ -58,7 +58,11 @@ def overflow_text(plan: Plan) -> str:
 
 def plan_lines(plan: Plan) -> list[Line]:
     """Return the body of a plan as labelled lines."""
-    key = say(", tiling key {tiling_key}", tiling_key=plan.tiling_key) if plan.tiling_key is not None else ""
+    key = (
+        say(", tiling key {tiling_key}", tiling_key=plan.tiling_key)
+        if plan.tiling_key is not None
+        else ""
+    )
     overflow = overflow_text(plan)
     lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
     lines.append(("path", f"{plan.path}{key}", plan.path_reason))
@@ -83,25 +87,40 @@ def plan_lines(plan: Plan) -> list[Line]:
             (
                 "launches",
                 launched_text(plan.launches),
-                say("{launches}, one after the other", launches=len(plan.launches)) if len(plan.launches) > 1 else "",
+                say("{launches}, one after the other", launches=len(plan.launches))
+                if len(plan.launches) > 1
+                else "",
             )
         )
     lines += [_memory_line(memory) for memory in plan.memories]
     lines.append(_workspace_line(plan.workspace))
     lines += [("order", order.in_words, order.reason) for order in plan.order]
     lines += [("caveat", caveat.message, caveat.code) for caveat in plan.caveats]
-    lines += [("profile", f"{one.key} {one.value}", profile_key_text(plan, one)) for one in plan.profile_keys]
+    lines += [
+        ("profile", f"{one.key} {one.value}", profile_key_text(plan, one))
+        for one in plan.profile_keys
+    ]
     if plan.evidence is not Evidence.EXACT:
-        lines.append(("evidence", plan.evidence.value, "not published by the vendor: our model of it"))
+        lines.append(
+            ("evidence", plan.evidence.value, "not published by the vendor: our model of it")
+        )
     return lines
 
 
 def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     """Return why a key of a profile changes nothing, and what would be if the operator asked the chip."""
-    before = say("{shipped} in {product}; path and tiling unchanged", shipped=one.shipped, product=one.product)
+    before = say(
+        "{shipped} in {product}; path and tiling unchanged",
+        shipped=one.shipped,
+        product=one.product,
+    )
     if one.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    asked = say(". If it asked the chip: {if_asked} (model)", if_asked=one.if_asked) if one.if_asked else ""
+    asked = (
+        say(". If it asked the chip: {if_asked} (model)", if_asked=one.if_asked)
+        if one.if_asked
+        else ""
+    )
     return say(
         "{before}: {title} counts with {assumed} on every SoC ({source}){asked}",
         before=before,
@@ -114,7 +133,9 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
 
 def launched_text(launches: Iterable[Launch]) -> str:
     """Return kernels in launch order, a run of equal ones once: ``Transpose x3, ReduceSum``."""
-    runs = ((kernel, len(list(run))) for kernel, run in groupby(launch.kernel for launch in launches))
+    runs = (
+        (kernel, len(list(run))) for kernel, run in groupby(launch.kernel for launch in launches)
+    )
     return ", ".join(kernel if count == 1 else f"{kernel} x{count}" for kernel, count in runs)
 
 
@@ -133,17 +154,33 @@ def _memory_line(memory: Memory) -> Line:
         used_bytes2=100 * memory.used_bytes / memory.capacity_bytes,
         phase=phase,
     )
-    return label, share, ", ".join(f"{allocation.name} {allocation.bytes}" for allocation in memory.allocations)
+    return (
+        label,
+        share,
+        ", ".join(f"{allocation.name} {allocation.bytes}" for allocation in memory.allocations),
+    )
 
 
 def _workspace_line(workspace: Workspace) -> Line:
     parts = []
     for part in workspace.parts:
-        size = say("{bytes} MiB", bytes=part.bytes // MIB) if part.kind == "system" and part.bytes % MIB == 0 else str(part.bytes)
+        size = (
+            say("{bytes} MiB", bytes=part.bytes // MIB)
+            if part.kind == "system" and part.bytes % MIB == 0
+            else str(part.bytes)
+        )
         model = " (model)" if part.evidence is Evidence.MODEL else ""
-        parts.append(say("{name} unknown", name=part.name) if part.evidence is Evidence.UNKNOWN else f"{part.name} {size}{model}")
+        parts.append(
+            say("{name} unknown", name=part.name)
+            if part.evidence is Evidence.UNKNOWN
+            else f"{part.name} {size}{model}"
+        )
     unknown = " + unknown" if workspace.unknown else ""
-    return "workspace", say("{total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown), ", ".join(parts)
+    return (
+        "workspace",
+        say("{total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown),
+        ", ".join(parts),
+    )
 
 
 def change_text(plan: Plan, flip: Flip) -> str:
@@ -152,7 +189,11 @@ def change_text(plan: Plan, flip: Flip) -> str:
         return flip.outcome or "not tried"
     if not flip.changes_path:
         return say("same path; {effect}", effect=flip.effect) if flip.effect else "same path"
-    return say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key) if flip.path == plan.path else flip.path
+    return (
+        say("{path}, tiling key {tiling_key}", path=flip.path, tiling_key=flip.tiling_key)
+        if flip.path == plan.path
+        else flip.path
+    )
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
@@ -161,7 +202,11 @@ def flip_text(plan: Plan, decision: Decision) -> str:
 
 
 def _flip_text(plan: Plan, flip: Flip) -> str:
-    return say("{argument} -> {change}", argument=Verbatim(f"{flip.argument} {flip.value}"), change=change_text(plan, flip))
+    return say(
+        "{argument} -> {change}",
+        argument=Verbatim(f"{flip.argument} {flip.value}"),
+        change=change_text(plan, flip),
+    )
 
 
 def change_lines(plan: Plan) -> list[Line]:
@@ -173,7 +218,9 @@ def change_lines(plan: Plan) -> list[Line]:
     lines: list[Line] = []
     for flip, decisions in said.values():
         names = ", ".join(decision.name for decision in decisions)
-        note = flip.refusal or say("{names}; now {values_text}", names=names, values_text=values_text(decisions[0]))
+        note = flip.refusal or say(
+            "{names}; now {values_text}", names=names, values_text=values_text(decisions[0])
+        )
         label = "flips" if flip.outcome in ("", RUNS) else flip.outcome
         lines.append((label, _flip_text(plan, flip), note))
     return lines
@@ -181,7 +228,10 @@ def change_lines(plan: Plan) -> list[Line]:
 
 def values_text(decision: Decision) -> str:
     """Return what a decision was taken on, switches as they are typed: ``deterministic = false``."""
-    return ", ".join(f"{name} = {str(value).lower() if isinstance(value, bool) else value}" for name, value in decision.values.items())
+    return ", ".join(
+        f"{name} = {str(value).lower() if isinstance(value, bool) else value}"
+        for name, value in decision.values.items()
+    )
 
 
 def plan_text(plan: Plan, width: int | None = None) -> str:
@@ -202,16 +252,24 @@ def result_view(result: Result) -> Group:
     """Return the plan that was carried out and what came of it as something rich can print."""
     plan = result.plan
     lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
-    return stack(Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]), "", lines_table(lines, styles=LINE_STYLES))
+    return stack(
+        Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]),
+        "",
+        lines_table(lines, styles=LINE_STYLES),
+    )
 
 
 def result_lines(result: Result) -> list[Line]:
     """Return what a run adds to its plan."""
     lines: list[Line] = []
     for name, array in result.outputs.items():
-        lines.append(("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", ""))
+        lines.append(
+            ("output", f"{name} {'x'.join(map(str, array.shape)) or 'scalar'} {array.dtype}", "")
+        )
     for name, mask in result.order_dependent.items():
-        share = say("{count} of {size} {axis}s", count=mask.count, size=mask.mask.size, axis=mask.axis)
+        share = say(
+            "{count} of {size} {axis}s", count=mask.count, size=mask.mask.size, axis=mask.axis
+        )
         lines.append(("order", say("{name}: {share} depend on timing", name=name, share=share), ""))
     lines += [("caveat", caveat.message, caveat.code) for caveat in result.caveats]
     lines.append(
@@ -236,4 +294,9 @@ def prepared_text(prepared: Prepared) -> str:
 
 def order_mask_text(mask: OrderMask) -> str:
     """Return how much of an output depends on the order, in one line."""
-    return say("{count} of {size} {axis}s depend on timing", count=mask.count, size=mask.mask.size, axis=mask.axis)
+    return say(
+        "{count} of {size} {axis}s depend on timing",
+        count=mask.count,
+        size=mask.mask.size,
+        axis=mask.axis,
+    )

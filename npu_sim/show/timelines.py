@@ -10,7 +10,14 @@ from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, s
 from npu_sim.show.socs import socs_text
 from npu_sim.show.text import Line
 from npu_sim.status import AclnnError
-from npu_sim.timelines.model import Change, LaunchEstimate, LaunchTime, ModePrice, Timeline, VectorEstimate
+from npu_sim.timelines.model import (
+    Change,
+    LaunchEstimate,
+    LaunchTime,
+    ModePrice,
+    Timeline,
+    VectorEstimate,
+)
 
 SAID_SHARE = 0.05
 """Bank conflicts are said from this share of an estimate on."""
@@ -29,7 +36,9 @@ COLUMNS = (
 
 def short_us(value: float) -> str:
     """Return microseconds with three decimals at most."""
-    return say("{value:.3f} us", value=value) if value < 1000 else say("{value:.1f} us", value=value)
+    return (
+        say("{value:.3f} us", value=value) if value < 1000 else say("{value:.1f} us", value=value)
+    )
 
 
 def percent(share: float) -> str:
@@ -44,9 +53,16 @@ def busy_text(timeline: Timeline) -> str:
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
     """Return one timeline as labelled lines: the call, its launches, what would be faster, the planned kernels, what is left out."""
-    clock = say("{clock} {clock_mhz:g} MHz; no execution of this call can be faster", clock=timeline.clock, clock_mhz=timeline.clock_mhz)
+    clock = say(
+        "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
+        clock=timeline.clock,
+        clock_mhz=timeline.clock_mhz,
+    )
     lines: list[Line] = [("lower bound", short_us(timeline.bound_us), clock)]
-    lines += [("estimate" if number == 0 else "", *line) for number, line in enumerate(_estimates(timeline))]
+    lines += [
+        ("estimate" if number == 0 else "", *line)
+        for number, line in enumerate(_estimates(timeline))
+    ]
     lines += [_launch_line(number, launch) for number, launch in enumerate(timeline.launches)]
     lines += [_change_line(change) for change in timeline.changes]
     lines += determinism_lines(timeline.determinism)
@@ -60,20 +76,41 @@ def about_us(value: float) -> str:
 
 def estimate_text(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return an estimate with its range: ``vector pipe about 40 us (36 to 44)``."""
-    limits = say("{about_us} to {about_us2}", about_us=about_us(estimate.low_us), about_us2=about_us(estimate.high_us))
+    limits = say(
+        "{about_us} to {about_us2}",
+        about_us=about_us(estimate.low_us),
+        about_us2=about_us(estimate.high_us),
+    )
     if isinstance(estimate, VectorEstimate):
-        return say("vector pipe about {about_us} us ({limits})", about_us=about_us(estimate.vector_us), limits=limits)
-    return say("{limits} us", limits=limits) if estimate.us is None else _ranged(estimate.us, estimate.low_us, estimate.high_us)
+        return say(
+            "vector pipe about {about_us} us ({limits})",
+            about_us=about_us(estimate.vector_us),
+            limits=limits,
+        )
+    return (
+        say("{limits} us", limits=limits)
+        if estimate.us is None
+        else _ranged(estimate.us, estimate.low_us, estimate.high_us)
+    )
 
 
 def _ranged(us: float, low: float, high: float) -> str:
-    return say("about {about_us} us ({about_us2} to {about_us3})", about_us=about_us(us), about_us2=about_us(low), about_us3=about_us(high))
+    return say(
+        "about {about_us} us ({about_us2} to {about_us3})",
+        about_us=about_us(us),
+        about_us2=about_us(low),
+        about_us3=about_us(high),
+    )
 
 
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
     """Return what an estimate rests on, and what of it a user can change."""
     if isinstance(estimate, LaunchEstimate):
-        return say("{evidence}, if yours is like one of them", evidence=estimate.evidence) if estimate.us is None else estimate.evidence
+        return (
+            say("{evidence}, if yours is like one of them", evidence=estimate.evidence)
+            if estimate.us is None
+            else estimate.evidence
+        )
     conflicts = (
         say(", {conflict_share:.0%} bank conflicts", conflict_share=estimate.conflict_share)
         if estimate.conflict_share >= SAID_SHARE
@@ -92,18 +129,29 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
     """Return every estimate of a call's launches with its kernel, and what it rests on."""
     said = [(launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None]
-    return [(f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)) for kernel, estimate in said]
+    return [
+        (f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate))
+        for kernel, estimate in said
+    ]
 
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
     """Return what can be said beyond the bound: of the call where every launch has an estimate, and of its launches."""
-    call = [] if timeline.estimate_us is None else [(call_estimate_text(timeline), "sum of the launches")]
+    call = (
+        []
+        if timeline.estimate_us is None
+        else [(call_estimate_text(timeline), "sum of the launches")]
+    )
     return call + launch_estimates(timeline.launches)
 
 
 def call_estimate_text(timeline: Timeline) -> str:
     """Return the estimate of a call whose launches all have one, with its range."""
-    ranges = [(launch.estimate.low_us, launch.estimate.high_us) for launch in timeline.launches if launch.estimate is not None]
+    ranges = [
+        (launch.estimate.low_us, launch.estimate.high_us)
+        for launch in timeline.launches
+        if launch.estimate is not None
+    ]
     low, high = (sum(ends) for ends in zip(*ranges, strict=True))
     return _ranged(timeline.estimate_us or 0.0, low, high)
 
@@ -116,14 +164,26 @@ def estimate_cell(timeline: Timeline) -> str:
     if len(said) != 1:
         return say("of {said} launches", said=len(said)) if said else ""
     (one,) = said
-    return f"V {_ranged(one.vector_us, one.low_us, one.high_us)}" if isinstance(one, VectorEstimate) else estimate_text(one)
+    return (
+        f"V {_ranged(one.vector_us, one.low_us, one.high_us)}"
+        if isinstance(one, VectorEstimate)
+        else estimate_text(one)
+    )
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return what the estimates of a comparison are and rest on; empty without any."""
-    said = [launch.estimate.evidence for one in timelines for launch in one.launches if launch.estimate is not None]
+    said = [
+        launch.estimate.evidence
+        for one in timelines
+        for launch in one.launches
+        if launch.estimate is not None
+    ]
     return (
-        say("estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}", fromkeys="; ".join(dict.fromkeys(said)))
+        say(
+            "estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}",
+            fromkeys="; ".join(dict.fromkeys(said)),
+        )
         if said
         else ""
     )
@@ -140,8 +200,16 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     doubt = "" if launch.evidence is Evidence.EXACT else f"; {launch.evidence.value}"
     label = "launches" if number == 0 else ""
     if not launch.binds:
-        return label, say("{kernel}: counted 0", kernel=launch.kernel), say("no AI core runs it{doubt}", doubt=doubt)
-    return label, f"{launch.kernel}: {short_us(launch.us)}", f"{percent(launch.share)}; {how}{doubt}"
+        return (
+            label,
+            say("{kernel}: counted 0", kernel=launch.kernel),
+            say("no AI core runs it{doubt}", doubt=doubt),
+        )
+    return (
+        label,
+        f"{launch.kernel}: {short_us(launch.us)}",
+        f"{percent(launch.share)}; {how}{doubt}",
+    )
 
 
 def _change_line(change: Change) -> Line:
@@ -151,7 +219,13 @@ def _change_line(change: Change) -> Line:
     return (
         "changed",
         change.change,
-        say("at least {short_us}, {saved}{note}{gone}", short_us=short_us(change.bound_us), saved=saved, note=note, gone=gone),
+        say(
+            "at least {short_us}, {saved}{note}{gone}",
+            short_us=short_us(change.bound_us),
+            saved=saved,
+            note=note,
+            gone=gone,
+        ),
     )
 
 
@@ -163,14 +237,20 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
-    note = say("{unknown} not published, so no time stated", unknown=", ".join(unknown)) if unknown else BOUNDS_ONLY
+    note = (
+        say("{unknown} not published, so no time stated", unknown=", ".join(unknown))
+        if unknown
+        else BOUNDS_ONLY
+    )
     return [("determinism", "; ".join(_price_text(price) for price in prices), note)]
 
 
 def _price_text(price: ModePrice) -> str:
     switch = "on" if price.deterministic else "off"
     launches = (
-        say("{launches} launch", launches=price.launches) if price.launches == 1 else say("{launches} launches", launches=price.launches)
+        say("{launches} launch", launches=price.launches)
+        if price.launches == 1
+        else say("{launches} launches", launches=price.launches)
     )
     workspace = " + ".join(
         (
@@ -178,7 +258,11 @@ def _price_text(price: ModePrice) -> str:
             *(say("unknown {name}", name=name) for name in price.workspace_unknown),
         )
     )
-    bound = "no time" if price.bound_us is None else say("at least {short_us}", short_us=short_us(price.bound_us))
+    bound = (
+        "no time"
+        if price.bound_us is None
+        else say("at least {short_us}", short_us=short_us(price.bound_us))
+    )
     return f"{switch}: {launches}, {workspace}, {bound}"
 
 
@@ -190,14 +274,34 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
     lines: list[Line] = [
         (
             "kernel",
-            say("{short_us}, {value} binds", short_us=short_us(timeline.kernel_us), value=timeline.binding_pipe or "nothing"),
-            say("what the plan knows in tiles; slowest core {core}: {busy_text} of this", core=slowest.core, busy_text=busy_text(timeline)),
+            say(
+                "{short_us}, {value} binds",
+                short_us=short_us(timeline.kernel_us),
+                value=timeline.binding_pipe or "nothing",
+            ),
+            say(
+                "what the plan knows in tiles; slowest core {core}: {busy_text} of this",
+                core=slowest.core,
+                busy_text=busy_text(timeline),
+            ),
         ),
-        ("copies", percent(timeline.copy_share), "of the kernel's bound, the busiest copy pipe of the slowest core"),
-        ("imbalance", f"{timeline.imbalance:.3f}", say("slowest over mean of {cores} cores", cores=len(timeline.cores))),
+        (
+            "copies",
+            percent(timeline.copy_share),
+            "of the kernel's bound, the busiest copy pipe of the slowest core",
+        ),
+        (
+            "imbalance",
+            f"{timeline.imbalance:.3f}",
+            say("slowest over mean of {cores} cores", cores=len(timeline.cores)),
+        ),
         (
             "traffic",
-            say("{read_bytes} bytes read, {written_bytes} written", read_bytes=timeline.read_bytes, written_bytes=timeline.written_bytes),
+            say(
+                "{read_bytes} bytes read, {written_bytes} written",
+                read_bytes=timeline.read_bytes,
+                written_bytes=timeline.written_bytes,
+            ),
             "by the kernel, padded to 32-byte blocks",
         ),
     ]
@@ -206,7 +310,11 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
             (
                 "phase",
                 f"{phase.name} {short_us(phase.us)}",
-                say("{binding_pipe} binds on core {slowest_core}", binding_pipe=phase.binding_pipe, slowest_core=phase.slowest_core),
+                say(
+                    "{binding_pipe} binds on core {slowest_core}",
+                    binding_pipe=phase.binding_pipe,
+                    slowest_core=phase.slowest_core,
+                ),
             )
             for phase in timeline.phases
         ]
@@ -229,7 +337,12 @@ def largest_text(timeline: Timeline) -> str:
     """Return the launch with the largest share of the bound: ``MemSet 45 % of 6``."""
     largest = max(timeline.launches, key=lambda launch: launch.us, default=None)
     return (
-        say("{kernel} {share:.0f} % of {launches}", kernel=largest.kernel, share=100 * largest.share, launches=len(timeline.launches))
+        say(
+            "{kernel} {share:.0f} % of {launches}",
+            kernel=largest.kernel,
+            share=100 * largest.share,
+            launches=len(timeline.launches),
+        )
         if largest
         else ""
     )
@@ -255,7 +368,12 @@ def timeline_text(timeline: Timeline, width: int | None = None) -> str:
 
 def timeline_view(timeline: Timeline) -> Group:
     """Return one timeline as something rich can print."""
-    headline = say("{title} on {soc}: at least {short_us}", title=timeline.title, soc=timeline.soc, short_us=short_us(timeline.bound_us))
+    headline = say(
+        "{title} on {soc}: at least {short_us}",
+        title=timeline.title,
+        soc=timeline.soc,
+        short_us=short_us(timeline.bound_us),
+    )
     return stack(Paragraph(headline, "bold green"), "", lines_table(timeline_lines(timeline)))
 
 
@@ -277,15 +395,25 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
         socs.setdefault((name, cells), []).append(soc)
     rows = [(name, socs_text(alike), *cells) for (name, cells), alike in socs.items()]
     headline = Paragraph(
-        say("{title}: lowest bound {short_us} on {soc}", title=fastest.title, short_us=short_us(fastest.bound_us), soc=fastest.soc),
+        say(
+            "{title}: lowest bound {short_us} on {soc}",
+            title=fastest.title,
+            short_us=short_us(fastest.bound_us),
+            soc=fastest.soc,
+        ),
         "bold green",
     )
     parts: list[RenderableType] = [headline, "", Table(COLUMNS, rows)]
     if reasons:
-        parts += ["", lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items())]
+        parts += [
+            "",
+            lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items()),
+        ]
     parts += ["", Paragraph(NOT_MEASURED, "dim")]
     evidence = evidence_of_estimates(shown)
     if evidence:
         parts.append(Paragraph(evidence, "dim"))
     cautions = dict.fromkeys(line for one in shown for line in caution_lines(one))
-    return stack(*parts, *(Paragraph(f"{label}: {value} ({note})", "dim") for label, value, note in cautions))
+    return stack(
+        *parts, *(Paragraph(f"{label}: {value} ({note})", "dim") for label, value, note in cautions)
+    )

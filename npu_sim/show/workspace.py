@@ -21,7 +21,10 @@ def workspace_title(plan: Plan) -> str:
     """Return call, SoC and size in one line."""
     place = f"{plan.product_title}, {plan.soc}{release_words(plan.release)}"
     return say(
-        "{title} on {place}: {workspace_headline}", title=plan.title, place=place, workspace_headline=workspace_headline(plan.workspace)
+        "{title} on {place}: {workspace_headline}",
+        title=plan.title,
+        place=place,
+        workspace_headline=workspace_headline(plan.workspace),
     )
 
 
@@ -29,7 +32,9 @@ def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
     unknown = ", ".join(part.name for part in workspace.unknown)
     return say(
-        "{total_bytes} bytes of workspace{value}", total_bytes=workspace.total_bytes, value=f" + unknown ({unknown})" if unknown else ""
+        "{total_bytes} bytes of workspace{value}",
+        total_bytes=workspace.total_bytes,
+        value=f" + unknown ({unknown})" if unknown else "",
     )
 
 
@@ -37,7 +42,11 @@ def workspace_tables(workspace: Workspace) -> RenderableType:
     """Return kernels, areas and buckets as tables."""
     if not workspace.nodes:
         return Paragraph("no kernel needs any")
-    tables = ((KERNELS, kernel_rows(workspace)), (AREAS, area_rows(workspace)), (BUCKETS, bucket_rows(workspace)))
+    tables = (
+        (KERNELS, kernel_rows(workspace)),
+        (AREAS, area_rows(workspace)),
+        (BUCKETS, bucket_rows(workspace)),
+    )
     kernels, areas, buckets = (_table(names, rows) for names, rows in tables)
     return stack(kernels, "", areas, "", buckets)
 
@@ -48,7 +57,10 @@ def workspace_text(workspace: Workspace, width: int | None = None) -> str:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    columns = [Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0) for number, name in enumerate(names)]
+    columns = [
+        Column(name, right=name in _NUMBERS, wraps=name not in _NUMBERS, key=number == 0)
+        for number, name in enumerate(names)
+    ]
     return Table(columns, rows)
 
 
@@ -75,20 +87,31 @@ def _own(node: WorkspaceNode) -> str:
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row for every area, under ``AREAS``."""
-    return [(area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area)) for area in workspace.areas]
+    return [
+        (area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area))
+        for area in workspace.areas
+    ]
 
 
 def _nodes_text(area: WorkspaceArea) -> str:
     return (
         say("node {first_node}", first_node=area.first_node)
         if area.first_node == area.last_node
-        else say("nodes {first_node} to {last_node}", first_node=area.first_node, last_node=area.last_node)
+        else say(
+            "nodes {first_node} to {last_node}",
+            first_node=area.first_node,
+            last_node=area.last_node,
+        )
     )
 
 
 def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
     """Return one row for every bucket, under ``BUCKETS``."""
-    tenants = [[area.name for area in workspace.areas if area.bucket == number] for number in range(len(workspace.buckets))]
+    tenants = [
+        [area.name for area in workspace.areas if area.bucket == number]
+        for number in range(len(workspace.buckets))
+    ]
     return [
-        (str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants[number])) for number, bucket in enumerate(workspace.buckets)
+        (str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants[number]))
+        for number, bucket in enumerate(workspace.buckets)
     ]

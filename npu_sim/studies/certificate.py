@@ -1,8 +1,9 @@
 """The exact summation tree of output elements, declared by the plan and recovered from the compiled kernel alone.
 
-The probe gives one term a huge value, another its negative, and all others one: every one that is added to either huge value before
-the two meet is absorbed, so the result counts the terms outside the smallest part that holds both. From these sizes the tree
-follows (numerical tree probing). The kernel is run as it is; nothing in it knows of the probe.
+The probe gives one term a huge value, another its negative, and all others one: every one that is
+added to either huge value before the two meet is absorbed, so the result counts the terms outside
+the smallest part that holds both. From these sizes the tree follows (numerical tree probing). The
+kernel is run as it is; nothing in it knows of the probe.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,14 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.operators.contract.study import study_call
+from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
 from npu_sim.plans.printing import Printed
 from npu_sim.status import straight
 
 MOST_RECOVERED_TERMS = 512
-"""Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are compared with the declared tree."""
+"""Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are
+compared with the declared tree."""
 MOST_SAMPLED_TERMS = 16384
 """Above this many terms the tree is declared only."""
 SAMPLED_PAIRS = 4096
@@ -28,8 +30,9 @@ SAMPLED_PAIRS = 4096
 class Certificate(Printed):
     """A claim and what the probe says of it.
 
-    ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs), ``evaluated`` (the kernel's bits on
-    numbers are those of the declared tree) or ``none``; ``agrees`` is None without a probe.
+    ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs),
+    ``evaluated`` (the kernel's bits on numbers are those of the declared tree) or ``none``;
+    ``agrees`` is None without a probe.
     """
 
     output: str
@@ -61,7 +64,9 @@ class Certificate(Printed):
         }
 
 
-def meeting_sizes(terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096) -> np.ndarray:
+def meeting_sizes(
+    terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096
+) -> np.ndarray:
     """Measure, for pairs of terms, how many terms the smallest part that holds both has."""
     sizes = np.empty(firsts.size, np.int64)
     for begin in range(0, firsts.size, together):
@@ -93,7 +98,9 @@ def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
     firsts = rng.integers(0, terms, SAMPLED_PAIRS)
     seconds = (firsts + rng.integers(1, terms, SAMPLED_PAIRS)) % terms
     declared = trees.meeting_sizes(tree, terms)[firsts, seconds]
-    return bool(np.array_equal(meeting_sizes(terms, firsts, seconds, outside, together=512), declared))
+    return bool(
+        np.array_equal(meeting_sizes(terms, firsts, seconds, outside, together=512), declared)
+    )
 
 
 @straight
@@ -131,7 +138,16 @@ def certify(
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)
-        found = Certificate(claim.output, claim.element, claim.elements, claim.terms, claim.tree, trees.shape_hash(tree), kind, agrees)
+        found = Certificate(
+            claim.output,
+            claim.element,
+            claim.elements,
+            claim.terms,
+            claim.tree,
+            trees.shape_hash(tree),
+            kind,
+            agrees,
+        )
         certificates.append(found)
     return certificates
 

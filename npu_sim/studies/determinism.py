@@ -1,6 +1,7 @@
 """What the order of atomic additions does to a result: many legal orders of one call, without computing it again for each.
 
-Only the parts of the output that the mask calls order-dependent are added up again, from contributions computed once.
+Only the parts of the output that the mask calls order-dependent are added up again, from
+contributions computed once.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.results import OrderMask, Result
 from npu_sim.kernels import order_study
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
-from npu_sim.operators.contract.results import OrderMask, Result
-from npu_sim.operators.contract.study import StudyCall, study_call
+from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.parts import Parts
 from npu_sim.plans.printing import Printed
 from npu_sim.status import straight
@@ -48,10 +49,11 @@ class OutputStudy:
     elements, order_dependent, moved
         Elements of the output; those the mask says can differ; those that did.
     max_spread, max_spread_ulp
-        Largest difference between two orders, absolute and in ulp of the output's dtype: seldom of the same element, which ``worst`` and
-        ``rows`` name.
+        Largest difference between two orders, absolute and in ulp of the output's dtype: seldom of
+        the same element, which ``worst`` and ``rows`` name.
     differs_from_deterministic
-        Elements whose deterministic result differs from the sequential one: another kernel, other chunks.
+        Elements whose deterministic result differs from the sequential one: another kernel, other
+        chunks.
     worst
         The element that moved most in ulp; None when none moved.
     rows
@@ -89,7 +91,12 @@ class DeterminismStudy(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the study as plain data."""
-        head = {"operator": self.operator, "product": self.product, "soc": self.soc, "path": self.path}
+        head = {
+            "operator": self.operator,
+            "product": self.product,
+            "soc": self.soc,
+            "path": self.path,
+        }
         return {**head, "outputs": [output.as_dict() for output in self.outputs]}
 
 
@@ -130,10 +137,14 @@ def study_determinism(
     for name in first.outputs:
         parts = _parts(described, first, name) if first.order_dependent[name].count else iter(())
         outputs.append(_study_output(name, first, fixed, orders, parts, progress))
-    return DeterminismStudy(described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs))
+    return DeterminismStudy(
+        described.operator.name, first.plan.product, first.plan.soc, first.plan.path, tuple(outputs)
+    )
 
 
-def rows_that_can_differ(operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any) -> tuple[OpenRows, ...]:
+def rows_that_can_differ(
+    operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any
+) -> tuple[OpenRows, ...]:
     """Return what can differ between runs of a call that was made already: rows, columns or elements, for every output.
 
     Parameters
@@ -147,18 +158,27 @@ def rows_that_can_differ(operator: str, result: Result, *, random_orders: int = 
     found = []
     for name, output in result.outputs.items():
         mask = result.order_dependent[name]
-        batches = _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
+        batches = (
+            _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
+        )
         tables = [NO_ROWS, *(_rows_of(one, mask, output) for one in batches)]
-        found.append(OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables)))
+        found.append(
+            OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
+        )
     return tuple(found)
 
 
 def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
     """Return every order by its name: its code and the key words of its seed."""
-    orders: dict[str, tuple[int, tuple[int, int]]] = {name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()}
+    orders: dict[str, tuple[int, tuple[int, int]]] = {
+        name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()
+    }
     if adversarial:
         orders |= {name: (code, (0, 0)) for name, code in ADVERSARIAL_ORDERS.items()}
-    return orders | {f"random, seed {seed + draw}": (RANDOM, seed_words(seed + draw)) for draw in range(random_orders)}
+    return orders | {
+        f"random, seed {seed + draw}": (RANDOM, seed_words(seed + draw))
+        for draw in range(random_orders)
+    }
 
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
@@ -179,7 +199,10 @@ class _Studied:
 
 
 def _studied(
-    batches: Iterator[Parts], orders: Orders, output: np.ndarray, progress: Callable[[float], None] | None = None
+    batches: Iterator[Parts],
+    orders: Orders,
+    output: np.ndarray,
+    progress: Callable[[float], None] | None = None,
 ) -> Iterator[_Studied]:
     """Add every part up in every order; ``progress`` is called with how many elements are done."""
     done = 0
@@ -192,7 +215,11 @@ def _studied(
         stored = storage_view(np.empty(0, output.dtype))
         for begin in range(0, codes.size, ORDERS_TOGETHER):
             tried = slice(begin, begin + ORDERS_TOGETHER)
-            least, most, found = np.empty(shape, np.float32), np.empty(shape, np.float32), np.empty_like(hashes[:, tried], order="C")
+            least, most, found = (
+                np.empty(shape, np.float32),
+                np.empty(shape, np.float32),
+                np.empty_like(hashes[:, tried], order="C"),
+            )
             order_study.study_orders(
                 parts.values,
                 parts.starts,
@@ -211,18 +238,30 @@ def _studied(
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
             np.copyto(highest, most, where=(most > highest) | (begin == 0))
             if progress is not None:
-                progress((done + parts.count * min(begin + ORDERS_TOGETHER, codes.size) / codes.size) * shape[1])
+                progress(
+                    (done + parts.count * min(begin + ORDERS_TOGETHER, codes.size) / codes.size)
+                    * shape[1]
+                )
         done += parts.count
-        ulps = ulp_distance(lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype))
+        ulps = ulp_distance(
+            lowest.astype(output.dtype), highest.astype(output.dtype), canonical_dtype(output.dtype)
+        )
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 
 def _rows_of(one: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
-    return open_rows_of(one.parts, one.lowest, one.highest, one.ulps, mask.axis, output.shape, mask.mask.size)
+    return open_rows_of(
+        one.parts, one.lowest, one.highest, one.ulps, mask.axis, output.shape, mask.mask.size
+    )
 
 
 def _study_output(
-    name: str, first: Result, fixed: Result, orders: Orders, batches: Iterator[Parts], progress: Callable[[str, float], None] | None
+    name: str,
+    first: Result,
+    fixed: Result,
+    orders: Orders,
+    batches: Iterator[Parts],
+    progress: Callable[[str, float], None] | None,
 ) -> OutputStudy:
     output, mask = first.outputs[name], first.order_dependent[name]
     hashes, moved, done = np.zeros(len(orders), np.uint64), 0, 0
@@ -236,22 +275,41 @@ def _study_output(
 
     for one in _studied(batches, orders, output, advance):
         parts, ulps = one.parts, one.ulps
-        # Parts are told apart by an odd factor each, so that two parts that swap results do not hide each other.
-        places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(0x9E3779B97F4A7C15)
+        # Parts are told apart by an odd factor each, so that two parts that swap results do not
+        # hide each other.
+        places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(
+            0x9E3779B97F4A7C15
+        )
         hashes += (one.hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
         moved += int(np.count_nonzero(ulps))
         spread = max(spread, float(np.max(one.highest - one.lowest, initial=0.0)))
         tables.append(_rows_of(one, mask, output))
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
-            part, column = (int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape))
+            part, column = (
+                int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape)
+            )
             extremes = float(one.lowest[part, column]), float(one.highest[part, column])
-            worst = worst_element(parts, part, column, orders, extremes, spread_ulp, fixed.outputs[name])
+            worst = worst_element(
+                parts, part, column, orders, extremes, spread_ulp, fixed.outputs[name]
+            )
         done += parts.count
     different = _different(output, fixed.outputs[name])
     distinct = len(set(hashes.tolist())) if done else 1
     rows = OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
-    return OutputStudy(name, tuple(orders), distinct, output.size, dependent, moved, spread, spread_ulp, different, worst, rows)
+    return OutputStudy(
+        name,
+        tuple(orders),
+        distinct,
+        output.size,
+        dependent,
+        moved,
+        spread,
+        spread_ulp,
+        different,
+        worst,
+        rows,
+    )
 
 
 def _different(one: np.ndarray, other: np.ndarray) -> int:

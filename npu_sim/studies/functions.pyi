@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.case import Limits
-from npu_sim.operators.contract.results import CoreOrder
+from npu_sim.framework.case import Limits
+from npu_sim.framework.results import CoreOrder
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.invariance import InvarianceStudy
 from npu_sim.studies.precision import PrecisionStudy
 
-from npu_sim.operators.contract.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed
+from npu_sim.framework.signatures import EmbeddingDenseBackwardComputed, ConvTbcBackwardComputed, RmsNormComputed, RmsNormGradComputed, CrossEntropyLossGradComputed, MoeTokenPermuteComputed, MoeTokenPermuteGradComputed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteGradComputed
 
 __all__: list[str]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.contract.study import Changes, Restore, StudyCall, study_call
+from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.printing import Printed
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, straight
@@ -47,7 +47,9 @@ class InvarianceStudy(Printed):
 
 
 @straight
-def study_invariance(operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any) -> InvarianceStudy:
+def study_invariance(
+    operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
+) -> InvarianceStudy:
     """Change one thing at a time and compare bits.
 
     Parameters
@@ -74,7 +76,9 @@ Change = tuple[str, StudyCall, Restore]
 """Name, the changed call, and how to find the given samples in an output of it."""
 
 
-def _compare(name: str, reference: Bits, changed: StudyCall, restore: Restore) -> list[InvarianceRow]:
+def _compare(
+    name: str, reference: Bits, changed: StudyCall, restore: Restore
+) -> list[InvarianceRow]:
     try:
         outputs = changed.run().outputs
     except AclnnError as error:
@@ -83,7 +87,9 @@ def _compare(name: str, reference: Bits, changed: StudyCall, restore: Restore) -
     for output, before in reference.items():
         after = restore(output, outputs[output])
         if after is None:
-            rows.append(InvarianceRow(name, output, None, note="depends on all samples, which changed"))
+            rows.append(
+                InvarianceRow(name, output, None, note="depends on all samples, which changed")
+            )
             continue
         different = np.argwhere(_bits(before) != _bits(after.astype(before.dtype)))
         if different.size == 0:
@@ -91,21 +97,31 @@ def _compare(name: str, reference: Bits, changed: StudyCall, restore: Restore) -
         else:
             first = tuple(int(place) for place in different[0])
             note = f"{different.shape[0]} of {before.size} elements"
-            rows.append(InvarianceRow(name, output, True, first, float(before[first]), float(after[first]), note))
+            rows.append(
+                InvarianceRow(
+                    name, output, True, first, float(before[first]), float(after[first]), note
+                )
+            )
     return rows
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
     """Return bit patterns; all nan count as one."""
     plain = values.astype(np.float32)
-    bits: np.ndarray = np.where(np.isnan(plain), np.uint32(0x7FC00000), np.ascontiguousarray(plain).view(np.uint32))
+    bits: np.ndarray = np.where(
+        np.isnan(plain), np.uint32(0x7FC00000), np.ascontiguousarray(plain).view(np.uint32)
+    )
     return bits
 
 
 def _batch_changes(base: StudyCall) -> Iterator[Change]:
     """Yield larger batches, padding rows, and another position in the batch."""
     own, axes = _changes_of(base), _sample_axes(base)
-    sampled = {name: axis for name, axis in axes.items() if name in base.tensors and base.tensors[name].ndim > axis}
+    sampled = {
+        name: axis
+        for name, axis in axes.items()
+        if name in base.tensors and base.tensors[name].ndim > axis
+    }
     if not sampled:
         return
     places: Mapping[str, int] = own.places(base) if own.places is not None else {}
@@ -115,10 +131,19 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     def found(output: str, values: np.ndarray) -> np.ndarray | None:
         if own.found is not None:
             return own.found(base, output, values)
-        return None if output not in axes else np.take(values, np.arange(samples), axis=axes[output])
+        return (
+            None if output not in axes else np.take(values, np.arange(samples), axis=axes[output])
+        )
 
-    for name, extra, fill in (("batch twice as large", samples, "copy"), ("8 padding rows", 8, "zero")):
-        grown = own.grown(base, extra, fill) if own.grown is not None else _grown(base, sampled, extra, fill)
+    for name, extra, fill in (
+        ("batch twice as large", samples, "copy"),
+        ("8 padding rows", 8, "zero"),
+    ):
+        grown = (
+            own.grown(base, extra, fill)
+            if own.grown is not None
+            else _grown(base, sampled, extra, fill)
+        )
         if grown is not None:
             yield name, grown, found
     shift = max(1, samples // 3)
@@ -126,13 +151,16 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
     def unrolled(output: str, values: np.ndarray) -> np.ndarray:
         return values if output not in axes else np.roll(values, -shift, axis=axes[output])
 
-    rolled = {name: np.roll(base.tensors[name], shift * places.get(name, 1), axis=axis) for name, axis in sampled.items()}
+    rolled = {
+        name: np.roll(base.tensors[name], shift * places.get(name, 1), axis=axis)
+        for name, axis in sampled.items()
+    }
     yield "another position in the batch", base.with_tensors(**rolled), unrolled
 
 
 def _changes_of(base: StudyCall) -> Changes:
     """Return what the operator says of changes of a batch."""
-    own: Any = base.operator.hook("changes") if base.operator.changes is not None else Changes()
+    own: Any = base.operator.hook("changes") if base.operator.has_hook("changes") else Changes()
     changes: Changes = own
     return changes
 
@@ -164,18 +192,33 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
 
     socs = base.profile.product.socs
     for soc, chip in socs.items():
-        if (chip.vector_cores, chip.cube_cores) != (base.profile.chip.vector_cores, base.profile.chip.cube_cores):
+        if (chip.vector_cores, chip.cube_cores) != (
+            base.profile.chip.vector_cores,
+            base.profile.chip.cube_cores,
+        ):
             text = f"{chip.vector_cores} vector and {chip.cube_cores} cube cores ({soc})"
             yield text, replace(base, profile=base.profile.with_soc(soc)), same
             break
     for product in shipped_products():
         if product != base.profile.name:
-            yield f"product {product}", replace(base, profile=load_profile(product, release=base.profile.release)), same
+            yield (
+                f"product {product}",
+                replace(base, profile=load_profile(product, release=base.profile.release)),
+                same,
+            )
     for release in release_names():
         if release != base.profile.release:
-            yield f"release {release}", replace(base, profile=base.profile.with_release(release)), same
+            yield (
+                f"release {release}",
+                replace(base, profile=base.profile.with_release(release)),
+                same,
+            )
     other = not base.options.get("deterministic", False)
-    yield f"deterministic computation {'on' if other else 'off'}", base.with_options(deterministic=other), same
+    yield (
+        f"deterministic computation {'on' if other else 'off'}",
+        base.with_options(deterministic=other),
+        same,
+    )
     others = _changes_of(base).others
     if others is not None:
         yield from others(base)

@@ -59,7 +59,9 @@ class OpenRows:
 
     def worst(self, count: int = WORST_ROWS) -> NDArray[Any]:
         """Return the records with the largest spread in ulp, the largest first."""
-        order = np.lexsort((self.table["place"], -self.table["relative"], -self.table["spread_ulp"]))
+        order = np.lexsort(
+            (self.table["place"], -self.table["relative"], -self.table["spread_ulp"])
+        )
         found: NDArray[Any] = self.table[order[:count]]
         return found
 
@@ -71,7 +73,14 @@ class OpenRows:
         """Return records, the worst ones when none are given, as plain data."""
         chosen = self.worst() if records is None else records
         head = {"output": self.output, "axis": self.axis}
-        return [{**head, **{name: one[name].item() for name in FIELDS.names or ()}, "element": list(self.index_of(one))} for one in chosen]
+        return [
+            {
+                **head,
+                **{name: one[name].item() for name in FIELDS.names or ()},
+                "element": list(self.index_of(one)),
+            }
+            for one in chosen
+        ]
 
 
 NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
@@ -79,7 +88,13 @@ NO_ROWS: NDArray[Any] = np.empty(0, FIELDS)
 
 
 def open_rows_of(
-    parts: Parts, lowest: NDArray[Any], highest: NDArray[Any], ulps: NDArray[Any], axis: str, shape: tuple[int, ...], units: int
+    parts: Parts,
+    lowest: NDArray[Any],
+    highest: NDArray[Any],
+    ulps: NDArray[Any],
+    axis: str,
+    shape: tuple[int, ...],
+    units: int,
 ) -> NDArray[Any]:
     """Return the records of some parts.
 
@@ -95,7 +110,10 @@ def open_rows_of(
         Shape of the output.
     """
     begins = parts.starts[:-1]
-    first = np.array([np.ravel_multi_index(parts.index_of(part, 0), shape) for part in range(parts.count)], np.int64)
+    first = np.array(
+        [np.ravel_multi_index(parts.index_of(part, 0), shape) for part in range(parts.count)],
+        np.int64,
+    )
     changes = np.concatenate(([True], parts.cores[1:] != parts.cores[:-1]))
     changes[begins] = True
     own = {
@@ -103,7 +121,10 @@ def open_rows_of(
         "contributions": np.diff(parts.starts),
         "cores": np.add.reduceat(changes.astype(np.int64), begins),
     }
-    sums = np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64) * np.abs(parts.factors.astype(np.float64))[:, None]
+    sums = (
+        np.add.reduceat(np.abs(parts.values), begins, axis=0, dtype=np.float64)
+        * np.abs(parts.factors.astype(np.float64))[:, None]
+    )
     if axis == "row":
         which, columns = np.arange(parts.count), np.argmax(ulps, axis=1)
     else:
@@ -117,5 +138,7 @@ def open_rows_of(
     table["spread"] = table["highest"] - table["lowest"]
     table["spread_ulp"] = ulps[which, columns]
     magnitude = sums[which, columns]
-    table["relative"] = np.divide(table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0)
+    table["relative"] = np.divide(
+        table["spread"], magnitude, out=np.zeros(which.size), where=magnitude > 0
+    )
     return table

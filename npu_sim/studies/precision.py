@@ -13,20 +13,27 @@ import numpy as np
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.ulp import ulp_distance, ulp_error
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
-from npu_sim.operators.contract.study import StudyCall, study_call
-from npu_sim.operators.formulas import plain
+from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.plans.printing import Printed
 from npu_sim.status import AclnnError, straight
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of
 
 AGAINST_ROUNDED = "errors and verdicts are against the formula in float64 on inputs rounded to the dtype, as the acceptance standards ask"
-AGAINST_GIVEN = (
-    "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
-)
+AGAINST_GIVEN = "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
 """Upper edges of the ulp histogram; the first counts exact results."""
-HEAD = ("variant", "output", "dtype", "max_ulp", "mean_ulp", "max_ulp_of_given", "worst_actual", "worst_golden")
+HEAD = (
+    "variant",
+    "output",
+    "dtype",
+    "max_ulp",
+    "mean_ulp",
+    "max_ulp_of_given",
+    "worst_actual",
+    "worst_golden",
+)
 WORST_TERMS = 8
 """Terms of the worst element that are listed, largest first."""
 
@@ -76,7 +83,10 @@ class OutputPrecision:
         data = {name: getattr(self, name) for name in HEAD}
         return {
             **data,
-            "histogram": [{"up_to_ulp": None if np.isinf(edge) else edge, "elements": count} for edge, count in self.histogram],
+            "histogram": [
+                {"up_to_ulp": None if np.isinf(edge) else edge, "elements": count}
+                for edge, count in self.histogram
+            ],
             "verdicts": [verdict.as_dict() for verdict in self.verdicts],
             "worst_index": list(self.worst_index),
             "worst_terms": [term._asdict() for term in self.worst_terms],
@@ -108,7 +118,9 @@ class PrecisionStudy(Printed):
 
 
 @straight
-def study_precision(operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any) -> PrecisionStudy:
+def study_precision(
+    operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
+) -> PrecisionStudy:
     """Measure every dtype and math type of the product on the given data.
 
     Parameters
@@ -132,7 +144,9 @@ def study_precision(operator: str, *, progress: Callable[[str, float], None] | N
             outputs += measure(variant, base)
         except AclnnError as error:
             refused[variant.label] = error.message
-    return PrecisionStudy(base.operator.name, base.profile.name, base.profile.soc, tuple(outputs), refused)
+    return PrecisionStudy(
+        base.operator.name, base.profile.name, base.profile.soc, tuple(outputs), refused
+    )
 
 
 def variants(base: StudyCall) -> Iterator[Variant]:
@@ -140,7 +154,7 @@ def variants(base: StudyCall) -> Iterator[Variant]:
     floating = [name for name in base.operator.floating if name in base.tensors]
     for dtype in base.profile.product.dtypes:
         call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
-        if base.operator.variants is None:
+        if not base.operator.has_hook("variants"):
             yield Variant(dtype, dtype, call)
         else:
             for label, compute, typed in base.operator.hook("variants")(call):
@@ -148,7 +162,11 @@ def variants(base: StudyCall) -> Iterator[Variant]:
 
 
 def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
-    return values if canonical_dtype(values.dtype) == dtype else narrow_array(np.asarray(values, np.float32), dtype)
+    return (
+        values
+        if canonical_dtype(values.dtype) == dtype
+        else narrow_array(np.asarray(values, np.float32), dtype)
+    )
 
 
 def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
@@ -159,13 +177,22 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
     second = plain(call.operator.name, call.arguments, call.tensors, np.float32)
     original = plain(call.operator.name, base.arguments, base.tensors)
     found = []
-    floating = {name: values for name, values in result.outputs.items() if values.dtype.kind not in "iu"}
+    floating = {
+        name: values for name, values in result.outputs.items() if values.dtype.kind not in "iu"
+    }
     for name, actual in floating.items():
         dtype = canonical_dtype(actual.dtype)
         judged = variant.compute if variant.compute == "hf32" or dtype == "float32" else dtype
         errors = np.where(np.isfinite(golden[name]), ulp_error(actual, golden[name], dtype), 0.0)
-        worst = tuple(int(place) for place in np.unravel_index(int(np.argmax(errors)), errors.shape)) if errors.size else ()
-        counts = np.histogram(np.minimum(errors, 1e300), (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES)))[0]
+        worst = (
+            tuple(int(place) for place in np.unravel_index(int(np.argmax(errors)), errors.shape))
+            if errors.size
+            else ()
+        )
+        counts = np.histogram(
+            np.minimum(errors, 1e300),
+            (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES)),
+        )[0]
         rounded_second = second[name].astype(numpy_dtype(dtype))
         found.append(
             OutputPrecision(
@@ -191,30 +218,62 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
     return found
 
 
-def _causes(call: StudyCall, output: str, dtype: str, golden: np.ndarray, original: np.ndarray) -> tuple[Cause, ...]:
+def _causes(
+    call: StudyCall, output: str, dtype: str, golden: np.ndarray, original: np.ndarray
+) -> tuple[Cause, ...]:
     """Switch on one cause of error at a time."""
     causes = [
-        Cause("input rounding", _max_ulp(golden, original, dtype), "the formula in float64 on rounded against original inputs"),
-        Cause("final rounding", _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype), "the float64 result rounded once"),
+        Cause(
+            "input rounding",
+            _max_ulp(golden, original, dtype),
+            "the formula in float64 on rounded against original inputs",
+        ),
+        Cause(
+            "final rounding",
+            _max_ulp(narrow_array(golden.astype(np.float32), dtype), golden, dtype),
+            "the float64 result rounded once",
+        ),
     ]
     floating = [name for name in call.operator.floating if name in call.tensors]
-    if canonical_dtype(call.tensors[floating[0]].dtype) != "float32" and call.operator.variants is None:
-        accumulated = call.outputs(**{name: np.asarray(call.tensors[name], np.float32) for name in floating})[output]
+    if canonical_dtype(call.tensors[floating[0]].dtype) != "float32" and not call.operator.has_hook(
+        "variants"
+    ):
+        accumulated = call.outputs(
+            **{name: np.asarray(call.tensors[name], np.float32) for name in floating}
+        )[output]
         causes.append(
             Cause(
-                "fp32 arithmetic", _max_ulp(accumulated, golden, dtype), "fp32 sums and products on the rounded inputs, not rounded again"
+                "fp32 arithmetic",
+                _max_ulp(accumulated, golden, dtype),
+                "fp32 sums and products on the rounded inputs, not rounded again",
             )
         )
     first = call.with_options(deterministic=False, core_order="sequential").run()
     if output in first.order_dependent and first.order_dependent[output].count:
         other = call.with_options(deterministic=False, core_order="reverse").run().outputs[output]
         distance = int(ulp_distance(first.outputs[output], other, dtype).max(initial=0))
-        causes.append(Cause("accumulation order", float(distance), "sequential against reverse arrival of the cores"))
-    if call.operator.causes is not None:
+        causes.append(
+            Cause(
+                "accumulation order",
+                float(distance),
+                "sequential against reverse arrival of the cores",
+            )
+        )
+    if call.operator.has_hook("causes"):
         causes += [Cause(*one) for one in call.operator.hook("causes")(call, dtype, golden)]
     if call.profile.saturates:
-        count = int(np.count_nonzero(~np.isfinite(narrow_array(golden.astype(np.float32), dtype).astype(np.float64))))
-        causes.append(Cause("saturation", 0.0, f"{count} results beyond the range become the largest finite value"))
+        count = int(
+            np.count_nonzero(
+                ~np.isfinite(narrow_array(golden.astype(np.float32), dtype).astype(np.float64))
+            )
+        )
+        causes.append(
+            Cause(
+                "saturation",
+                0.0,
+                f"{count} results beyond the range become the largest finite value",
+            )
+        )
     return tuple(causes)
 
 

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from npu_sim.operators.contract.study import StudyCall
+from npu_sim.operators.shared.study import StudyCall
 
 
 class Term(NamedTuple):
@@ -15,4 +15,6 @@ class Term(NamedTuple):
 def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
     """Return the terms of an output element, largest magnitude first."""
     found: list[tuple[str, float]] = call.operator.hook("terms")(call, output, index)
-    return tuple(Term(name, float(value)) for name, value in sorted(found, key=lambda term: -abs(term[1])))
+    return tuple(
+        Term(name, float(value)) for name, value in sorted(found, key=lambda term: -abs(term[1]))
+    )

@@ -1,7 +1,8 @@
 """Precision verdicts by the vendor's acceptance standards.
 
-Source: specification page ``precision``. Every verdict compares with a float64 golden whose inputs are already rounded to the
-operator's input dtype. Elements whose golden value is inf or nan must be the same; they are not part of any mean.
+Source: specification page ``precision``. Every verdict compares with a float64 golden whose inputs
+are already rounded to the operator's input dtype. Elements whose golden value is inf or nan must be
+the same; they are not part of any mean.
 """
 
 from collections.abc import Mapping
@@ -34,14 +35,30 @@ MIXED_SHARE = 0.99
 MIXED_ULP = 32
 """An error beyond the limit passes when it is within this many ulp."""
 
-SINGLE: dict[str, float] = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-13, "hf32": 2.0**-11}
+SINGLE: dict[str, float] = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float32": 2.0**-13,
+    "hf32": 2.0**-11,
+}
 """T of the single benchmark (page, 2)."""
 RELATIVE_OFFSET = 1e-7
 """Added to the golden magnitude in relative errors (page, 2)."""
 
-SMALL: dict[str, float] = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-14, "hf32": 2.0**-12}
-"""Golden magnitudes below this are counted apart (page, 3); hf32 is not in the page's list and takes the half of its T."""
-SMALL_ERROR: dict[str, float] = {"float16": 2.0**-16, "bfloat16": 2.0**-16, "float32": 2.0**-30, "hf32": 2.0**-30}
+SMALL: dict[str, float] = {
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float32": 2.0**-14,
+    "hf32": 2.0**-12,
+}
+"""Golden magnitudes below this are counted apart (page, 3); hf32 is not in the page's list and
+takes the half of its T."""
+SMALL_ERROR: dict[str, float] = {
+    "float16": 2.0**-16,
+    "bfloat16": 2.0**-16,
+    "float32": 2.0**-30,
+    "hf32": 2.0**-30,
+}
 """Absolute error above which a small value counts (page, 3)."""
 SMALL_RATIO = 2.0
 
@@ -54,7 +71,11 @@ class Ratios(NamedTuple):
     rmse: float
 
 
-LEVELS: dict[str, Ratios] = {"L0": Ratios(10, 2, 2), "L1": Ratios(5, 1.5, 1.5), "L2": Ratios(2, 1.2, 1.2)}
+LEVELS: dict[str, Ratios] = {
+    "L0": Ratios(10, 2, 2),
+    "L1": Ratios(5, 1.5, 1.5),
+    "L2": Ratios(2, 1.2, 1.2),
+}
 
 
 def _powers(limits: Mapping[str, float]) -> str:
@@ -126,7 +147,11 @@ def errors_of(actual: np.ndarray, golden: np.ndarray, dtype: str, *, apart: bool
 
 def special_values_agree(actual: np.ndarray, golden: np.ndarray, dtype: str) -> bool:
     """Whether inf and nan stand where the golden value, rounded to the dtype, has them."""
-    rounded = round_to_hf32(golden.astype(np.float32)) if dtype == "hf32" else narrow_array(golden.astype(np.float32), dtype)
+    rounded = (
+        round_to_hf32(golden.astype(np.float32))
+        if dtype == "hf32"
+        else narrow_array(golden.astype(np.float32), dtype)
+    )
     expected, values = rounded.astype(np.float64), actual.astype(np.float64)
     special = ~np.isfinite(expected) | ~np.isfinite(values)
     return bool(np.array_equal(values[special], expected[special], equal_nan=True))
@@ -137,11 +162,21 @@ def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdi
     rtol, atol, limit = MIXED[dtype]
     values, finite = actual.astype(np.float64), np.isfinite(golden)
     absolute = np.abs(values[finite] - golden[finite])
-    within = float(np.mean(absolute <= atol + rtol * np.abs(golden[finite]))) if absolute.size else 1.0
+    within = (
+        float(np.mean(absolute <= atol + rtol * np.abs(golden[finite]))) if absolute.size else 1.0
+    )
     beyond = absolute > limit
-    ulps = ulp_error(actual[finite][beyond], golden[finite][beyond], dtype) if beyond.any() else np.zeros(0)
+    ulps = (
+        ulp_error(actual[finite][beyond], golden[finite][beyond], dtype)
+        if beyond.any()
+        else np.zeros(0)
+    )
     worst_ulp = float(np.max(ulps, initial=0.0))
-    passed = within >= MIXED_SHARE and worst_ulp <= MIXED_ULP and special_values_agree(actual, golden, dtype)
+    passed = (
+        within >= MIXED_SHARE
+        and worst_ulp <= MIXED_ULP
+        and special_values_agree(actual, golden, dtype)
+    )
     numbers: dict[str, float | int | str] = {
         "rtol": rtol,
         "atol": atol,
@@ -156,21 +191,47 @@ def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdi
 def single_benchmark(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdict:
     """Verdict 2: mean relative error below T and largest below 10 T."""
     threshold, errors = SINGLE[dtype], errors_of(actual, golden, dtype)
-    passed = errors.mere < threshold and errors.mare < 10 * threshold and special_values_agree(actual, golden, dtype)
-    return Verdict("single benchmark", passed, {"threshold": threshold, "mere": errors.mere, "mare": errors.mare})
+    passed = (
+        errors.mere < threshold
+        and errors.mare < 10 * threshold
+        and special_values_agree(actual, golden, dtype)
+    )
+    return Verdict(
+        "single benchmark",
+        passed,
+        {"threshold": threshold, "mere": errors.mere, "mare": errors.mare},
+    )
 
 
-def dual_benchmark(actual: np.ndarray, second: np.ndarray, golden: np.ndarray, dtype: str, level: str = "L0") -> Verdict:
+def dual_benchmark(
+    actual: np.ndarray, second: np.ndarray, golden: np.ndarray, dtype: str, level: str = "L0"
+) -> Verdict:
     """Verdict 3: errors at most a few times those of a second implementation of the same precision."""
-    ours, theirs = errors_of(actual, golden, dtype, apart=True), errors_of(second, golden, dtype, apart=True)
+    ours, theirs = (
+        errors_of(actual, golden, dtype, apart=True),
+        errors_of(second, golden, dtype, apart=True),
+    )
     largest = LEVELS[level]
     ratios = {name: _ratio(getattr(ours, name), getattr(theirs, name)) for name in Ratios._fields}
     small = _ratio(ours.small_count, theirs.small_count)
-    passed = all(ratios[name] <= getattr(largest, name) for name in Ratios._fields) and small <= SMALL_RATIO
-    numbers: dict[str, float | int | str] = {"level": level, "small_ratio": small, "small_count": ours.small_count}
+    passed = (
+        all(ratios[name] <= getattr(largest, name) for name in Ratios._fields)
+        and small <= SMALL_RATIO
+    )
+    numbers: dict[str, float | int | str] = {
+        "level": level,
+        "small_ratio": small,
+        "small_count": ours.small_count,
+    }
     for name in Ratios._fields:
-        numbers |= {f"{name}_ratio": ratios[name], name: getattr(ours, name), f"second_{name}": getattr(theirs, name)}
-    return Verdict("dual benchmark", passed and special_values_agree(actual, golden, dtype), numbers)
+        numbers |= {
+            f"{name}_ratio": ratios[name],
+            name: getattr(ours, name),
+            f"second_{name}": getattr(theirs, name),
+        }
+    return Verdict(
+        "dual benchmark", passed and special_values_agree(actual, golden, dtype), numbers
+    )
 
 
 def _ratio(ours: float, theirs: float) -> float:

@@ -72,11 +72,20 @@ def worst_element(
     sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
     for name, (code, words) in orders.items():
         last = min(first + together, values.shape[1])
-        order = order_study.arrival_of(code, words, int(parts.keys[part]), cores, values, first, last)
+        order = order_study.arrival_of(
+            code, words, int(parts.keys[part]), cores, values, first, last
+        )
         steps, total = [], np.float32(0)
         for place in order:
             total = np.float32(total + values[place, column])
-            steps.append(Step(int(cores[place]), parts.describe(begin + int(place)), float(values[place, column]), float(total)))
+            steps.append(
+                Step(
+                    int(cores[place]),
+                    parts.describe(begin + int(place)),
+                    float(values[place, column]),
+                    float(total),
+                )
+            )
         sums[name] = (float(total), tuple(steps))
     low = min(sums, key=lambda name: sums[name][0])
     high = max(sums, key=lambda name: sums[name][0])

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.framework.axes import Number
+from npu_sim.framework.planning import plan_of
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.columns import RecordColumn, record_columns
 from npu_sim.sweeps.engine import LocalEngine
@@ -45,7 +45,11 @@ class Area:
     @property
     def fixed(self) -> dict[str, Any]:
         """Values of the other axes."""
-        return {values.axis.name: values.axis.value(values.at(0)) for values in self.space.axes if values not in self.axes}
+        return {
+            values.axis.name: values.axis.value(values.at(0))
+            for values in self.space.axes
+            if values not in self.axes
+        }
 
     def records(self, *positions: Sequence[int]) -> np.ndarray:
         """Return the records at positions of every axis, an array with one dimension for each."""
@@ -64,19 +68,26 @@ class Area:
 
     def planned(self, *positions: int) -> Any:
         """Return the whole plan at one position of every axis, or its refusal."""
-        own = {values.axis.name: values.at(position) for values, position in zip(self.axes, positions, strict=True)}
+        own = {
+            values.axis.name: values.at(position)
+            for values, position in zip(self.axes, positions, strict=True)
+        }
         operator = self.space.operator
         call = operator.plan_arguments({**self.fixed, **own})
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
         try:
-            return plan_of(operator.check(operator.build(call), self.profile, deterministic, limits))
+            return plan_of(
+                operator.check(operator.build(call), self.profile, deterministic, limits)
+            )
         except AclnnError as error:
             return error
 
 
 def open_numbers(space: Space) -> list[AxisValues]:
     """Return the axes of several numbers, those with the most values first."""
-    numbers = [values for values in space.axes if isinstance(values.axis, Number) and values.count > 1]
+    numbers = [
+        values for values in space.axes if isinstance(values.axis, Number) and values.count > 1
+    ]
     return sorted(numbers, key=lambda values: -values.count)
 
 

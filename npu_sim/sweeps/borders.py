@@ -1,8 +1,10 @@
 """Which path is taken where, over two sizes: columns of runs whose borders are planned or bisected, not guessed between samples.
 
-Along a column every value is planned; an axis of more than ``ASKED_THROUGH`` values is searched: every change between two neighbouring
-probes is bisected. Paths that only their names tell apart are told apart at both ends of what else is alike, and between these bisected.
-Up to ``MOST_CALLS`` calls every column is found; of more there are some between, and by bisection wherever the order of paths changes.
+Along a column every value is planned; an axis of more than ``ASKED_THROUGH`` values is searched:
+every change between two neighbouring probes is bisected. Paths that only their names tell apart are
+told apart at both ends of what else is alike, and between these bisected. Up to ``MOST_CALLS``
+calls every column is found; of more there are some between, and by bisection wherever the order of
+paths changes.
 """
 
 import re
@@ -20,7 +22,8 @@ ASKED_THROUGH = 4096
 """Axes of up to this many values are planned at every one of them."""
 PROBES = 512
 NAMED_COLUMNS = 64
-"""Columns whose paths are named, spread over the map; between two of the same paths the others are named like them."""
+"""Columns whose paths are named, spread over the map; between two of the same paths the others are
+named like them."""
 MOST_SEARCHED = 192
 """Columns that a search adds where the order of paths changes."""
 MOST_CALLS = 1 << 20
@@ -71,7 +74,9 @@ class Columns:
         """Return the runs of equal paths along a column."""
         if position not in self.found:
             (self.alike[position],) = self._asked([position])
-            self.found[position] = [run for whole in self.alike[position] for run in self._named(position, whole)]
+            self.found[position] = [
+                run for whole in self.alike[position] for run in self._named(position, whole)
+            ]
         return self.found[position]
 
     def _halve(self) -> None:
@@ -92,7 +97,9 @@ class Columns:
         most = len(self.found) + MOST_SEARCHED
         for left, right in pairwise(sorted(self.found)):
             between = [position for position in wanted if left < position < right]
-            for position, runs in zip(between, self._asked(between) if between else (), strict=True):
+            for position, runs in zip(
+                between, self._asked(between) if between else (), strict=True
+            ):
                 named = self._named_as(left, right, runs)
                 if named is not None:
                     self.alike[position], self.found[position] = runs, named
@@ -101,11 +108,20 @@ class Columns:
 
     def _named_as(self, left: int, right: int, runs: list[Run]) -> list[Run] | None:
         """Return runs with the names that both neighbours have; None where these do not tell them."""
-        if self.paths(left) != self.paths(right) or [run[2] for run in runs] != [run[2] for run in self.alike[left]]:
+        if self.paths(left) != self.paths(right) or [run[2] for run in runs] != [
+            run[2] for run in self.alike[left]
+        ]:
             return None
         if len(self.found[left]) == len(runs):
-            return [(first, last, path) for (first, last, _), path in zip(runs, self.paths(left), strict=True)]
-        return self.found[left] if runs == self.alike[left] and self.found[left] == self.found[right] else None
+            return [
+                (first, last, path)
+                for (first, last, _), path in zip(runs, self.paths(left), strict=True)
+            ]
+        return (
+            self.found[left]
+            if runs == self.alike[left] and self.found[left] == self.found[right]
+            else None
+        )
 
     def _named(self, position: int, run: Run) -> list[Run]:
         """Name a run; one that has different names at its ends is cut where the first one ends, by bisection."""
@@ -124,13 +140,18 @@ class Columns:
         found = self.area.planned(position, row)
         if not isinstance(found, Plan):
             return f"{int(found.status)}, {NUMBER.sub('N', found.message)}"
-        return NUMBER.sub("N", found.path) + ("" if found.tiling_key is None else f", key {found.tiling_key}")
+        return NUMBER.sub("N", found.path) + (
+            "" if found.tiling_key is None else f", key {found.tiling_key}"
+        )
 
     def _asked(self, positions: Sequence[int]) -> list[list[Run]]:
         """Return the runs along columns that the fields of records tell apart."""
         rows = self.area.axes[1]
         asked = spread_positions(rows, ASKED_THROUGH if rows.count <= ASKED_THROUGH else PROBES)
-        return [_joined(self._bisected(position, known)) for position, known in zip(positions, self._ends(positions, asked), strict=True)]
+        return [
+            _joined(self._bisected(position, known))
+            for position, known in zip(positions, self._ends(positions, asked), strict=True)
+        ]
 
     def _ends(self, positions: Sequence[int], rows: Sequence[int]) -> list[dict[int, Path]]:
         """Return the paths of columns at some rows, of equal neighbours the first and the last."""
@@ -140,12 +161,16 @@ class Columns:
         for column in zip(*fields, strict=True):
             changes = np.flatnonzero(np.any([one[1:] != one[:-1] for one in column], axis=0))
             kept = np.unique([0, *changes, *(changes + 1), len(rows) - 1])
-            found.append({rows[place]: tuple(one[place].item() for one in column) for place in kept})
+            found.append(
+                {rows[place]: tuple(one[place].item() for one in column) for place in kept}
+            )
         return found
 
     def _bisected(self, position: int, known: dict[int, Path]) -> dict[int, Path]:
         """Halve every gap between two different neighbours until there is none, all gaps at a time."""
-        while middles := [(a + b) // 2 for a, b in pairwise(sorted(known)) if b - a > 1 and known[a] != known[b]]:
+        while middles := [
+            (a + b) // 2 for a, b in pairwise(sorted(known)) if b - a > 1 and known[a] != known[b]
+        ]:
             (more,) = self._ends([position], middles)
             known |= more
         return known

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.operators.contract.rows import bound_of
+from npu_sim.framework.rows import bound_of
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.devices import places_of
@@ -78,7 +78,13 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
         axis = values.axis
         words = tuple(getattr(axis, "words", ()))
         columns.append(
-            RecordColumn(axis.name, _narrowest(axis.name, max(values.largest, len(words))), f"row.{axis.name}", axis.help, words)
+            RecordColumn(
+                axis.name,
+                _narrowest(axis.name, max(values.largest, len(words))),
+                f"row.{axis.name}",
+                axis.help,
+                words,
+            )
         )
     most = largest_values(space)
     for column in space.operator.planner.columns:
@@ -86,7 +92,9 @@ def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple
         if bound == 0 and not field.words:
             continue
         dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
-        columns.append(RecordColumn(column.name, dtype, f"record.{column.path}", field.help, field.words))
+        columns.append(
+            RecordColumn(column.name, dtype, f"record.{column.path}", field.help, field.words)
+        )
     return tuple(columns) if wanted is None else _chosen(columns, wanted)
 
 
@@ -95,7 +103,9 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
     for name in wanted:
         if name not in known:
             raise UsageError(
-                "columns", f"columns: {name!r} is not a column of this sweep", f"columns: {', '.join(known)}{closest(name, known)}"
+                "columns",
+                f"columns: {name!r} is not a column of this sweep",
+                f"columns: {', '.join(known)}{closest(name, known)}",
             )
     return tuple(column for name, column in known.items() if name in wanted)
 
@@ -106,4 +116,6 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
     for integer in INTEGERS:
         if needed <= np.iinfo(integer).max:
             return np.dtype(integer)
-    raise UsageError("grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes")
+    raise UsageError(
+        "grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes"
+    )

@@ -15,9 +15,9 @@ from typing import Any
 import numba
 
 from npu_sim.cores import Device
+from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.cache import KernelCache, own_digest
 from npu_sim.kernels.engine.device import device_function
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.random_draws import logarithmic, mix, scaled
 
@@ -35,12 +35,25 @@ def compiled(function: Callable[..., Any], inline: bool = True) -> Any:
     """
     assert isinstance(function, FunctionType)
     names = set(function.__code__.co_names)
-    scope = {name: _compiled_global(value, names, inline) for name, value in function.__globals__.items() if name in names}
-    twin = FunctionType(function.__code__, {**scope, "__builtins__": __builtins__}, function.__name__, function.__defaults__)
+    scope = {
+        name: _compiled_global(value, names, inline)
+        for name, value in function.__globals__.items()
+        if name in names
+    }
+    twin = FunctionType(
+        function.__code__,
+        {**scope, "__builtins__": __builtins__},
+        function.__name__,
+        function.__defaults__,
+    )
     twin.__module__ = function.__module__
     if inline:
-        return device_function(twin, no_rewrites=False)  # without rewriting, slices of tuples have no type
-    return numba.njit(nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
+        return device_function(
+            twin, no_rewrites=False
+        )  # without rewriting, slices of tuples have no type
+    return numba.njit(
+        nogil=True, error_model="numpy", no_cpython_wrapper=True, no_cfunc_wrapper=True
+    )(twin)
 
 
 def _compiled_global(value: Any, names: set[str], inline: bool) -> Any:
@@ -87,7 +100,9 @@ def fill_source(operator: Operator, columns: tuple[RecordColumn, ...], sampled: 
     """
     axes = range(1, len(operator.all_axes) + 1)
     rules = operator.planner.rules
-    lines = ["def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, places):"]
+    lines = [
+        "def fill(out, first, counts, starts, steps, offsets, table, logs, keys, devices, rules, places):"
+    ]
     body = [*_draws(axes), *_codes(axes)] if sampled else _codes(axes)
     lines += [f"    n{axis} = counts[{axis}]" for axis in (0, *axes)]
     lines += [f"    offset{axis} = offsets[{axis}]" for axis in axes]
@@ -116,7 +131,10 @@ def _loads(array: str, count: int) -> str:
 
 def _codes(axes: range) -> list[str]:
     """Turn positions into codes; a logarithmic axis has drawn its code already."""
-    return [f"c{axis} = table[offset{axis} + d{axis}] if offset{axis} >= 0 else starts[{axis}] + steps[{axis}] * d{axis}" for axis in axes]
+    return [
+        f"c{axis} = table[offset{axis} + d{axis}] if offset{axis} >= 0 else starts[{axis}] + steps[{axis}] * d{axis}"
+        for axis in axes
+    ]
 
 
 def _draws(axes: range) -> list[str]:
@@ -138,6 +156,10 @@ def _advance(last: int) -> list[str]:
     """Step to the next combination: the last axis first, carrying to the one before it when it wraps."""
     lines, indent = [], "        "
     for axis in range(last, 0, -1):
-        lines += [f"{indent}d{axis} += 1", f"{indent}if d{axis} == n{axis}:", f"{indent}    d{axis} = 0"]
+        lines += [
+            f"{indent}d{axis} += 1",
+            f"{indent}if d{axis} == n{axis}:",
+            f"{indent}    d{axis} = 0",
+        ]
         indent += "    "
     return [*lines, f"{indent}d0 += 1"]

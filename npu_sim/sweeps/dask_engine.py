@@ -14,14 +14,16 @@ from npu_sim.sweeps.engine import LocalEngine, record_dtype, usable_cores
 from npu_sim.sweeps.space import Space
 
 TASKS_AHEAD = 3
-"""Tasks handed out per worker thread beyond the one being waited for: enough to keep all busy, few enough to bound memory."""
+"""Tasks handed out per worker thread beyond the one being waited for: enough to keep all busy, few
+enough to bound memory."""
 CONNECT_SECONDS = 30
 
 
 class DaskEngine:
     """Hands ranges of rows to the workers of a cluster.
 
-    Every task carries the sweep, so that none depends on data in the memory of workers: whichever of them die, others do their tasks.
+    Every task carries the sweep, so that none depends on data in the memory of workers: whichever
+    of them die, others do their tasks.
 
     Parameters
     ----------
@@ -49,7 +51,9 @@ class DaskEngine:
         waiting: deque[Any] = deque()
         for first in range(first_chunk * rows, self.rows, rows):
             count = min(rows, self.rows - first)
-            waiting.append(self._client.submit(compute_range, self._sweep, first, count, pure=False))
+            waiting.append(
+                self._client.submit(compute_range, self._sweep, first, count, pure=False)
+            )
             if len(waiting) >= window:
                 yield _result(waiting.popleft())
         while waiting:
@@ -63,11 +67,15 @@ def _result(future: Any) -> np.ndarray:
         records: np.ndarray = future.result()
     except (KilledWorker, CancelledError, OSError) as error:
         message = f"the cluster cannot compute the sweep: {type(error).__name__}: {error}"
-        raise UsageError("engine", message, "what is written stays: go on with resume=True") from None
+        raise UsageError(
+            "engine", message, "what is written stays: go on with resume=True"
+        ) from None
     return records
 
 
-def compute_range(sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int) -> np.ndarray:
+def compute_range(
+    sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int
+) -> np.ndarray:
     """Compute a range of rows on a worker, on one thread: the cluster runs as many tasks as it has threads."""
     engine = LocalEngine(*sweep, threads=1)
     out = np.empty(count, engine.dtype)
@@ -76,7 +84,9 @@ def compute_range(sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, cou
 
 
 @contextmanager
-def dask_engine(space: Space, columns: tuple[RecordColumn, ...], scheduler: str | None, workers: int | None) -> Iterator[DaskEngine]:
+def dask_engine(
+    space: Space, columns: tuple[RecordColumn, ...], scheduler: str | None, workers: int | None
+) -> Iterator[DaskEngine]:
     """Connect to a cluster, or start one of processes on this machine for the time of the sweep.
 
     Raises
@@ -87,11 +97,17 @@ def dask_engine(space: Space, columns: tuple[RecordColumn, ...], scheduler: str 
     try:
         from distributed import Client, LocalCluster
     except ImportError:
-        raise UsageError("engine", "engine = dask: dask.distributed is not installed", "pip install 'npu_sim[dask]'") from None
+        raise UsageError(
+            "engine",
+            "engine = dask: dask.distributed is not installed",
+            "pip install 'npu_sim[dask]'",
+        ) from None
     if scheduler is None:
         count = workers or usable_cores()
         with (
-            LocalCluster(n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None) as cluster,
+            LocalCluster(
+                n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
             Client(cluster) as client,
         ):
             yield DaskEngine(space, columns, client)
@@ -100,6 +116,8 @@ def dask_engine(space: Space, columns: tuple[RecordColumn, ...], scheduler: str 
         client = Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
         message = f"scheduler = {scheduler!r} does not answer: {error}"
-        raise UsageError("scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786") from None
+        raise UsageError(
+            "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786"
+        ) from None
     with client:
         yield DaskEngine(space, columns, client)

@@ -19,7 +19,9 @@ def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ..
         For an unknown product, SoC or release.
     """
     names = chosen_releases(None if releases is None else items_of(releases))
-    return tuple(profile.with_release(release) for profile in _socs(products, socs) for release in names)
+    return tuple(
+        profile.with_release(release) for profile in _socs(products, socs) for release in names
+    )
 
 
 def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
@@ -40,7 +42,10 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
         "release": [profile.release for profile in profiles],
     }
     words = {place: tuple(dict.fromkeys(given)) for place, given in names.items()}
-    return {place: (words[place], tuple(map(words[place].index, given))) for place, given in names.items()}
+    return {
+        place: (words[place], tuple(map(words[place].index, given)))
+        for place, given in names.items()
+    }
 
 
 def device_name(profile: Profile) -> str:

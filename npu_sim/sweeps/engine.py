@@ -12,7 +12,8 @@ from npu_sim.sweeps.devices import places_of
 from npu_sim.sweeps.space import Space
 
 TASK_ROWS = 1 << 16
-"""Rows of one task of a thread: a few milliseconds, so that threads end together and an interruption is quick."""
+"""Rows of one task of a thread: a few milliseconds, so that threads end together and an
+interruption is quick."""
 
 
 def record_dtype(columns: tuple[RecordColumn, ...]) -> np.dtype[Any]:
@@ -38,7 +39,9 @@ class LocalEngine:
         Threads to use; every core when None.
     """
 
-    def __init__(self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None) -> None:
+    def __init__(
+        self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None
+    ) -> None:
         from npu_sim.sweeps.compile import fill_function
 
         self.rows = space.rows
@@ -46,13 +49,18 @@ class LocalEngine:
         self._fill = fill_function(space.operator, columns, space.sample is not None)
         self._facts = _facts(space)
         self._threads = threads or usable_cores()
-        self._fill(np.empty(0, self.dtype), 0, *self._facts)  # compile before threads ask for it at the same time
+        self._fill(
+            np.empty(0, self.dtype), 0, *self._facts
+        )  # compile before threads ask for it at the same time
 
     def fill(self, out: np.ndarray, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""
         with ThreadPoolExecutor(self._threads) as pool:
             starts = range(0, len(out), TASK_ROWS)
-            tasks = [pool.submit(self._fill, out[start : start + TASK_ROWS], first + start, *self._facts) for start in starts]
+            tasks = [
+                pool.submit(self._fill, out[start : start + TASK_ROWS], first + start, *self._facts)
+                for start in starts
+            ]
             try:
                 for task in tasks:
                     task.result()

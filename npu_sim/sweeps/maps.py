@@ -4,12 +4,19 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.axes import Number
+from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.operators import LIMITS
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
-from npu_sim.sweeps.area import Area, ascending, edge, is_logarithmic, open_numbers, spread_positions
+from npu_sim.sweeps.area import (
+    Area,
+    ascending,
+    edge,
+    is_logarithmic,
+    open_numbers,
+    spread_positions,
+)
 from npu_sim.sweeps.borders import Columns, Path
 from npu_sim.sweeps.space import AxisValues, Space
 from npu_sim.timelines import timeline
@@ -57,8 +64,16 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "y": _axis(y),
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
-        "cells": {kind: found for kind, found in (*_cells(area).items(), ("bound_us", _bounds(area))) if _has_values(found)},
-        "limits": [{"axis": name, **one} for name, values in (("x", x), ("y", y)) for one in _limits(area, values)],
+        "cells": {
+            kind: found
+            for kind, found in (*_cells(area).items(), ("bound_us", _bounds(area)))
+            if _has_values(found)
+        },
+        "limits": [
+            {"axis": name, **one}
+            for name, values in (("x", x), ("y", y))
+            for one in _limits(area, values)
+        ],
     }
 
 
@@ -78,17 +93,28 @@ def _cells(area: Area) -> dict[str, Any]:
     places = [spread_positions(values, most) for values, most in zip(area.axes, CELLS, strict=True)]
     records = area.records(*places)
     names = records.dtype.names or ()
-    workspace = next((name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), "")
+    workspace = next(
+        (name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), ""
+    )
     fields = {"cores": "block_dim", "workspace_bytes": workspace}
     return {
-        kind: _field(area, places, np.where(records["status"] == 0, records[name], -1)) for kind, name in fields.items() if name in names
+        kind: _field(area, places, np.where(records["status"] == 0, records[name], -1))
+        for kind, name in fields.items()
+        if name in names
     }
 
 
 def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str, Any]:
     """Return numbers by column and row, None where the call is refused, with the edges of their places."""
-    edges = [[edge(axis, position) for position in [*chosen, axis.count]] for axis, chosen in zip(area.axes, places, strict=True)]
-    return {"x": edges[0], "y": edges[1], "values": [[None if one < 0 else one for one in column] for column in values.tolist()]}
+    edges = [
+        [edge(axis, position) for position in [*chosen, axis.count]]
+        for axis, chosen in zip(area.axes, places, strict=True)
+    ]
+    return {
+        "x": edges[0],
+        "y": edges[1],
+        "values": [[None if one < 0 else one for one in column] for column in values.tolist()],
+    }
 
 
 def _has_values(found: dict[str, Any]) -> bool:
@@ -97,7 +123,9 @@ def _has_values(found: dict[str, Any]) -> bool:
 
 
 def _bounds(area: Area) -> dict[str, Any]:
-    places = [spread_positions(values, most) for values, most in zip(area.axes, BOUND_CELLS, strict=True)]
+    places = [
+        spread_positions(values, most) for values, most in zip(area.axes, BOUND_CELLS, strict=True)
+    ]
     values = np.full([len(chosen) for chosen in places], -1.0)
     for column, x in enumerate(places[0]):
         for row, y in enumerate(places[1]):
@@ -110,7 +138,16 @@ def _bounds(area: Area) -> dict[str, Any]:
 def _limits(area: Area, values: AxisValues) -> list[dict[str, Any]]:
     """Return the largest legal value of an axis, documented and of the hardware, the others at their first."""
     assert isinstance(values.axis, Number)
-    operator, first = area.space.operator, {one.axis.name: one.axis.value(one.at(0)) for one in area.space.axes}
-    call = fixed_call(operator, {axis.name: first[axis.name] for axis in operator.axes}, bool(first["deterministic"]))
-    found = [(limits, find_bound(call, values.axis, area.profile, limits).largest) for limits in LIMITS]
+    operator, first = (
+        area.space.operator,
+        {one.axis.name: one.axis.value(one.at(0)) for one in area.space.axes},
+    )
+    call = fixed_call(
+        operator,
+        {axis.name: first[axis.name] for axis in operator.axes},
+        bool(first["deterministic"]),
+    )
+    found = [
+        (limits, find_bound(call, values.axis, area.profile, limits).largest) for limits in LIMITS
+    ]
     return [{"name": name, "value": value} for name, value in found if value is not None]

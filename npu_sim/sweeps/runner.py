@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.operators.contract.checks import require_whole
+from npu_sim.framework.checks import require_whole
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, closest, shown, straight
 from npu_sim.sweeps.columns import RecordColumn, record_columns
@@ -165,7 +165,11 @@ def run_sweep(
     require_whole("chunk_rows", chunk_rows, 1)
     require_whole("check", check, 0)
     if resume and out is None:
-        raise UsageError("resume", "resume: there is nothing to go on with", "name the output of the interrupted sweep")
+        raise UsageError(
+            "resume",
+            "resume: there is nothing to go on with",
+            "name the output of the interrupted sweep",
+        )
     space, chosen = prepare(operator, grid, sample, seed, columns)
     summary, chunks = SweepSummary(space, chosen), 0
     store = Store(out, space, chosen, chunk_rows, overwrite) if out is not None else None
@@ -184,7 +188,9 @@ def run_sweep(
                 for chunk in running.chunks(chunk_rows, chunks):
                     first = chunks * chunk_rows
                     summary.add(chunk, first)
-                    for row in checked[bisect_left(checked, first) : bisect_left(checked, first + len(chunk))]:
+                    for row in checked[
+                        bisect_left(checked, first) : bisect_left(checked, first + len(chunk))
+                    ]:
                         different += compare_row(space, chosen, row, chunk[row - first])
                     chunks += 1
                     if store is not None:
@@ -204,22 +210,39 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
     try:
         return np.empty(rows, dtype)
     except (MemoryError, ValueError):
-        message = f"{rows} rows take {rows * dtype.itemsize} bytes, which this machine does not have"
-        raise UsageError("grid", message, "sweep to a file, keep fewer columns, or draw a sample") from None
+        message = (
+            f"{rows} rows take {rows * dtype.itemsize} bytes, which this machine does not have"
+        )
+        raise UsageError(
+            "grid", message, "sweep to a file, keep fewer columns, or draw a sample"
+        ) from None
 
 
 def prepare(
-    operator: str, grid: Mapping[str, Any], sample: int | None, seed: int, columns: Sequence[str] | None
+    operator: str,
+    grid: Mapping[str, Any],
+    sample: int | None,
+    seed: int,
+    columns: Sequence[str] | None,
 ) -> tuple[Space, tuple[RecordColumn, ...]]:
     """Return space and record fields of a sweep."""
-    if columns is not None and not (isinstance(columns, Sequence | np.ndarray) and all(isinstance(name, str) for name in columns)):
+    if columns is not None and not (
+        isinstance(columns, Sequence | np.ndarray)
+        and all(isinstance(name, str) for name in columns)
+    ):
         raise UsageError("columns", f"columns = {shown(columns)} are no names", "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)
 
 
 @contextmanager
-def open_engine(engine: str, space: Space, columns: tuple[RecordColumn, ...], scheduler: str | None, threads: int | None) -> Iterator[Any]:
+def open_engine(
+    engine: str,
+    space: Space,
+    columns: tuple[RecordColumn, ...],
+    scheduler: str | None,
+    threads: int | None,
+) -> Iterator[Any]:
     """Open the engine of a name.
 
     Raises
@@ -230,7 +253,11 @@ def open_engine(engine: str, space: Space, columns: tuple[RecordColumn, ...], sc
     if threads is not None:
         require_whole("threads", threads, 1)
     if not isinstance(engine, str) or engine not in ENGINES:
-        raise UsageError("engine", f"engine = {shown(engine)}: no such engine", f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}")
+        raise UsageError(
+            "engine",
+            f"engine = {shown(engine)}: no such engine",
+            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
+        )
     if engine == "local":
         from npu_sim.sweeps.engine import LocalEngine
 

@@ -1,7 +1,7 @@
 """The calls of a sweep: every combination of the given values, or a random sample of them.
 
-A row of a sweep is a number; what call it is follows from the number alone, so any part of a sweep can be computed anywhere and
-in any order with the same result.
+A row of a sweep is a number; what call it is follows from the number alone, so any part of a sweep
+can be computed anywhere and in any order with the same result.
 """
 
 import hashlib
@@ -12,9 +12,9 @@ from typing import Any
 
 from npu_sim import __version__
 from npu_sim.cores import Profile
-from npu_sim.operators.contract.axes import Axis, Number, Values
-from npu_sim.operators.contract.checks import require_whole
-from npu_sim.operators.contract.operator import Operator
+from npu_sim.framework.axes import Axis, Number, Values
+from npu_sim.framework.checks import require_whole
+from npu_sim.framework.operator import Operator
 from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, shown
 from npu_sim.sweeps.devices import chosen_devices, device_name
@@ -23,7 +23,8 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
 LARGEST_TABLE = 1 << 20
-"""Most values that may be listed for one axis; longer ranges with a constant step are not listed but counted."""
+"""Most values that may be listed for one axis; longer ranges with a constant step are not listed
+but counted."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,19 @@ class AxisValues:
     @property
     def largest(self) -> int:
         """Largest magnitude of a code."""
-        return max(map(abs, self.table)) if self.table else max(abs(self.start), abs(self.at(self.count - 1)))
+        return (
+            max(map(abs, self.table))
+            if self.table
+            else max(abs(self.start), abs(self.at(self.count - 1)))
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as plain data."""
         if self.table:
             return {"values": [self.axis.value(code) for code in self.table]}
-        return {"start": self.start, "step": self.step, "count": self.count} | ({"log": True} if self.log else {})
+        return {"start": self.start, "step": self.step, "count": self.count} | (
+            {"log": True} if self.log else {}
+        )
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,9 @@ class Space:
     @property
     def keys(self) -> tuple[int, ...]:
         """One key of the random generator for every count."""
-        return tuple(_mix(self.seed * GOLDEN + (position + 1)) for position in range(len(self.counts)))
+        return tuple(
+            _mix(self.seed * GOLDEN + (position + 1)) for position in range(len(self.counts))
+        )
 
     def codes_at(self, row: int) -> tuple[int, ...]:
         """Return position of the profile and code of every axis of one row, as the compiled engine computes them."""
@@ -113,11 +122,16 @@ class Space:
                 row, digit = divmod(row, count)
                 digits.append(digit)
             digits.reverse()
-            return (digits[0], *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)))
+            return (
+                digits[0],
+                *(values.at(digit) for values, digit in zip(self.axes, digits[1:], strict=True)),
+            )
         draws = [_mix(key + row * GOLDEN) for key in self.keys]
         profile = _scaled(draws[0], len(self.profiles))
         codes = [
-            _logarithmic(draw, v.start, v.at(v.count - 1)) if v.log else v.at(_scaled(draw, v.count))
+            _logarithmic(draw, v.start, v.at(v.count - 1))
+            if v.log
+            else v.at(_scaled(draw, v.count))
             for v, draw in zip(self.axes, draws[1:], strict=True)
         ]
         return (profile, *codes)
@@ -125,7 +139,10 @@ class Space:
     def call_at(self, row: int) -> tuple[Profile, Values]:
         """Return profile and axis values of one row."""
         profile, *codes = self.codes_at(row)
-        return self.profiles[profile], {values.axis.name: values.axis.value(code) for values, code in zip(self.axes, codes, strict=True)}
+        return self.profiles[profile], {
+            values.axis.name: values.axis.value(code)
+            for values, code in zip(self.axes, codes, strict=True)
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """Return the sweep as plain data."""
@@ -144,7 +161,9 @@ class Space:
         facts = {
             **self.as_dict(),
             "version": __version__,
-            "devices": [[*profile.device, *self.operator.rules(profile)] for profile in self.profiles],
+            "devices": [
+                [*profile.device, *self.operator.rules(profile)] for profile in self.profiles
+            ],
         }
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -169,7 +188,9 @@ def _logarithmic(draw: int, low: int, high: int) -> int:
     return least + _scaled(_mix(draw + GOLDEN), most - least + 1)
 
 
-def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None = None, seed: int = 0) -> Space:
+def make_space(
+    operator: Operator, grid: Mapping[str, Any], sample: int | None = None, seed: int = 0
+) -> Space:
     """Build the space of a sweep.
 
     Parameters
@@ -177,8 +198,9 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
     operator
         The operator.
     grid
-        Values by axis name: one value, a list, a ``range``, or text such as ``"128,512,1..8,16..4096:*2"``. ``product``,
-        ``soc`` and ``release`` choose the devices. What is not given keeps its default.
+        Values by axis name: one value, a list, a ``range``, or text such as
+        ``"128,512,1..8,16..4096:*2"``. ``product``, ``soc`` and ``release`` choose the devices.
+        What is not given keeps its default.
     sample
         Number of random rows instead of every combination.
     seed
@@ -190,20 +212,37 @@ def make_space(operator: Operator, grid: Mapping[str, Any], sample: int | None =
         For an unknown name or value, and for a sample or a seed that is no whole number.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
-        raise UsageError("grid", f"grid = {shown(grid)} is no mapping", "values by name, such as {'rows': '1..4096:*2'}")
+        raise UsageError(
+            "grid",
+            f"grid = {shown(grid)} is no mapping",
+            "values by name, such as {'rows': '1..4096:*2'}",
+        )
     require_whole("seed", seed)
     if sample is not None:
         require_whole("sample", sample, 0)
     given = dict(grid)
-    profiles = chosen_devices(given.pop("product", None), given.pop("soc", None), given.pop("release", None))
+    profiles = chosen_devices(
+        given.pop("product", None), given.pop("soc", None), given.pop("release", None)
+    )
     chosen = {operator.axis(name).name: (name, values) for name, values in given.items()}
     if len(chosen) < len(given):
-        raise UsageError("grid", f"grid: two names of the same axis among {', '.join(given)}", "give every axis once")
-    axes = [axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis) for axis in operator.all_axes]
+        raise UsageError(
+            "grid",
+            f"grid: two names of the same axis among {', '.join(given)}",
+            "give every axis once",
+        )
+    axes = [
+        axis_values(axis, *chosen[axis.name]) if axis.name in chosen else _single(axis)
+        for axis in operator.all_axes
+    ]
     for values in axes:
         if values.log and sample is None:
             name = values.axis.name
-            raise UsageError(name, f"{name}: ':log' draws at random", "add a number of samples, or list values such as 1..4096:*2")
+            raise UsageError(
+                name,
+                f"{name}: ':log' draws at random",
+                "add a number of samples, or list values such as 1..4096:*2",
+            )
     return Space(operator, profiles, tuple(axes), sample, seed)
 
 
@@ -225,7 +264,11 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         return AxisValues(axis, start=given[0], step=given.step, count=len(given))
     count = len(given) if isinstance(given, Sized) and not isinstance(given, str) else 0
     if count > LARGEST_TABLE:
-        raise UsageError(name, f"{name}: {count} values cannot be listed", f"a range, or at most {LARGEST_TABLE} values")
+        raise UsageError(
+            name,
+            f"{name}: {count} values cannot be listed",
+            f"a range, or at most {LARGEST_TABLE} values",
+        )
     if not (items := items_of(given)):
         raise UsageError(name, f"{name}: no values", f"for instance {name}={axis.default}")
     if isinstance(axis, Number):
@@ -236,7 +279,11 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         for one in ranges:
             if isinstance(one, AxisValues):
                 if one.log or len(codes) + one.count > LARGEST_TABLE:
-                    raise UsageError(name, f"{name}: {shown(given)} cannot be listed", "give one range alone, or fewer values")
+                    raise UsageError(
+                        name,
+                        f"{name}: {shown(given)} cannot be listed",
+                        "give one range alone, or fewer values",
+                    )
                 codes.extend(one.at(position) for position in range(one.count))
             else:
                 codes.extend(one)

@@ -15,7 +15,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from npu_sim.files.reading import JSON_BYTES, read_limited
-from npu_sim.files.writing import cannot_write, foreign_entry, remove_own, require_room, require_target, write_text
+from npu_sim.files.writing import (
+    cannot_write,
+    foreign_entry,
+    remove_own,
+    require_room,
+    require_target,
+    write_text,
+)
 from npu_sim.status import UsageError
 from npu_sim.sweeps.columns import RecordColumn
 from npu_sim.sweeps.space import Space
@@ -62,14 +69,26 @@ class Store:
         Whether a sweep that starts may take the place of what a sweep wrote before.
     """
 
-    def __init__(self, target: Path, space: Space, columns: tuple[RecordColumn, ...], chunk_rows: int, overwrite: bool = True) -> None:
+    def __init__(
+        self,
+        target: Path,
+        space: Space,
+        columns: tuple[RecordColumn, ...],
+        chunk_rows: int,
+        overwrite: bool = True,
+    ) -> None:
         self.target = target
         self.overwrite = overwrite
         self.partial = target.with_name(target.name + ".partial")
         self.progress_file = target.with_name(target.name + ".progress.json")
         self.writer = _writer(self.partial, target.suffix, space, columns)
         names = [f"{column.name}:{column.dtype}" for column in columns]
-        self.identity = {"sweep": space.fingerprint, "format": target.suffix or "columns", "columns": names, "chunk_rows": chunk_rows}
+        self.identity = {
+            "sweep": space.fingerprint,
+            "format": target.suffix or "columns",
+            "columns": names,
+            "chunk_rows": chunk_rows,
+        }
         self.total = space.rows
         self.chunk_rows = chunk_rows
 
@@ -87,12 +106,18 @@ class Store:
             if not self.progress_file.exists():
                 self._require_replaceable()
                 if self.target.exists() and not self.overwrite:
-                    raise UsageError("out", f"{self.target} is there already", "replace it with --overwrite, or name another")
+                    raise UsageError(
+                        "out",
+                        f"{self.target} is there already",
+                        "replace it with --overwrite, or name another",
+                    )
                 if self.partial.exists() or self.partial.is_symlink():
                     message = f"{self.partial} is in the way: no sweep that can go on left it"
                     raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
-                self._save(0, {}, {})  # first, so that what lies at the partial name is known to be a sweep's
+                self._save(
+                    0, {}, {}
+                )  # first, so that what lies at the partial name is known to be a sweep's
                 self.writer.start()
                 return 0, {}
             return self._go_on(self._progress(), resume)
@@ -101,7 +126,11 @@ class Store:
         again = f"remove {self.partial.name} and {self.progress_file.name} to start again"
         if not resume:
             hint = f"go on with resume=True, or {again}"
-            raise UsageError("out", f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete", hint)
+            raise UsageError(
+                "out",
+                f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete",
+                hint,
+            )
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             message = f"{self.target}: the interrupted sweep there is another one: its {', '.join(different)} differ"
@@ -115,7 +144,9 @@ class Store:
             try:
                 self.writer.go_on(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
-                raise UsageError("resume", f"{self.partial} is not what was written: {error}", again) from None
+                raise UsageError(
+                    "resume", f"{self.partial} is not what was written: {error}", again
+                ) from None
         elif chunks * self.chunk_rows < self.total:
             raise UsageError("resume", f"{self.partial} is gone", again)
         return chunks, progress["summary"]
@@ -124,13 +155,19 @@ class Store:
         hint = "remove it to start again"
         try:
             progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
-            known = isinstance(progress["chunks"], int) and isinstance(progress["state"], dict) and isinstance(progress["summary"], dict)
+            known = (
+                isinstance(progress["chunks"], int)
+                and isinstance(progress["state"], dict)
+                and isinstance(progress["summary"], dict)
+            )
         except UsageError:
             raise
         except (ValueError, KeyError, TypeError, RecursionError):
             known = False
         if not known:
-            raise UsageError("out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint)
+            raise UsageError(
+                "out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint
+            )
         return dict(progress)
 
     def _require_replaceable(self, resuming: bool = False) -> None:
@@ -146,13 +183,19 @@ class Store:
             return
         hint = "name a new folder, or a file ending in .csv or .parquet"
         if not self.target.is_dir() or self.target.is_symlink():
-            raise UsageError("out", f"{self.target} is a file, where a folder of columns is to be", hint)
+            raise UsageError(
+                "out", f"{self.target} is a file, where a folder of columns is to be", hint
+            )
         names = written_names(self.target)
         if not names and not (resuming and not any(self.target.iterdir())):
             raise UsageError("out", f"{self.target} is a folder, but no sweep", hint)
         foreign = foreign_entry(self.target, names.__contains__)
         if foreign is not None:
-            raise UsageError("out", f"{self.target} holds {foreign!r}, which no sweep wrote", "move it elsewhere, or " + hint)
+            raise UsageError(
+                "out",
+                f"{self.target} holds {foreign!r}, which no sweep wrote",
+                "move it elsewhere, or " + hint,
+            )
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
         """Append a chunk; afterwards it counts as complete."""
@@ -166,7 +209,11 @@ class Store:
             if self.partial.exists():
                 self.writer.finish(self.target)
             if not self.target.exists():
-                raise UsageError("out", f"{self.partial} was emptied by something else", f"remove {self.progress_file.name}")
+                raise UsageError(
+                    "out",
+                    f"{self.partial} was emptied by something else",
+                    f"remove {self.progress_file.name}",
+                )
             self.progress_file.unlink()
 
     def close(self) -> None:
@@ -174,7 +221,16 @@ class Store:
         self.writer.close()
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
-        text = json.dumps({**self.identity, "rows": self.total, "chunks": chunks, "state": state, "summary": summary}, indent=1)
+        text = json.dumps(
+            {
+                **self.identity,
+                "rows": self.total,
+                "chunks": chunks,
+                "state": state,
+                "summary": summary,
+            },
+            indent=1,
+        )
         write_text(self.progress_file, text)
 
     @contextmanager

@@ -37,7 +37,9 @@ class ColumnsWriter:
     def start(self) -> None:
         """Write headers and description."""
         self.partial.mkdir()
-        (self.partial / DESCRIPTION).write_text(json.dumps(description(self.space, self.columns), indent=1) + "\n", encoding="utf-8")
+        (self.partial / DESCRIPTION).write_text(
+            json.dumps(description(self.space, self.columns), indent=1) + "\n", encoding="utf-8"
+        )
         for column in self.columns:
             (self.partial / f"{column.name}.npy").write_bytes(self._header(column))
         self.go_on({"rows": 0})
@@ -73,7 +75,11 @@ class ColumnsWriter:
 
     def _header(self, column: RecordColumn) -> bytes:
         buffer = io.BytesIO()
-        header = {"descr": np.lib.format.dtype_to_descr(column.dtype), "fortran_order": False, "shape": (self.space.rows,)}
+        header = {
+            "descr": np.lib.format.dtype_to_descr(column.dtype),
+            "fortran_order": False,
+            "shape": (self.space.rows,),
+        }
         np.lib.format.write_array_header_1_0(buffer, header)
         return buffer.getvalue()
 
@@ -99,7 +105,8 @@ def written_names(folder: Path) -> frozenset[str]:
 def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
     """Return what was swept and what the columns mean, as plain data."""
     described = {
-        column.name: {"dtype": str(column.dtype), "help": column.help} | ({"words": list(column.words)} if column.words else {})
+        column.name: {"dtype": str(column.dtype), "help": column.help}
+        | ({"words": list(column.words)} if column.words else {})
         for column in columns
     }
     return {"schema": schema("columns"), **space.as_dict(), "columns": described}

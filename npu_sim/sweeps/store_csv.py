@@ -78,7 +78,9 @@ class CsvWriter:
             longest += 1 + (max(map(len, texts)) if texts else LONGEST_NUMBER)
         ends = np.cumsum([0, *map(len, words)])
         text = np.empty(longest * len(records), np.uint8)
-        size = _write_lines(text, values, first_words, np.frombuffer(b"".join(words) or b" ", np.uint8), ends)
+        size = _write_lines(
+            text, values, first_words, np.frombuffer(b"".join(words) or b" ", np.uint8), ends
+        )
         return text[:size]
 
 
@@ -132,4 +134,6 @@ def _write_number(text, place, value):  # type: ignore[no-untyped-def]
 
 
 if not numba.config.DISABLE_JIT:
-    _write_lines._cache = KernelCache(_write_lines.py_func)  # a sweep of a few calls would compile longer than it runs
+    _write_lines._cache = KernelCache(
+        _write_lines.py_func
+    )  # a sweep of a few calls would compile longer than it runs

@@ -26,14 +26,22 @@ class ParquetWriter:
         try:
             import pyarrow.parquet
         except ImportError:
-            raise UsageError("out", "out: .parquet needs pyarrow, which is not installed", "pip install 'npu_sim[parquet]'") from None
+            raise UsageError(
+                "out",
+                "out: .parquet needs pyarrow, which is not installed",
+                "pip install 'npu_sim[parquet]'",
+            ) from None
         self._pyarrow = pyarrow
         self.partial = partial
         self.columns = columns
         self.chunks = 0
         self.least_bytes = 0  # dictionaries and compression may make nearly nothing of it
-        fields = [pyarrow.field(column.name, self._type(column), nullable=False) for column in columns]
-        self.schema = pyarrow.schema(fields, metadata={"npu_sim.sweep": json.dumps(space.as_dict())})
+        fields = [
+            pyarrow.field(column.name, self._type(column), nullable=False) for column in columns
+        ]
+        self.schema = pyarrow.schema(
+            fields, metadata={"npu_sim.sweep": json.dumps(space.as_dict())}
+        )
 
     def is_own(self, name: str) -> bool:
         """The files of the chunks, and those they are joined in."""
@@ -54,7 +62,9 @@ class ParquetWriter:
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""
-        arrays = [self._array(column, np.ascontiguousarray(chunk[column.name])) for column in self.columns]
+        arrays = [
+            self._array(column, np.ascontiguousarray(chunk[column.name])) for column in self.columns
+        ]
         table = self._pyarrow.Table.from_arrays(arrays, schema=self.schema)
         self._pyarrow.parquet.write_table(table, self._file(self.chunks), row_group_size=len(chunk))
         self.chunks += 1
@@ -91,4 +101,6 @@ class ParquetWriter:
     def _array(self, column: RecordColumn, values: np.ndarray) -> Any:
         if not column.words:
             return self._pyarrow.array(values)
-        return self._pyarrow.DictionaryArray.from_arrays(self._pyarrow.array(values), self._pyarrow.array(column.words))
+        return self._pyarrow.DictionaryArray.from_arrays(
+            self._pyarrow.array(values), self._pyarrow.array(column.words)
+        )

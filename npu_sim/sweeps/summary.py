@@ -54,7 +54,9 @@ class SweepSummary:
     def workspace_column(self) -> str:
         """The column that says how much a user allocates; for an operator of one kernel that is the kernel's own workspace."""
         names = [column.name for column in self.columns]
-        return next((name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), "")
+        return next(
+            (name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), ""
+        )
 
     def _count(self, name: str, values: np.ndarray) -> None:
         found = self.counts.setdefault(name, Counter())
@@ -71,18 +73,30 @@ class SweepSummary:
     def state(self) -> dict[str, Any]:
         """Return the counts as plain data, from which :meth:`restore` goes on."""
         counts = {name: sorted(found.items()) for name, found in self.counts.items()}
-        return {"rows": self.rows, "counts": counts, "peak_bytes": self.peak_bytes, "peak_row": self.peak_row}
+        return {
+            "rows": self.rows,
+            "counts": counts,
+            "peak_bytes": self.peak_bytes,
+            "peak_row": self.peak_row,
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from the counts of an interrupted sweep."""
-        self.rows, self.peak_bytes, self.peak_row = state["rows"], state["peak_bytes"], state["peak_row"]
+        self.rows, self.peak_bytes, self.peak_row = (
+            state["rows"],
+            state["peak_bytes"],
+            state["peak_row"],
+        )
         self.counts = {name: Counter(dict(pairs)) for name, pairs in state["counts"].items()}
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
         words = {column.name: column.words for column in self.columns}
         counted = {
-            name: {words[name][value] if words[name] else str(value): count for value, count in sorted(found.items())}
+            name: {
+                words[name][value] if words[name] else str(value): count
+                for value, count in sorted(found.items())
+            }
             for name, found in self.counts.items()
         }
         data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}

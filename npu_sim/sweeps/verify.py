@@ -41,28 +41,47 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
     """Return what :func:`npu_sim.plan` says about one row."""
     profile, values = space.call_at(row)
     try:
-        planned = plan(space.operator.name, product=profile, **space.operator.plan_arguments(values))
+        planned = plan(
+            space.operator.name, product=profile, **space.operator.plan_arguments(values)
+        )
     except AclnnError as error:
         return {"status": int(error.status)}
-    facts: dict[str, Any] = {"status": 0, "block_dim": planned.block_dim, "total_workspace_bytes": planned.workspace.total_bytes}
+    facts: dict[str, Any] = {
+        "status": 0,
+        "block_dim": planned.block_dim,
+        "total_workspace_bytes": planned.workspace.total_bytes,
+    }
     if planned.tiling_key is not None:
-        facts |= {"tiling_key": planned.tiling_key, "workspace_bytes": planned.workspace.kernel_bytes}
+        facts |= {
+            "tiling_key": planned.tiling_key,
+            "workspace_bytes": planned.workspace.kernel_bytes,
+        }
     return facts
 
 
-def compare_row(space: Space, columns: tuple[RecordColumn, ...], row: int, record: Any) -> list[Mismatch]:
+def compare_row(
+    space: Space, columns: tuple[RecordColumn, ...], row: int, record: Any
+) -> list[Mismatch]:
     """Compare one record with the plain planner, field by field, and with a whole plan of the same call."""
     expected = planned_record(space, columns, row)
     if _fits(expected, columns):
         expected = {column.name: column.dtype.type(expected[column.name]) for column in columns}
     swept = {column.name: record[column.name] for column in columns}
     expected |= {name: value for name, value in called_facts(space, row).items() if name in swept}
-    return [Mismatch(row, name, swept[name].item(), _plain(expected[name])) for name in swept if swept[name] != expected[name]]
+    return [
+        Mismatch(row, name, swept[name].item(), _plain(expected[name]))
+        for name in swept
+        if swept[name] != expected[name]
+    ]
 
 
 def mismatches(records: Records, rows: Iterable[int]) -> list[Mismatch]:
     """Compare rows of a whole sweep, row 0 first."""
-    return [found for row in rows for found in compare_row(records.space, records.columns, row, records[row])]
+    return [
+        found
+        for row in rows
+        for found in compare_row(records.space, records.columns, row, records[row])
+    ]
 
 
 def _plain(value: Any) -> Any:

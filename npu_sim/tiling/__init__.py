@@ -10,7 +10,13 @@ from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import UsageError, closest
 
 
-def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool = False, release: str | None = None) -> dict[str, Any]:
+def plan_kernel(
+    op: str,
+    soc: str,
+    inputs: dict[str, Any],
+    deterministic: bool = False,
+    release: str | None = None,
+) -> dict[str, Any]:
     """Run the raw planner of one vendor kernel, without the contract of its operator.
 
     Parameters
@@ -42,15 +48,25 @@ def plan_kernel(op: str, soc: str, inputs: dict[str, Any], deterministic: bool =
     entry = find_kernel(op)
     if entry is None:
         kernels = ", ".join(kernel for operator in OPERATORS for kernel in operator.kernels)
-        raise UsageError("op", f"op = {op!r}: no planner of that name", f"planners: {kernels}{closest(op, kernels.split(', '))}")
+        raise UsageError(
+            "op",
+            f"op = {op!r}: no planner of that name",
+            f"planners: {kernels}{closest(op, kernels.split(', '))}",
+        )
     try:
         return raw_plan(entry, op, inputs, load_profile(None, soc, release), deterministic)
     except KeyError as error:
-        raise UsageError("inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}") from None
+        raise UsageError(
+            "inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}"
+        ) from None
 
 
-def raw_plan(entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool) -> dict[str, Any]:
+def raw_plan(
+    entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool
+) -> dict[str, Any]:
     """Run the raw planner of a vendor kernel of an operator on a loaded profile; as :func:`plan_kernel`, whose errors are not made here."""
     rules = SimpleNamespace(**profile.release_switches(entry.name))
-    result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(op, inputs, profile.device, deterministic, rules)
+    result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(
+        op, inputs, profile.device, deterministic, rules
+    )
     return result

@@ -1,7 +1,8 @@
 """Tiling of CrossEntropyLossGrad (Atlas A2, A3): pure integer functions.
 
-Source: specification page ``cross_entropy_loss_grad``, sections "Tiling" and "The limit". The product subtracts unsigned 64-bit
-sizes; the wrap-around is written out. All sizes are bytes unless the name says rows, columns or elements.
+Source: specification page ``cross_entropy_loss_grad``, sections "Tiling" and "The limit". The
+product subtracts unsigned 64-bit sizes; the wrap-around is written out. All sizes are bytes unless
+the name says rows, columns or elements.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -20,14 +21,16 @@ FP32, FP16, BF16 = 0, 1, 2
 """Dtype codes of log_prob: those of the axis ``dtype``."""
 DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
 KEYS = (30, 20, 10)
-"""Tiling key of a call without weight, by dtype code; the product counts bf16, fp16, fp32 from 1 (page, "key")."""
+"""Tiling key of a call without weight, by dtype code; the product counts bf16, fp16, fp32 from 1
+(page, "key")."""
 
 BLOCK_BYTES = 32
 """Smallest piece of the Unified Buffer."""
 COLUMN_UNIT_BYTES = 512
 """A piece of a row is a multiple of this, in the dtype of log_prob (page, "unit")."""
 TAIL_COLUMNS = 64
-"""The last piece of a row is padded to a multiple of this many columns (page, "Unified Buffer of a core")."""
+"""The last piece of a row is padded to a multiple of this many columns (page, "Unified Buffer of a
+core")."""
 
 _QUOTIENT_BY_12 = 1537228672809129301
 """(2^64 - 4) / 12."""
@@ -62,24 +65,36 @@ class RowBuffers(NamedTuple):
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    A row goes in ``column_loop`` pieces of ``align_columns`` columns and a last one of ``column_tail``. After the unsigned
-    wrap-around ``column_budget`` is a huge number; such calls are refused.
+    A row goes in ``column_loop`` pieces of ``align_columns`` columns and a last one of
+    ``column_tail``. After the unsigned wrap-around ``column_budget`` is a huge number; such calls
+    are refused.
     """
 
     status: int
     block_dim: Annotated[int, Field("cores that work", "vector_cores", "usedCoreNum")]
     tiling_key: Annotated[int, Field("tiling key", "31")]
     schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes + 4 * vector_cores + 32")]
+    workspace_bytes: Annotated[
+        int, Field("workspace of the kernel", "system_workspace_bytes + 4 * vector_cores + 32")
+    ]
     reduction: Annotated[int, Field("reduction code", vendor="reduction")]
     rows: Annotated[int, Field("rows", vendor="rowVal")]
     columns: Annotated[int, Field("columns", vendor="colVal")]
-    front_cores: Annotated[int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")]
-    tail_cores: Annotated[int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")]
+    front_cores: Annotated[
+        int, Field("cores that take front_rows rows", "vector_cores", "frontCoreNum")
+    ]
+    tail_cores: Annotated[
+        int, Field("cores that take tail_rows rows", "vector_cores", "tailCoreNum")
+    ]
     front_rows: Annotated[int, Field("rows of the first cores", "N", "frontRowNum")]
     tail_rows: Annotated[int, Field("rows of the other cores", "N", "tailRowNum")]
     column_budget: Annotated[int, Field("columns that fit beside the row buffers", "ub_bytes")]
-    wraps: Annotated[int, Field("1 when the row buffers alone exceed the Unified Buffer, so that the subtraction wraps around")]
+    wraps: Annotated[
+        int,
+        Field(
+            "1 when the row buffers alone exceed the Unified Buffer, so that the subtraction wraps around"
+        ),
+    ]
     align_columns: Annotated[int, Field("columns of a piece of a row", "C", "alignColLoopNum")]
     column_loop: Annotated[int, Field("whole pieces of a row", "C", "colLoop")]
     column_tail: Annotated[int, Field("columns of the last piece", "C", "colLoopNumTail")]
@@ -125,14 +140,17 @@ def row_buffers(problem: Problem, core_rows: int, cores: int) -> RowBuffers:
 
 def row_buffer_bytes(buffers: RowBuffers) -> int:
     """Return the sum of the row buffers."""
-    labels = buffers.target + buffers.target_cast + buffers.ignore + buffers.mask + buffers.target_weight
+    labels = (
+        buffers.target + buffers.target_cast + buffers.ignore + buffers.mask + buffers.target_weight
+    )
     return labels + buffers.grad_loss + buffers.grad_loss_fp32 + buffers.buf2 + buffers.buf3
 
 
 def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
     """Return how many columns fit into what is left, in the product's unsigned 64-bit arithmetic.
 
-    The row buffers may exceed the Unified Buffer: the difference is then 2^64 minus the excess, and so is its quotient.
+    The row buffers may exceed the Unified Buffer: the difference is then 2^64 minus the excess, and
+    so is its quotient.
     """
     free = ub_bytes - used_bytes
     divisor = bytes_per_column(dtype_code)
@@ -158,7 +176,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no core. Without columns the product plans too; the contract refuses such calls.
+        With ``status`` 1 (the product's 561002) for no core. Without columns the product plans too;
+        the contract refuses such calls.
     """
     cores = device.vector_cores
     if cores <= 0:
@@ -215,12 +234,18 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 def piece_bytes(tiling: Tiling, dtype_code: int) -> int:
     """Return the bytes of log_prob in, and of x_grad out: room for the longest piece of a row."""
-    return element_bytes(dtype_code) * max(tiling.align_columns, align(tiling.column_tail, TAIL_COLUMNS))
+    return element_bytes(dtype_code) * max(
+        tiling.align_columns, align(tiling.column_tail, TAIL_COLUMNS)
+    )
 
 
 def used_bytes(tiling: Tiling, dtype_code: int) -> int:
     """Return the bytes of all buffers of a core."""
-    return row_buffer_bytes(tiling.buffers) + 2 * piece_bytes(tiling, dtype_code) + 4 * tiling.align_columns
+    return (
+        row_buffer_bytes(tiling.buffers)
+        + 2 * piece_bytes(tiling, dtype_code)
+        + 4 * tiling.align_columns
+    )
 
 
 def fits(problem: Problem, device: Device, rules: Any) -> bool:
@@ -248,20 +273,34 @@ def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
     return fits(problem_of(row), device, rules)
 
 
-def vendor_structure(tiling: Tiling, ignore_index: int, label_smoothing: float) -> dict[str, int | float]:
+def vendor_structure(
+    tiling: Tiling, ignore_index: int, label_smoothing: float
+) -> dict[str, int | float]:
     """Return the tiling data under the vendor's names; labelSmoothing is fp32, shown with 9 significant digits."""
     smoothing = float(f"{np.float32(label_smoothing):.9g}")
     return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`).
 
     As the product's planner, it does not look at ``grad_loss_shape``: the contract does.
     """
     shape, weight = tuple(inputs["log_prob_shape"]), inputs["weight_shape"]
-    if len(shape) != 2 or tuple(inputs["target_shape"]) != shape[:1] or (weight is not None and tuple(weight) != shape[1:]):
+    if (
+        len(shape) != 2
+        or tuple(inputs["target_shape"]) != shape[:1]
+        or (weight is not None and tuple(weight) != shape[1:])
+    ):
         return REFUSED
     code = DTYPE_CODES[inputs["log_prob_dtype"]]
-    tiling = tile(Problem(*shape, code, weight is not None, REDUCTIONS.index(inputs["reduction"])), device, rules)
-    return raw_result(tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"]))
+    tiling = tile(
+        Problem(*shape, code, weight is not None, REDUCTIONS.index(inputs["reduction"])),
+        device,
+        rules,
+    )
+    return raw_result(
+        tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"])
+    )

@@ -26,8 +26,18 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
     low, high = 0, device.ub_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        tried = Problem(middle * device.vector_cores, problem.columns, problem.dtype_code, problem.weighted, problem.reduction)
-        if fits(tried, device, rules) if columns == ALL_BUFFERS else leaves_room(tried, columns, device, rules):
+        tried = Problem(
+            middle * device.vector_cores,
+            problem.columns,
+            problem.dtype_code,
+            problem.weighted,
+            problem.reduction,
+        )
+        if (
+            fits(tried, device, rules)
+            if columns == ALL_BUFFERS
+            else leaves_room(tried, columns, device, rules)
+        ):
             low = middle
         else:
             high = middle - 1

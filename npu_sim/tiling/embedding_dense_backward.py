@@ -1,7 +1,7 @@
 """Tiling of EmbeddingDenseGradV2 (Atlas A2, A3): pure integer functions.
 
-Source: specification page ``embedding_dense_backward``, section "Tiling, Atlas A2/A3". All sizes are elements unless the name
-says bytes.
+Source: specification page ``embedding_dense_backward``, section "Tiling, Atlas A2/A3". All sizes
+are elements unless the name says bytes.
 """
 
 from math import prod
@@ -34,12 +34,15 @@ BLOCK_BYTES = 32
 ALIGNED_LANES = 8
 """fp32 elements of one block."""
 
-WORKSPACE_BOUND = "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
+WORKSPACE_BOUND = (
+    "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
+)
 STAGE_BOUND = "2 * dim * vector_cores + 8"
 WORKSPACE_FIELDS = "workspace_fields"
 """Switch of the release: whether the tiling has coreNum and the lengths of the workspace."""
 ELSEWHERE = Part(vendor="")
-"""A group that the vendor keeps in a structure of its own, or fills on some paths only: see :func:`vendor_structure`."""
+"""A group that the vendor keeps in a structure of its own, or fills on some paths only: see
+:func:`vendor_structure`."""
 
 
 class Problem(NamedTuple):
@@ -65,8 +68,12 @@ class Tiling(NamedTuple):
     num_weights: Annotated[int, Field("rows of the output", vendor="numWeights")]
     dim: Annotated[int, Field("columns", vendor="embeddingDim")]
     scale_grad_by_freq: Annotated[int, Field("1 when rows are scaled", vendor="scaleGradByFreq")]
-    former_dim: Annotated[int, Field("columns of a whole piece of a row", "dim", vendor="formerEmbeddingDim")]
-    former_dim_rep_time: Annotated[int, Field("whole pieces of a row", "dim", vendor="formerDimRepTime")]
+    former_dim: Annotated[
+        int, Field("columns of a whole piece of a row", "dim", vendor="formerEmbeddingDim")
+    ]
+    former_dim_rep_time: Annotated[
+        int, Field("whole pieces of a row", "dim", vendor="formerDimRepTime")
+    ]
     tail_dim: Annotated[int, Field("columns of the last piece", "dim", vendor="tailEmbeddingDim")]
     row_split: Annotated[RowSplit, ELSEWHERE]
     weight_split: Annotated[WeightSplit, ELSEWHERE]
@@ -74,16 +81,39 @@ class Tiling(NamedTuple):
     tail_vector: Annotated[VectorSplit, Part(vendor="", help=", last piece")]
     small_dim: Annotated[SmallDimSplit, ELSEWHERE]
     scale_workspace_length: Annotated[
-        int, Field("elements of the counters in workspace", "num_weights + 8", vendor="scaleWorkspaceLength", switch=WORKSPACE_FIELDS)
+        int,
+        Field(
+            "elements of the counters in workspace",
+            "num_weights + 8",
+            vendor="scaleWorkspaceLength",
+            switch=WORKSPACE_FIELDS,
+        ),
     ]
     out_stage_workspace_length: Annotated[
-        int, Field("elements of the stage area", STAGE_BOUND, vendor="outStageWorkspaceLength", switch=WORKSPACE_FIELDS)
+        int,
+        Field(
+            "elements of the stage area",
+            STAGE_BOUND,
+            vendor="outStageWorkspaceLength",
+            switch=WORKSPACE_FIELDS,
+        ),
     ]
     out_index_workspace_length: Annotated[
-        int, Field("elements of the stage indices", vendor="outIndexWorkspaceLength", switch=WORKSPACE_FIELDS)
+        int,
+        Field(
+            "elements of the stage indices",
+            vendor="outIndexWorkspaceLength",
+            switch=WORKSPACE_FIELDS,
+        ),
     ]
     out_casted_workspace_length: Annotated[
-        int, Field("elements of out in fp32", "num_weights * dim", vendor="outCastedWorkspaceLength", switch=WORKSPACE_FIELDS)
+        int,
+        Field(
+            "elements of out in fp32",
+            "num_weights * dim",
+            vendor="outCastedWorkspaceLength",
+            switch=WORKSPACE_FIELDS,
+        ),
     ]
 
 
@@ -112,12 +142,20 @@ def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
 
 def scale_workspace_length(problem: Problem, counter_bytes: int) -> int:
     """Counters of weight rows in workspace, in whole 32-byte blocks; 0 without scale."""
-    return align(problem.num_weights, BLOCK_BYTES // counter_bytes) if problem.scale_grad_by_freq else 0
+    return (
+        align(problem.num_weights, BLOCK_BYTES // counter_bytes)
+        if problem.scale_grad_by_freq
+        else 0
+    )
 
 
-def workspace_bytes(problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device, rules: Any) -> int:
+def workspace_bytes(
+    problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device, rules: Any
+) -> int:
     """Workspace of the kernel itself in bytes."""
-    total: int = device.system_workspace_bytes + rules.counter_bytes * scale_workspace_length(problem, rules.counter_bytes)
+    total: int = device.system_workspace_bytes + rules.counter_bytes * scale_workspace_length(
+        problem, rules.counter_bytes
+    )
     if problem.element_bytes == 2:
         if small_dim:
             total += 4 * problem.num_weights * problem.dim
@@ -141,15 +179,22 @@ def room_for(problem: Problem, device: Device, rules: Any) -> Room:
     if problem.scale_grad_by_freq:
         block_dim = min(block_dim, problem.num_weights)
     small_dim = takes_small_dim(problem.dim, problem.num_weights, problem.deterministic)
-    max_rows = max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) if small_dim else 0
-    return Room(block_dim, max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule), small_dim, max_rows)
+    max_rows = (
+        max_small_dim_rows(device.ub_bytes, problem.dim, problem.element_bytes) if small_dim else 0
+    )
+    return Room(
+        block_dim,
+        max_former_dim(device.ub_bytes, problem.element_bytes, rules.dim_granule),
+        small_dim,
+        max_rows,
+    )
 
 
 def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
     """Whether the product has a tiling.
 
-    It has none for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients that the kernel of the release does
-    not take.
+    It has none for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients
+    that the kernel of the release does not take.
     """
     taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
     fits = room.max_former > 0 and (room.max_rows > 0 or not room.small_dim)
@@ -179,7 +224,11 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     block_dim, small_dim = room.block_dim, room.small_dim
     small = split_small_dim(problem.rows, block_dim, room.max_rows) if small_dim else NO_SMALL_DIM
     scale = 1 if problem.scale_grad_by_freq else 0
-    tiling_key = scale + (10 if problem.deterministic and problem.element_bytes == 4 else 0) + (100 if small_dim else 0)
+    tiling_key = (
+        scale
+        + (10 if problem.deterministic and problem.element_bytes == 4 else 0)
+        + (100 if small_dim else 0)
+    )
     schedule_mode = rules.schedule_mode if tiling_key == 0 or tiling_key == 100 else -1
     former_dim = min(problem.dim, room.max_former)
     former_dim_rep_time = problem.dim // former_dim
@@ -214,7 +263,9 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
     if tiling.tiling_key >= 100:
         start = tiling.small_dim.former_copy_row * core
         last = core == tiling.block_dim - 1
-        return start, start + (tiling.small_dim.tail_copy_row if last else tiling.small_dim.former_copy_row)
+        return start, start + (
+            tiling.small_dim.tail_copy_row if last else tiling.small_dim.former_copy_row
+        )
     return _split_range(tiling.row_split, core)
 
 
@@ -225,18 +276,30 @@ def weight_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
     start = split.tail_row_num * core + min(core, split.former_row_rep_time)
-    return start, start + (split.former_row_num if core < split.former_row_rep_time else split.tail_row_num)
+    return start, start + (
+        split.former_row_num if core < split.former_row_rep_time else split.tail_row_num
+    )
 
 
-def vendor_structure(tiling: Tiling, padding_idx: int, rules: Any) -> dict[str, dict[str, int | float]]:
+def vendor_structure(
+    tiling: Tiling, padding_idx: int, rules: Any
+) -> dict[str, dict[str, int | float]]:
     """Return the tiling data under the vendor's names as the release has it, groups unused on the path filled with 0."""
-    on_sorted, on_deterministic, scale = tiling.tiling_key in (0, 1), tiling.tiling_key in (10, 11), tiling.scale_grad_by_freq == 1
+    on_sorted, on_deterministic, scale = (
+        tiling.tiling_key in (0, 1),
+        tiling.tiling_key in (10, 11),
+        tiling.scale_grad_by_freq == 1,
+    )
 
     def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:
-        return {name.format(own): value if used else 0 for own, value in vendor_fields(part).items()}
+        return {
+            name.format(own): value if used else 0 for own, value in vendor_fields(part).items()
+        }
 
     def vectors(used: bool) -> dict[str, int | float]:
-        return group(tiling.former_vector, used, "former{}") | group(tiling.tail_vector, used, "tail{}")
+        return group(tiling.former_vector, used, "former{}") | group(
+            tiling.tail_vector, used, "tail{}"
+        )
 
     rows = group(tiling.row_split, on_deterministic)
     return {
@@ -247,7 +310,11 @@ def vendor_structure(tiling: Tiling, padding_idx: int, rules: Any) -> dict[str, 
             "computeMask": VECTOR_LANES if on_sorted else 0,
             **vectors(on_sorted or scale),
         },
-        "scaleTiling": {**group(tiling.weight_split, scale), "mask": VECTOR_LANES if scale else 0, **vectors(on_sorted or scale)},
+        "scaleTiling": {
+            **group(tiling.weight_split, scale),
+            "mask": VECTOR_LANES if scale else 0,
+            **vectors(on_sorted or scale),
+        },
         "determinTiling": {
             "gradRow": tiling.rows if on_sorted or on_deterministic else 0,
             "formerRowNumRepTime": rows.pop("formerRowRepTime"),
@@ -259,10 +326,19 @@ def vendor_structure(tiling: Tiling, padding_idx: int, rules: Any) -> dict[str, 
     }
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     *leading, dim = inputs["grad_shape"]
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2
-    problem = Problem(prod(leading), dim, inputs["num_weights"], element_bytes, inputs["scale_grad_by_freq"], deterministic)
+    problem = Problem(
+        prod(leading),
+        dim,
+        inputs["num_weights"],
+        element_bytes,
+        inputs["scale_grad_by_freq"],
+        deterministic,
+    )
     tiling = tile(problem, device, rules)
     return raw_result(tiling, vendor_structure(tiling, inputs["padding_idx"], rules))

@@ -17,37 +17,63 @@ class VectorSplit(NamedTuple):
     """A dim cut into whole vector instructions and a tail."""
 
     compute_rep_time: Annotated[int, Field("vector instructions", "dim", vendor="ComputeRepTime")]
-    compute_former_num: Annotated[int, Field("columns they cover", "dim", vendor="ComputeFormerNum")]
+    compute_former_num: Annotated[
+        int, Field("columns they cover", "dim", vendor="ComputeFormerNum")
+    ]
     compute_tail_num: Annotated[int, Field("columns left", "dim", vendor="ComputeTailNum")]
 
 
 class RowSplit(NamedTuple):
     """The first ``former_row_rep_time`` cores take ``former_row_num`` rows, the others ``tail_row_num``."""
 
-    former_row_num: Annotated[int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")]
+    former_row_num: Annotated[
+        int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")
+    ]
     tail_row_num: Annotated[int, Field("rows of the other cores", "rows + 1", vendor="tailRowNum")]
-    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerRowRepTime")]
+    former_row_rep_time: Annotated[
+        int,
+        Field("how many cores take the longer share", "vector_cores", vendor="formerRowRepTime"),
+    ]
 
 
 class WeightSplit(NamedTuple):
     """The same split of weight rows, for the cores that scale them."""
 
-    former_row_num: Annotated[int, Field("weight rows of the first cores", "num_weights + 1", vendor="formerCoreRowNum")]
-    tail_row_num: Annotated[int, Field("weight rows of the other cores", "num_weights + 1", vendor="tailCoreRowNum")]
-    former_row_rep_time: Annotated[int, Field("how many cores take the longer share", "vector_cores", vendor="formerCoreRowRepTime")]
+    former_row_num: Annotated[
+        int, Field("weight rows of the first cores", "num_weights + 1", vendor="formerCoreRowNum")
+    ]
+    tail_row_num: Annotated[
+        int, Field("weight rows of the other cores", "num_weights + 1", vendor="tailCoreRowNum")
+    ]
+    former_row_rep_time: Annotated[
+        int,
+        Field(
+            "how many cores take the longer share", "vector_cores", vendor="formerCoreRowRepTime"
+        ),
+    ]
 
 
 class SmallDimSplit(NamedTuple):
     """Rows and batches of the small-dim kernel: every core but the last copies ``former_copy_row`` rows."""
 
     part_num: Annotated[int, Field("parts", vendor="partNum")]
-    former_copy_row: Annotated[int, Field("rows of every core but the last", "rows + 1", vendor="formerCopyRow")]
+    former_copy_row: Annotated[
+        int, Field("rows of every core but the last", "rows + 1", vendor="formerCopyRow")
+    ]
     tail_copy_row: Annotated[int, Field("rows of the last core", "rows + 1", vendor="tailCopyRow")]
-    former_copy_time: Annotated[int, Field("batches of every core but the last", "rows + 1", vendor="formerCopyTime")]
-    tail_copy_time: Annotated[int, Field("batches of the last core", "rows + 1", vendor="tailCopyTime")]
+    former_copy_time: Annotated[
+        int, Field("batches of every core but the last", "rows + 1", vendor="formerCopyTime")
+    ]
+    tail_copy_time: Annotated[
+        int, Field("batches of the last core", "rows + 1", vendor="tailCopyTime")
+    ]
     max_row_in_ub: Annotated[int, Field("rows of one batch", BATCH_BOUND, vendor="maxRowInUb")]
-    former_last_row: Annotated[int, Field("rows of the last batch", BATCH_BOUND, vendor="formerLastRow")]
-    tail_last_row: Annotated[int, Field("rows of the last batch of the last core", BATCH_BOUND, vendor="tailLastRow")]
+    former_last_row: Annotated[
+        int, Field("rows of the last batch", BATCH_BOUND, vendor="formerLastRow")
+    ]
+    tail_last_row: Annotated[
+        int, Field("rows of the last batch of the last core", BATCH_BOUND, vendor="tailLastRow")
+    ]
 
 
 def split_vector(dim: int) -> VectorSplit:

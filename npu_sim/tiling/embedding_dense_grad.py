@@ -36,7 +36,12 @@ class Tiling(NamedTuple):
     """Result of the planner; ``older`` in bounds is 1 where the kernel can run."""
 
     block_dim: int
-    splits_weights: Annotated[int, Field("1 when weight rows are split over cores (scale on), 0 when gradient rows are", "older")]
+    splits_weights: Annotated[
+        int,
+        Field(
+            "1 when weight rows are split over cores (scale on), 0 when gradient rows are", "older"
+        ),
+    ]
     share: Annotated[int, Field("rows of one core", SHARE_BOUND)]
     batch_rows: Annotated[int, Field("rows in the Unified Buffer at a time", "older * ub_bytes")]
     dim_piece: Annotated[int, Field("columns of a piece of a row", "older * dim")]
@@ -68,14 +73,22 @@ def scale_bytes(dim: int, num_weights: int, index_bytes: int, cores: int) -> int
     return bytes_per_column(index_bytes) * dim + index_bytes * counts_size(num_weights, cores)
 
 
-def largest_scale_dim_documented(num_weights: int, index_bytes: int, cores: int, bound_bytes: int) -> int:
+def largest_scale_dim_documented(
+    num_weights: int, index_bytes: int, cores: int, bound_bytes: int
+) -> int:
     """Largest dim with ``scale_bytes < bound_bytes``; below 0 when even dim 0 is too large."""
-    return (bound_bytes - 1 - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(index_bytes)
+    return (bound_bytes - 1 - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(
+        index_bytes
+    )
 
 
-def largest_scale_dim_hardware(num_weights: int, index_bytes: int, cores: int, ub_bytes: int) -> int:
+def largest_scale_dim_hardware(
+    num_weights: int, index_bytes: int, cores: int, ub_bytes: int
+) -> int:
     """Largest dim with ``scale_bytes + 32 <= ub - 16384``; below 0 when even dim 0 is too large."""
-    return (ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(index_bytes)
+    return (
+        ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)
+    ) // bytes_per_column(index_bytes)
 
 
 def tile(problem: Problem, device: Device) -> Tiling:
@@ -90,18 +103,27 @@ def tile(problem: Problem, device: Device) -> Tiling:
         share = ceil_div(problem.rows, cores)
         block_dim = ceil_div(problem.rows, share)
         counters = 0
-        if problem.deterministic or (problem.rows // block_dim) * problem.dim < SHORT_SHARE_ELEMENTS:
+        if (
+            problem.deterministic
+            or (problem.rows // block_dim) * problem.dim < SHORT_SHARE_ELEMENTS
+        ):
             share = problem.rows
             block_dim = 1
     budget = device.ub_bytes - UB_RESERVED_BYTES
     accumulator_bytes = FP32_BYTES * problem.dim if problem.scale_grad_by_freq else 0
     counter_bytes = problem.index_bytes * counters
-    smallest = block * (FP32_BYTES * FP32_PER_BLOCK + problem.index_bytes) + FP32_BYTES * FP32_PER_BLOCK
+    smallest = (
+        block * (FP32_BYTES * FP32_PER_BLOCK + problem.index_bytes) + FP32_BYTES * FP32_PER_BLOCK
+    )
     counters_fit = 1 if counter_bytes + smallest <= budget else 0
     if counters_fit == 1:
         budget -= counter_bytes
     row_bytes = FP32_BYTES * problem.dim + problem.index_bytes
-    batch_rows = align_down((budget - accumulator_bytes) // row_bytes, block) if budget > accumulator_bytes else 0
+    batch_rows = (
+        align_down((budget - accumulator_bytes) // row_bytes, block)
+        if budget > accumulator_bytes
+        else 0
+    )
     dim_piece = problem.dim
     if batch_rows == 0:
         batch_rows = block

@@ -1,12 +1,14 @@
 """Fields of a tiling as a table: what a field is, how large it can get, and what the vendor calls it stand in one line.
 
-A planner's result is a NamedTuple whose fields are annotated with :class:`Field` (numbers) or :class:`Part` (a NamedTuple within it)::
+A planner's result is a NamedTuple whose fields are annotated with :class:`Field` (numbers) or
+:class:`Part` (a NamedTuple within it)::
 
     class Tiling(NamedTuple):
         status: int
         block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="blockDim")]
 
-From the table come the record of a call that has no tiling, the vendor's structure, and the columns of sweeps.
+From the table come the record of a call that has no tiling, the vendor's structure, and the columns
+of sweeps.
 """
 
 from collections.abc import Callable
@@ -32,8 +34,9 @@ class Field(NamedTuple):
     help
         What it is.
     bound
-        Largest magnitude it can have: an expression over the largest value of every axis and every field of the devices, for instance
-        ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty when an axis or another field says the same: sweeps leave it out.
+        Largest magnitude it can have: an expression over the largest value of every axis and every
+        field of the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty
+        when an axis or another field says the same: sweeps leave it out.
     vendor
         Names in the vendor's structure, with spaces between them; empty when it is not part of it.
     words
@@ -41,7 +44,8 @@ class Field(NamedTuple):
     none
         Value when there is no tiling.
     switch
-        Switch of the release without which the vendor's structure does not have it; empty when every release has it.
+        Switch of the release without which the vendor's structure does not have it; empty when
+        every release has it.
     """
 
     help: str = ""
@@ -64,7 +68,8 @@ class Part(NamedTuple):
     bound
         Bound of every field, instead of the part's own.
     prefix
-        What precedes the names of its columns in sweeps; the name of the part and an underscore when None.
+        What precedes the names of its columns in sweeps; the name of the part and an underscore
+        when None.
     switch
         That of every field, instead of the part's own.
     """
@@ -100,15 +105,22 @@ def table(record: type) -> tuple[Column, ...]:
     """
     columns: list[Column] = []
     for name, hint in get_type_hints(record, include_extras=True).items():
-        kind, notes = (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+        kind, notes = (
+            (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+        )
         if hasattr(kind, "_fields"):
             part = next((note for note in notes if isinstance(note, Part)), Part())
             columns += [_within(name, part, column) for column in table(kind)]
         elif kind in (int, float):
-            field = next((note for note in notes if isinstance(note, Field)), STATUS if name == "status" else Field())
+            field = next(
+                (note for note in notes if isinstance(note, Field)),
+                STATUS if name == "status" else Field(),
+            )
             columns.append(Column(name, name, kind, field))
         else:
-            raise TypeError(f"{record.__name__}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them")
+            raise TypeError(
+                f"{record.__name__}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them"
+            )
     return tuple(columns)
 
 
@@ -128,9 +140,16 @@ def nothing(record: Any) -> Any:
     """
     values: list[Any] = []
     for name, hint in get_type_hints(record, include_extras=True).items():
-        kind, notes = (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
-        field = next((note for note in notes if isinstance(note, Field)), STATUS if name == "status" else Field())
-        number = np.float32 if field.bound == FP32_VALUE else kind  # as planners compute it: compiled, both results have one type
+        kind, notes = (
+            (hint.__origin__, hint.__metadata__) if hasattr(hint, "__metadata__") else (hint, ())
+        )
+        field = next(
+            (note for note in notes if isinstance(note, Field)),
+            STATUS if name == "status" else Field(),
+        )
+        number = (
+            np.float32 if field.bound == FP32_VALUE else kind
+        )  # as planners compute it: compiled, both results have one type
         values.append(nothing(kind) if hasattr(kind, "_fields") else number(field.none))
     return record(*values)
 
@@ -161,11 +180,15 @@ def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
 @cache
 def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any], bool, str], ...]:
     named = ((column, column.field) for column in table(record) if column.field.vendor)
-    return tuple((field.vendor.split(), attrgetter(column.path), column.kind is float, field.switch) for column, field in named)
+    return tuple(
+        (field.vendor.split(), attrgetter(column.path), column.kind is float, field.switch)
+        for column, field in named
+    )
 
 
 REFUSED: dict[str, Any] = {"status": "failed"}
-"""What a raw planner answers where the product finds no tiling; see :func:`npu_sim.tiling.plan_kernel`."""
+"""What a raw planner answers where the product finds no tiling; see
+:func:`npu_sim.tiling.plan_kernel`."""
 
 
 def raw_result(tiling: Any, structure: dict[str, Any]) -> dict[str, Any]:

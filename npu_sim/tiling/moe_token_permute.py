@@ -11,7 +11,14 @@ from typing import Annotated, Any, NamedTuple
 from npu_sim.cores import Device
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align
-from npu_sim.tiling.moe_token_permute_copy import BLOCK_BYTES, LEAST_SPLIT_BYTES, ROW_BUFFERS, Copies, moves_whole_rows, split_copies
+from npu_sim.tiling.moe_token_permute_copy import (
+    BLOCK_BYTES,
+    LEAST_SPLIT_BYTES,
+    ROW_BUFFERS,
+    Copies,
+    moves_whole_rows,
+    split_copies,
+)
 from npu_sim.tiling.moe_token_permute_sort import (
     MERGE_PIECE_ENTRIES,
     MERGE_UB_BYTES,
@@ -68,18 +75,31 @@ class Tiling(NamedTuple):
 
     status: int
     tiling_key: Annotated[
-        int, Field("tiling key: 1 or 2 for a sort on one core or several, 2 more for split rows, 4 more for dropped ones", "8")
+        int,
+        Field(
+            "tiling key: 1 or 2 for a sort on one core or several, 2 more for split rows, 4 more for dropped ones",
+            "8",
+        ),
     ]
     block_dim: Annotated[int, Field("cores that work", "vector_cores")]
     schedule_mode: Annotated[int, Field("1 when all cores start together, else -1", "1", none=-1)]
-    workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes + 24 * 16777214 + 64 * vector_cores")]
+    workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the kernel", "system_workspace_bytes + 24 * 16777214 + 64 * vector_cores"
+        ),
+    ]
     sorters: Annotated[int, Field("cores that may sort", "vector_cores", vendor="coreNum")]
     tokens: Annotated[int, Field("tokens", vendor="n")]
     columns: Annotated[int, Field("columns", vendor="cols")]
-    columns_aligned: Annotated[int, Field("columns of a row in whole blocks", "hidden", vendor="colsAlign")]
+    columns_aligned: Annotated[
+        int, Field("columns of a row in whole blocks", "hidden", vendor="colsAlign")
+    ]
     top_k: Annotated[int, Field("experts of a token", vendor="topK")]
     sort: Annotated[Sort, ELSEWHERE]
-    merging_cores: Annotated[int, Field("cores that merge before the last one does", "vector_cores")]
+    merging_cores: Annotated[
+        int, Field("cores that merge before the last one does", "vector_cores")
+    ]
     copies: Annotated[Copies, ELSEWHERE]
 
 
@@ -129,7 +149,9 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         tiling_key=key,
         block_dim=max(may_sort, copies.cores),
         schedule_mode=rules.schedule_mode,
-        workspace_bytes=SORT_WORKSPACE_BYTES * entries + SYNC_WORKSPACE_BYTES * may_sort + device.system_workspace_bytes,
+        workspace_bytes=SORT_WORKSPACE_BYTES * entries
+        + SYNC_WORKSPACE_BYTES * may_sort
+        + device.system_workspace_bytes,
         sorters=may_sort,
         tokens=problem.tokens,
         columns=problem.columns,
@@ -167,7 +189,9 @@ def stage_bytes(tiling: Tiling) -> int:
 
 def problem_of_row(row: Any) -> Problem:
     """Return what the planner is asked for a call in whole numbers."""
-    return Problem(row.num_tokens, row.num_topk, row.hidden, 4 if row.dtype == AXIS_FP32 else 2, row.kept_rows)
+    return Problem(
+        row.num_tokens, row.num_topk, row.hidden, 4 if row.dtype == AXIS_FP32 else 2, row.kept_rows
+    )
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
@@ -195,18 +219,32 @@ def vendor_structure(tiling: Tiling) -> dict[str, Any]:
     }
 
 
-def takes_shapes(tokens: Sequence[int], indices: Sequence[int], permuted: Sequence[int], sorted_indices: Sequence[int], rows: int) -> bool:
+def takes_shapes(
+    tokens: Sequence[int],
+    indices: Sequence[int],
+    permuted: Sequence[int],
+    sorted_indices: Sequence[int],
+    rows: int,
+) -> bool:
     """Whether the raw planner takes these shapes, given the rows of permutedTokens; laxer than the contract, tokens may have rank 1."""
-    if len(tokens) < 1 or len(indices) not in (1, 2) or indices[0] != tokens[0] or len(permuted) < 1:
+    if (
+        len(tokens) < 1
+        or len(indices) not in (1, 2)
+        or indices[0] != tokens[0]
+        or len(permuted) < 1
+    ):
         return False
     same_rows = permuted[0] == rows and prod(permuted[1:]) == prod(tokens[1:])
     return same_rows and tuple(sorted_indices) == (prod(indices),)
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     tokens, indices, permuted, sorted_indices = (
-        inputs[f"{name}_shape"] for name in ("tokens", "indices", "permuted_tokens", "sorted_indices")
+        inputs[f"{name}_shape"]
+        for name in ("tokens", "indices", "permuted_tokens", "sorted_indices")
     )
     entries = prod(indices)
     rows = kept_rows(inputs["num_out_tokens"], entries)
@@ -215,6 +253,8 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     top_k = indices[1] if len(indices) == 2 else 1
     if top_k > MOST_TOPK or entries > MOST_ENTRIES:
         return REFUSED
-    problem = Problem(tokens[0], top_k, prod(tokens[1:]), 4 if inputs["tokens_dtype"] == "float32" else 2, rows)
+    problem = Problem(
+        tokens[0], top_k, prod(tokens[1:]), 4 if inputs["tokens_dtype"] == "float32" else 2, rows
+    )
     tiling = tile(problem, device, rules)
     return raw_result(tiling, vendor_structure(tiling))

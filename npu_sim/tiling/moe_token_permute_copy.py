@@ -30,32 +30,78 @@ class CoreLoops(NamedTuple):
     """How the tokens of a core pass: groups whose positions are loaded together, and in each so many rows at a time."""
 
     groups: Annotated[int, Field("groups of tokens", "num_tokens", vendor="CoreLoop")]
-    last_tokens: Annotated[int, Field("tokens of the last group", "max(num_tokens, ub_bytes)", vendor="CoreLastTokenNums")]
-    last_copies: Annotated[int, Field("copies in the last group", "max(num_tokens, ub_bytes)", vendor="LastonceIndicesTokenMoveTimes")]
-    last_rows: Annotated[int, Field("rows of the last copy", "max(num_tokens, ub_bytes)", vendor="LastIndicesLastTokenNums")]
+    last_tokens: Annotated[
+        int,
+        Field("tokens of the last group", "max(num_tokens, ub_bytes)", vendor="CoreLastTokenNums"),
+    ]
+    last_copies: Annotated[
+        int,
+        Field(
+            "copies in the last group",
+            "max(num_tokens, ub_bytes)",
+            vendor="LastonceIndicesTokenMoveTimes",
+        ),
+    ]
+    last_rows: Annotated[
+        int,
+        Field(
+            "rows of the last copy", "max(num_tokens, ub_bytes)", vendor="LastIndicesLastTokenNums"
+        ),
+    ]
 
 
 class Copies(NamedTuple):
     """Cores that move rows, the front ones a token more than the tail ones, and what passes their buffers at a time."""
 
     cores: Annotated[int, Field("cores that move rows", "vector_cores", vendor="needCoreNum")]
-    front_cores: Annotated[int, Field("cores with the longer share of tokens", "vector_cores", vendor="frontCoreNum")]
-    tail_cores: Annotated[int, Field("cores with the shorter share of tokens", "vector_cores", vendor="tailCoreNum")]
-    front_tokens: Annotated[int, Field("tokens of a front core", "num_tokens", vendor="coreCalcNum")]
+    front_cores: Annotated[
+        int, Field("cores with the longer share of tokens", "vector_cores", vendor="frontCoreNum")
+    ]
+    tail_cores: Annotated[
+        int, Field("cores with the shorter share of tokens", "vector_cores", vendor="tailCoreNum")
+    ]
+    front_tokens: Annotated[
+        int, Field("tokens of a front core", "num_tokens", vendor="coreCalcNum")
+    ]
     tail_tokens: Annotated[int, Field("tokens of a tail core", "num_tokens", vendor="coreCalcTail")]
     row_bytes: Annotated[int, Field("bytes of a row", vendor="oneTokenBtypeSize")]
-    group_copies: Annotated[int, Field("copies of rows in a group", "ub_bytes", vendor="onceIndicesTokenMoveTimes")]
+    group_copies: Annotated[
+        int, Field("copies of rows in a group", "ub_bytes", vendor="onceIndicesTokenMoveTimes")
+    ]
     copy_rows: Annotated[int, Field("rows of one copy", str(MOST_ROWS), vendor="onceUbTokenNums")]
-    group_tokens: Annotated[int, Field("tokens whose positions are loaded together", "ub_bytes", vendor="onceIndicesTokenNums")]
+    group_tokens: Annotated[
+        int,
+        Field(
+            "tokens whose positions are loaded together", "ub_bytes", vendor="onceIndicesTokenNums"
+        ),
+    ]
     group_positions: Annotated[int, Field("their positions", "ub_bytes", vendor="onceIndices")]
-    last_piece: Annotated[int, Field("elements of a row's last piece; 1 for whole rows", "ub_bytes", vendor="oneTokenlastMove")]
-    piece: Annotated[int, Field("elements of a piece of a row; 1 for whole rows", "ub_bytes", vendor="oneTokenOnceMove")]
+    last_piece: Annotated[
+        int,
+        Field(
+            "elements of a row's last piece; 1 for whole rows",
+            "ub_bytes",
+            vendor="oneTokenlastMove",
+        ),
+    ]
+    piece: Annotated[
+        int,
+        Field(
+            "elements of a piece of a row; 1 for whole rows", "ub_bytes", vendor="oneTokenOnceMove"
+        ),
+    ]
     pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="oneTokenMoveTimes")]
     front: Annotated[CoreLoops, Part("front{}", " of a front core")]
     tail: Annotated[CoreLoops, Part("tail{}", " of a tail core")]
-    kept_rows: Annotated[int, Field("rows of permuted_tokens", "num_tokens * num_topk", vendor="numOutTokens")]
-    row_buffer_bytes: Annotated[int, Field("bytes of one of the two row buffers", "ub_bytes", vendor="tokenUB")]
-    position_buffer_bytes: Annotated[int, Field("bytes of the buffer of positions", "ub_bytes", vendor="indicesUB")]
+    kept_rows: Annotated[
+        int, Field("rows of permuted_tokens", "num_tokens * num_topk", vendor="numOutTokens")
+    ]
+    row_buffer_bytes: Annotated[
+        int, Field("bytes of one of the two row buffers", "ub_bytes", vendor="tokenUB")
+    ]
+    position_buffer_bytes: Annotated[
+        int, Field("bytes of the buffer of positions", "ub_bytes", vendor="indicesUB")
+    ]
 
 
 def quotient(a: int, b: int) -> int:
@@ -92,7 +138,14 @@ def split_core(tokens: int, group_tokens: int, copy_rows: int) -> CoreLoops:
 
 
 def split_copies(
-    tokens: int, top_k: int, columns: int, element_bytes: int, kept_rows: int, cores: int, ub_bytes: int, position_bytes: int
+    tokens: int,
+    top_k: int,
+    columns: int,
+    element_bytes: int,
+    kept_rows: int,
+    cores: int,
+    ub_bytes: int,
+    position_bytes: int,
 ) -> Copies:
     """Spread the copies of rows.
 
@@ -110,15 +163,22 @@ def split_copies(
     row_bytes = columns * element_bytes
     aligned = aligned_row_bytes(row_bytes)
     if moves_whole_rows(row_bytes, ub_bytes):
-        copy_rows = min(quotient(ub_bytes, ROW_BUFFERS * aligned + TOKEN_POSITION_BYTES * top_k), MOST_ROWS)
-        group_copies = quotient(ub_bytes - ROW_BUFFERS * copy_rows * aligned, POSITION_BYTES * copy_rows * top_k)
+        copy_rows = min(
+            quotient(ub_bytes, ROW_BUFFERS * aligned + TOKEN_POSITION_BYTES * top_k), MOST_ROWS
+        )
+        group_copies = quotient(
+            ub_bytes - ROW_BUFFERS * copy_rows * aligned, POSITION_BYTES * copy_rows * top_k
+        )
         group_tokens = copy_rows * group_copies
         row_buffer_bytes = copy_rows * aligned
         position_buffer_bytes = align(position_bytes * group_tokens * top_k, BLOCK_BYTES)
         piece, pieces, last_piece = 1, 1, 1
     else:
         copy_rows, group_copies, group_tokens = 1, 1, quotient(SPLIT_POSITIONS, top_k)
-        piece = align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES) // element_bytes
+        piece = (
+            align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES)
+            // element_bytes
+        )
         pieces = quotient_up(columns, piece)
         last_piece = columns - (pieces - 1) * piece
         row_buffer_bytes, position_buffer_bytes = piece * element_bytes, SPLIT_POSITIONS_BYTES
@@ -149,5 +209,7 @@ def split_copies(
 
 def token_range(copies: Copies, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core moves."""
-    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * (copies.front_tokens - copies.tail_tokens)
+    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * (
+        copies.front_tokens - copies.tail_tokens
+    )
     return first, first + (copies.front_tokens if core < copies.front_cores else copies.tail_tokens)

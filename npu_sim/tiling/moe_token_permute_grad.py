@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.tiling.fields import raw_result, vendor_fields
-from npu_sim.tiling.token_sums import INDEX_BYTES, KEYS, NO_TILING, SumProblem, Tiling, bytes_of_dtype, key_of, tile_sums
+from npu_sim.tiling.token_sums import (
+    INDEX_BYTES,
+    KEYS,
+    NO_TILING,
+    SumProblem,
+    Tiling,
+    bytes_of_dtype,
+    key_of,
+    tile_sums,
+)
 
 
 class Problem(NamedTuple):
@@ -73,7 +82,14 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 def problem_of(row: Any) -> Problem:
     """Return what the kernel sees of a call in whole numbers."""
-    return Problem(row.entries, row.grad_rows, row.hidden, row.num_topk, bytes_of_dtype(row.dtype), key_of(row.dtype))
+    return Problem(
+        row.entries,
+        row.grad_rows,
+        row.hidden,
+        row.num_topk,
+        bytes_of_dtype(row.dtype),
+        key_of(row.dtype),
+    )
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
@@ -85,11 +101,20 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     grad_rows, hidden = inputs["permuted_output_grad_shape"]
     (tokens_out,) = inputs["sorted_indices_shape"]
     dtype = inputs["permuted_output_grad_dtype"]
-    problem = Problem(tokens_out, grad_rows, hidden, inputs["num_topk"], 4 if dtype == "float32" else 2, KEYS[dtype])
+    problem = Problem(
+        tokens_out,
+        grad_rows,
+        hidden,
+        inputs["num_topk"],
+        4 if dtype == "float32" else 2,
+        KEYS[dtype],
+    )
     tiling = tile(problem, device)
     return raw_result(tiling, vendor_fields(tiling))

@@ -1,7 +1,7 @@
 """How MoeTokenPermute splits a sort over cores, pieces and merges.
 
-Source: specification page ``moe_token_permute``, "Tiling" and "Kernel". The ids are sorted first, then the positions that come out of it;
-both sorts are split alike.
+Source: specification page ``moe_token_permute``, "Tiling" and "Kernel". The ids are sorted first,
+then the positions that come out of it; both sorts are split alike.
 """
 
 from typing import Annotated, NamedTuple
@@ -11,7 +11,8 @@ from npu_sim.tiling.fields import Field
 from npu_sim.tiling.integers import align, align_down, ceil_div
 
 MOST_ENTRIES = 16777214
-"""Entries that the product sorts at most: fp32 holds every position and one number more (page, "Contract" 5)."""
+"""Entries that the product sorts at most: fp32 holds every position and one number more (page,
+"Contract" 5)."""
 SORT_ENTRIES = 32
 """Entries that one sort instruction puts in order: pieces are padded to a multiple of it."""
 SORT_STEP_BYTES = 1024
@@ -39,16 +40,41 @@ class Sort(NamedTuple):
     """Cores that sort, and the pieces of each: ``core`` of every core but the last, ``last`` of the last one."""
 
     cores: Annotated[int, Field("cores that sort", "vector_cores", vendor="needCoreNum")]
-    core_entries: Annotated[int, Field("entries that a core sorts", _ENTRIES, vendor="perCoreElements")]
-    core_loops: Annotated[int, Field("pieces that a core sorts by themselves", _ENTRIES, vendor="perCoreLoops")]
-    core_piece: Annotated[int, Field("entries of a piece", _ENTRIES, vendor="perCorePerLoopElements")]
-    core_last_piece: Annotated[int, Field("entries of a core's last piece", _ENTRIES, vendor="perCoreLastLoopElements")]
-    last_entries: Annotated[int, Field("entries that the last core sorts", _ENTRIES, vendor="lastCoreElements")]
+    core_entries: Annotated[
+        int, Field("entries that a core sorts", _ENTRIES, vendor="perCoreElements")
+    ]
+    core_loops: Annotated[
+        int, Field("pieces that a core sorts by themselves", _ENTRIES, vendor="perCoreLoops")
+    ]
+    core_piece: Annotated[
+        int, Field("entries of a piece", _ENTRIES, vendor="perCorePerLoopElements")
+    ]
+    core_last_piece: Annotated[
+        int, Field("entries of a core's last piece", _ENTRIES, vendor="perCoreLastLoopElements")
+    ]
+    last_entries: Annotated[
+        int, Field("entries that the last core sorts", _ENTRIES, vendor="lastCoreElements")
+    ]
     last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, vendor="lastCoreLoops")]
-    last_piece: Annotated[int, Field("entries of a piece of the last core", _ENTRIES, vendor="lastCorePerLoopElements")]
-    last_last_piece: Annotated[int, Field("entries of the last core's last piece", _ENTRIES, vendor="lastCoreLastLoopElements")]
-    most_entries: Annotated[int, Field("entries that fit a core at a time", "ub_bytes", vendor="oneLoopMaxElements")]
-    last_half: Annotated[int, Field("1 when the last core's list ends in the other half of the workspace", "1", vendor="lastCoreWSindex")]
+    last_piece: Annotated[
+        int,
+        Field("entries of a piece of the last core", _ENTRIES, vendor="lastCorePerLoopElements"),
+    ]
+    last_last_piece: Annotated[
+        int,
+        Field("entries of the last core's last piece", _ENTRIES, vendor="lastCoreLastLoopElements"),
+    ]
+    most_entries: Annotated[
+        int, Field("entries that fit a core at a time", "ub_bytes", vendor="oneLoopMaxElements")
+    ]
+    last_half: Annotated[
+        int,
+        Field(
+            "1 when the last core's list ends in the other half of the workspace",
+            "1",
+            vendor="lastCoreWSindex",
+        ),
+    ]
 
 
 def sorters(entries: int, cores: int) -> int:
@@ -58,7 +84,11 @@ def sorters(entries: int, cores: int) -> int:
 
 def most_entries(entries: int, device: Device) -> int:
     """Entries that a core sorts at a time; not above 0 when the Unified Buffer is too small for any."""
-    return (device.ub_bytes - SORTER_BYTES * sorters(entries, device.vector_cores)) // SORT_STEP_BYTES * SORT_ENTRIES
+    return (
+        (device.ub_bytes - SORTER_BYTES * sorters(entries, device.vector_cores))
+        // SORT_STEP_BYTES
+        * SORT_ENTRIES
+    )
 
 
 def merge_rounds(lists: int) -> int:
@@ -139,6 +169,13 @@ def sort_buffers(sort: Sort) -> SortBuffers:
     """Return the bytes in the Unified Buffer of the core that needs most (page, "Unified Buffer of a core")."""
     if sorts_at_once(sort):
         entries = align(sort.core_entries, SORT_ENTRIES)
-        return SortBuffers(ENTRY_BYTES * entries, POSITION_BYTES * entries, ENTRY_BYTES * entries, ENTRY_BYTES * entries)
-    entries = ENTRY_BYTES * align(max(MERGE_ENTRIES, sort.core_piece, sort.last_piece), SORT_ENTRIES)
+        return SortBuffers(
+            ENTRY_BYTES * entries,
+            POSITION_BYTES * entries,
+            ENTRY_BYTES * entries,
+            ENTRY_BYTES * entries,
+        )
+    entries = ENTRY_BYTES * align(
+        max(MERGE_ENTRIES, sort.core_piece, sort.last_piece), SORT_ENTRIES
+    )
     return SortBuffers(entries, entries, entries, entries)

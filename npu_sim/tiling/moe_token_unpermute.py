@@ -52,14 +52,32 @@ def key_with_probs(dtype: int, probs: int) -> int:
         return key_of(dtype)
     if probs == dtype:
         return key_of(dtype) + KEY_PROBS
-    return key_of(dtype) + KEY_PROBS + (KEY_FP32_PROBS if probs == FP32 else KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS)
+    return (
+        key_of(dtype)
+        + KEY_PROBS
+        + (KEY_FP32_PROBS if probs == FP32 else KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS)
+    )
 
 
-def tile_call(tokens: int, rows: int, hidden: int, top_k: int, dtype: int, probs: int, device: Device, rules: Any) -> Tiling:
+def tile_call(
+    tokens: int,
+    rows: int,
+    hidden: int,
+    top_k: int,
+    dtype: int,
+    probs: int,
+    device: Device,
+    rules: Any,
+) -> Tiling:
     """Plan one call; ``dtype`` and ``probs`` are codes of dtypes, ``rules`` says what the release decides."""
     workspace_bytes = device.system_workspace_bytes if rules.asks_for_workspace != 0 else 0
     key, entry_bytes = key_with_probs(dtype, probs), bytes_of_entry(probs)
-    return tile_sums(SumProblem(tokens, rows, hidden, top_k, bytes_of_dtype(dtype), key, entry_bytes, workspace_bytes), device)
+    return tile_sums(
+        SumProblem(
+            tokens, rows, hidden, top_k, bytes_of_dtype(dtype), key, entry_bytes, workspace_bytes
+        ),
+        device,
+    )
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
@@ -90,9 +108,15 @@ def entry_buffers(tiling: Tiling, probs: int) -> EntryBuffers:
     return EntryBuffers(indices, align(bytes_of_dtype(probs) * count, BLOCK_BYTES), widened)
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
-    tokens, indices, probs = inputs["permuted_tokens_shape"], inputs["sorted_indices_shape"], inputs["probs_shape"]
+    tokens, indices, probs = (
+        inputs["permuted_tokens_shape"],
+        inputs["sorted_indices_shape"],
+        inputs["probs_shape"],
+    )
     if len(tokens) != 2 or len(indices) != 1 or (probs is not None and len(probs) != 2):
         return REFUSED  # at 8.3, where the planner does not look, what follows is not defined
     count, top_k = (indices[0], 1) if probs is None else probs
@@ -100,5 +124,14 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
         return REFUSED
     rows, hidden = tokens
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
-    tiling = tile_call(count, rows, hidden, top_k, DTYPE_CODES[inputs["permuted_tokens_dtype"]], factors, device, rules)
+    tiling = tile_call(
+        count,
+        rows,
+        hidden,
+        top_k,
+        DTYPE_CODES[inputs["permuted_tokens_dtype"]],
+        factors,
+        device,
+        rules,
+    )
     return raw_result(tiling, vendor_fields(tiling))

@@ -63,18 +63,44 @@ class Tiling(NamedTuple):
     top_k: Annotated[int, Field("entries of a token", vendor="topK")]
     hidden: Annotated[int, Field("columns", vendor="hiddenSize")]
     rows: Annotated[int, Field("where indices are dropped from", vendor="numOutTokens")]
-    former_cores: Annotated[int, Field("cores that take one token more", "vector_cores", vendor="formerCoreNum")]
+    former_cores: Annotated[
+        int, Field("cores that take one token more", "vector_cores", vendor="formerCoreNum")
+    ]
     tail_cores: Annotated[int, Field("the other cores", "vector_cores", vendor="tailCoreNum")]
-    core_tokens: Annotated[int, Field("tokens of the first cores", "tokens", vendor="tokenNumEachCore")]
-    tail_tokens: Annotated[int, Field("tokens of the other cores", "tokens", vendor="tokenNumTailCore")]
-    core_entries: Annotated[int, Field("entries of the first cores", "tokens * num_topk", vendor="rowIdMapEachCore")]
-    tail_entries: Annotated[int, Field("entries of the other cores", "tokens * num_topk", vendor="rowIdMapTailCore")]
-    piece_columns: Annotated[int, Field("columns taken at a time, padded", "max(hidden + 256, ub_bytes)", vendor="hiddenSizeAlign")]
+    core_tokens: Annotated[
+        int, Field("tokens of the first cores", "tokens", vendor="tokenNumEachCore")
+    ]
+    tail_tokens: Annotated[
+        int, Field("tokens of the other cores", "tokens", vendor="tokenNumTailCore")
+    ]
+    core_entries: Annotated[
+        int, Field("entries of the first cores", "tokens * num_topk", vendor="rowIdMapEachCore")
+    ]
+    tail_entries: Annotated[
+        int, Field("entries of the other cores", "tokens * num_topk", vendor="rowIdMapTailCore")
+    ]
+    piece_columns: Annotated[
+        int,
+        Field(
+            "columns taken at a time, padded",
+            "max(hidden + 256, ub_bytes)",
+            vendor="hiddenSizeAlign",
+        ),
+    ]
     pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="hiddenSizeLoopTimes")]
-    last_columns: Annotated[int, Field("columns of the last piece", "hidden", vendor="hiddenSizeTail")]
-    input_rows: Annotated[int, Field("rows of the experts taken at a time", "ub_bytes", vendor="inputReserveNum")]
-    group_entries: Annotated[int, Field("entries taken at a time", "max(ub_bytes, num_topk)", vendor="indicesReserveNum")]
-    group_entries_aligned: Annotated[int, Field("the same, padded", "max(ub_bytes, num_topk + 16)", vendor="indicesReserveNumAlign")]
+    last_columns: Annotated[
+        int, Field("columns of the last piece", "hidden", vendor="hiddenSizeTail")
+    ]
+    input_rows: Annotated[
+        int, Field("rows of the experts taken at a time", "ub_bytes", vendor="inputReserveNum")
+    ]
+    group_entries: Annotated[
+        int, Field("entries taken at a time", "max(ub_bytes, num_topk)", vendor="indicesReserveNum")
+    ]
+    group_entries_aligned: Annotated[
+        int,
+        Field("the same, padded", "max(ub_bytes, num_topk + 16)", vendor="indicesReserveNumAlign"),
+    ]
     ub_bytes: Annotated[int, Field("usable Unified Buffer", vendor="totalUbSize")]
 
 
@@ -107,7 +133,10 @@ def entries_fixed_bytes(entries: int, probs: int) -> int:
 def longest_summed(entries: int, probs: int, element_bytes: int, device: Device) -> int:
     """Longest piece of a row that fits with one row of the experts, beside so many padded entries; not above 0 when none does."""
     column_bytes = 3 * DOUBLE * element_bytes + FP32_ROWS * FP32_BYTES
-    return align_down((device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes, ROW_BYTES // element_bytes)
+    return align_down(
+        (device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes,
+        ROW_BYTES // element_bytes,
+    )
 
 
 def rows_beside(columns: int, entries: int, probs: int, element_bytes: int, device: Device) -> int:
@@ -135,12 +164,19 @@ def split_sums(problem: Problem, core_tokens: int, device: Device) -> Split:
     """With probs: a row of g, as many rows of the experts as fit and divide those of a token, and the fp32 rows."""
     size, top_k = problem.element_bytes, problem.top_k
     columns = align(problem.hidden, ROW_BYTES // size)
-    group = min(core_tokens * top_k, PROBS_GROUP // top_k * top_k) if top_k <= PROBS_GROUP else top_k
+    group = (
+        min(core_tokens * top_k, PROBS_GROUP // top_k * top_k) if top_k <= PROBS_GROUP else top_k
+    )
     padded = align(group, BLOCK_BYTES // bytes_of_dtype(problem.probs))
     longest = longest_summed(padded, problem.probs, size, device)
     if columns > longest:
         return Split(longest, 1, group, padded)
-    return Split(columns, greatest_divisor(top_k, rows_beside(columns, padded, problem.probs, size, device)), group, padded)
+    return Split(
+        columns,
+        greatest_divisor(top_k, rows_beside(columns, padded, problem.probs, size, device)),
+        group,
+        padded,
+    )
 
 
 def tile(problem: Problem, device: Device) -> Tiling:
@@ -160,11 +196,18 @@ def tile(problem: Problem, device: Device) -> Tiling:
         too small for any piece of a row, where the product's planner goes on with zeros.
     """
     cores = device.vector_cores
-    if min(problem.tokens, problem.top_k, problem.hidden, problem.rows, cores) <= 0 or problem.top_k > MOST_TOPK:
+    if (
+        min(problem.tokens, problem.top_k, problem.hidden, problem.rows, cores) <= 0
+        or problem.top_k > MOST_TOPK
+    ):
         return NO_TILING
     former, tail_tokens = problem.tokens % cores, problem.tokens // cores
     core_tokens = tail_tokens + 1 if former > 0 else tail_tokens
-    split = split_copies(problem, device) if problem.probs == NO_PROBS else split_sums(problem, core_tokens, device)
+    split = (
+        split_copies(problem, device)
+        if problem.probs == NO_PROBS
+        else split_sums(problem, core_tokens, device)
+    )
     if split.piece_columns <= 0:
         return NO_TILING
     key = KEY_COPIES if problem.probs == NO_PROBS else KEY_PROBS
@@ -203,7 +246,9 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     """Plan a call given in whole numbers."""
     probs = row.probs_dtype if row.has_probs != 0 else NO_PROBS
     rows = dropped_from(row.rows, row.entries, rules)
-    return tile(Problem(row.tokens, row.top_k, row.hidden, rows, bytes_of_dtype(row.dtype), probs), device)
+    return tile(
+        Problem(row.tokens, row.top_k, row.hidden, rows, bytes_of_dtype(row.dtype), probs), device
+    )
 
 
 def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
@@ -255,7 +300,9 @@ def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
     )
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     rows, probs = inputs["permuted_tokens_shape"], inputs["probs_shape"]
     tokens, hidden = inputs["unpermuted_tokens_grad_shape"]
@@ -265,5 +312,10 @@ def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, determinist
     dropped = dropped_from(0 if rows is None else rows[0], entries, rules)
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
     top_k = 1 if probs is None else probs[1]
-    tiling = tile(Problem(tokens, top_k, hidden, dropped, bytes_of_dtype(DTYPE_CODES[inputs["dtype"]]), factors), device)
+    tiling = tile(
+        Problem(
+            tokens, top_k, hidden, dropped, bytes_of_dtype(DTYPE_CODES[inputs["dtype"]]), factors
+        ),
+        device,
+    )
     return raw_result(tiling, vendor_fields(tiling))

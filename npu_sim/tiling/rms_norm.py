@@ -1,7 +1,8 @@
 """Tiling of RmsNorm (Atlas A2, A3, Atlas inference series): pure integer functions.
 
-Source: specification page ``rms_norm``, section "Tiling". The product computes in 64 bits, where nothing wraps around. All sizes are
-elements unless the name says bytes. What decides the key is in `npu_sim.tiling.rms_norm_conditions`.
+Source: specification page ``rms_norm``, section "Tiling". The product computes in 64 bits, where
+nothing wraps around. All sizes are elements unless the name says bytes. What decides the key is in
+`npu_sim.tiling.rms_norm_conditions`.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,15 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import NPU_ARCH_ATLAS_TRAIN, Device
-from npu_sim.tiling.fields import FP32_VALUE, REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
+from npu_sim.tiling.fields import (
+    FP32_VALUE,
+    REFUSED,
+    SUCCESS,
+    Field,
+    nothing,
+    raw_result,
+    vendor_fields,
+)
 from npu_sim.tiling.integers import align, ceil_div
 from npu_sim.tiling.normalised_rows import DTYPE_CODES, SYSTEM_WORKSPACE_BYTES, VECTOR_LANES
 from npu_sim.tiling.rms_norm_conditions import (
@@ -27,12 +36,14 @@ from npu_sim.tiling.rms_norm_conditions import (
 from npu_sim.tiling.rms_norm_grad_shapes import MAX_RANK, Shape
 
 REPEAT_STRIDE_VALUES = 256
-"""dst_rep_stride has 8 bits: it wraps around from 2048 columns on, where nothing reads it (page, "Fields")."""
+"""dst_rep_stride has 8 bits: it wraps around from 2048 columns on, where nothing reads it (page,
+"Fields")."""
 BLOCK_ELEMENTS = 8
 """fp32 elements of a 32-byte block, what dst_rep_stride counts in."""
 
 PERFORMANCE_FIELDS = "performance_fields"
-"""Switch of the release: whether the tiling has is_performance, and the fields that came with it."""
+"""Switch of the release: whether the tiling has is_performance, and the fields that came with
+it."""
 UNTOUCHED_BYTES = 256
 """Workspace beside the system's that no kernel touches (page, "Workspace")."""
 WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
@@ -43,34 +54,95 @@ class Tiling(NamedTuple):
     """Result of the planner."""
 
     status: int
-    tiling_key: Annotated[int, Field("tiling key: 0 normal, 1 split D, 2 merge N, 3 single row", "3")]
+    tiling_key: Annotated[
+        int, Field("tiling key: 0 normal, 1 split D, 2 merge N, 3 single row", "3")
+    ]
     block_dim: Annotated[int, Field("cores that work", "vector_cores")]
     workspace_bytes: Annotated[int, Field("workspace of the kernel", str(WORKSPACE_BYTES))]
     rows: Annotated[int, Field("rows", vendor="num_row")]
     columns: Annotated[int, Field("columns", vendor="num_col")]
     columns_aligned: Annotated[int, Field("columns of a padded row", "col", vendor="num_col_align")]
     block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor")]
-    row_factor: Annotated[int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", vendor="row_factor")]
-    ub_factor: Annotated[int, Field("elements of x in the Unified Buffer at a time", f"max(ub_bytes, {WIDEST_16_BIT})", vendor="ub_factor")]
+    row_factor: Annotated[
+        int, Field("rows whose rstd goes out together", "max(ub_bytes, 64)", vendor="row_factor")
+    ]
+    ub_factor: Annotated[
+        int,
+        Field(
+            "elements of x in the Unified Buffer at a time",
+            f"max(ub_bytes, {WIDEST_16_BIT})",
+            vendor="ub_factor",
+        ),
+    ]
     average_factor: Annotated[float, Field("1 / col in fp32", FP32_VALUE, vendor="avg_factor")]
-    last_block_factor: Annotated[int, Field("rows of the last core", "row", vendor="last_block_factor", switch=PERFORMANCE_FIELDS)]
-    row_loop: Annotated[int, Field("groups of rows of a core", "row", vendor="row_loop", switch=PERFORMANCE_FIELDS)]
+    last_block_factor: Annotated[
+        int,
+        Field(
+            "rows of the last core", "row", vendor="last_block_factor", switch=PERFORMANCE_FIELDS
+        ),
+    ]
+    row_loop: Annotated[
+        int, Field("groups of rows of a core", "row", vendor="row_loop", switch=PERFORMANCE_FIELDS)
+    ]
     last_block_row_loop: Annotated[
-        int, Field("groups of rows of the last core", "row", vendor="last_block_row_loop", switch=PERFORMANCE_FIELDS)
+        int,
+        Field(
+            "groups of rows of the last core",
+            "row",
+            vendor="last_block_row_loop",
+            switch=PERFORMANCE_FIELDS,
+        ),
     ]
-    row_tail: Annotated[int, Field("rows of the last group of a core", "row", vendor="row_tail", switch=PERFORMANCE_FIELDS)]
+    row_tail: Annotated[
+        int,
+        Field(
+            "rows of the last group of a core", "row", vendor="row_tail", switch=PERFORMANCE_FIELDS
+        ),
+    ]
     last_block_row_tail: Annotated[
-        int, Field("rows of the last group of the last core", "row", vendor="last_block_row_tail", switch=PERFORMANCE_FIELDS)
+        int,
+        Field(
+            "rows of the last group of the last core",
+            "row",
+            vendor="last_block_row_tail",
+            switch=PERFORMANCE_FIELDS,
+        ),
     ]
-    whole_repeats: Annotated[int, Field("whole vector instructions in a padded row", "col", vendor="mul_loop", switch=PERFORMANCE_FIELDS)]
+    whole_repeats: Annotated[
+        int,
+        Field(
+            "whole vector instructions in a padded row",
+            "col",
+            vendor="mul_loop",
+            switch=PERFORMANCE_FIELDS,
+        ),
+    ]
     repeat_tail: Annotated[
-        int, Field("elements of a padded row that are left for a last one", "64", vendor="mul_tail", switch=PERFORMANCE_FIELDS)
+        int,
+        Field(
+            "elements of a padded row that are left for a last one",
+            "64",
+            vendor="mul_tail",
+            switch=PERFORMANCE_FIELDS,
+        ),
     ]
     repeat_stride: Annotated[
-        int, Field("blocks from one row of the buffer to the next, modulo 256", "255", vendor="dst_rep_stride", switch=PERFORMANCE_FIELDS)
+        int,
+        Field(
+            "blocks from one row of the buffer to the next, modulo 256",
+            "255",
+            vendor="dst_rep_stride",
+            switch=PERFORMANCE_FIELDS,
+        ),
     ]
     is_performance: Annotated[
-        int, Field("1 where merged rows are multiplied without broadcasting first", "1", vendor="is_performance", switch=PERFORMANCE_FIELDS)
+        int,
+        Field(
+            "1 where merged rows are multiplied without broadcasting first",
+            "1",
+            vendor="is_performance",
+            switch=PERFORMANCE_FIELDS,
+        ),
     ]
     always_1: Annotated[int, Field("a field that is 1 on these products", vendor="is_nddma")]
     always_0: Annotated[
@@ -80,7 +152,9 @@ class Tiling(NamedTuple):
             vendor="reduce_mask left_num last_reduce_mask last_left_num rstd_size ub_loop col_buffer_length multi_n_num is_gemma",
         ),
     ]
-    normal_flag: Annotated[int, Field("0 on these products", vendor="normal_flag", switch=PERFORMANCE_FIELDS)]
+    normal_flag: Annotated[
+        int, Field("0 on these products", vendor="normal_flag", switch=PERFORMANCE_FIELDS)
+    ]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -102,11 +176,17 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and a Unified Buffer that not even one row or piece
-        fits; also on the Atlas training series, whose planner is not described.
+        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and a Unified
+        Buffer that not even one row or piece fits; also on the Atlas training series, whose planner
+        is not described.
     """
     cores = device.vector_cores
-    if problem.rows <= 0 or problem.columns <= 0 or cores <= 0 or device.npu_arch == NPU_ARCH_ATLAS_TRAIN:
+    if (
+        problem.rows <= 0
+        or problem.columns <= 0
+        or cores <= 0
+        or device.npu_arch == NPU_ARCH_ATLAS_TRAIN
+    ):
         return NO_TILING
     key = tiling_key(problem, device, rules)
     buffer = buffer_shape(problem, device, rules, key)
@@ -206,7 +286,9 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
     return all(given in (1, most) for given, most in zip(rstd, longest, strict=False))
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
     epsilon = inputs["epsilon"]

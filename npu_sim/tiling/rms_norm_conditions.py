@@ -1,9 +1,10 @@
 """What decides how RmsNorm is tiled: the conditions behind its keys, and what lies in the Unified Buffer on each.
 
-Pure integer functions, which the planner (`npu_sim.tiling.rms_norm`) asks and which are shown to users.
+Pure integer functions, which the planner (`npu_sim.tiling.rms_norm`) asks and which are shown to
+users.
 
-Source: specification page ``rms_norm``, section "Tiling". All sizes are elements unless the name says bytes. "A2" is what the product
-asks for: SoCs whose short version is Ascend910B.
+Source: specification page ``rms_norm``, section "Tiling". All sizes are elements unless the name
+says bytes. "A2" is what the product asks for: SoCs whose short version is Ascend910B.
 """
 
 from typing import Any, NamedTuple
@@ -24,7 +25,8 @@ KEY_SINGLE_ROW = 3
 RESERVED_BYTES = 1024
 """Unified Buffer that the planner leaves alone, beside what the profile reserves (page, "ub")."""
 WIDEST_FP32, WIDEST_16_BIT = 10240, 12288
-"""Widest aligned row of fp32 and of 16-bit x that is neither merged nor cut, also the elements of its buffer (page, key 0)."""
+"""Widest aligned row of fp32 and of 16-bit x that is neither merged nor cut, also the elements of
+its buffer (page, key 0)."""
 RSTD_ROWS = 64
 """Rows whose rstd goes out together where rows are not merged (page, "row_factor")."""
 PIECE_STEP = 16
@@ -33,18 +35,22 @@ PIECE_STEP = 16
 MERGE_COLUMNS = 2000
 """Widest aligned row that A2 merges with others (page, key 2)."""
 MERGE_COLUMN_BYTES = 16
-"""Unified Buffer of every column of a merged row (page, key 2); the release may count fewer for 16 bits with a gamma of their dtype."""
+"""Unified Buffer of every column of a merged row (page, key 2); the release may count fewer for 16
+bits with a gamma of their dtype."""
 MERGE_ROW_BYTES, MIXED_MERGE_ROW_BYTES = 260, 288
-"""Unified Buffer of every merged row beside its columns, the second with an fp32 gamma of a 16-bit x (page, key 2)."""
+"""Unified Buffer of every merged row beside its columns, the second with an fp32 gamma of a 16-bit
+x (page, key 2)."""
 INFERENCE_MERGE_COLUMNS, INFERENCE_MERGE_ROWS = 128, 16
-"""The Atlas inference series merges fp16 rows of exactly so many columns, when their number is a multiple of this (page, key 2)."""
+"""The Atlas inference series merges fp16 rows of exactly so many columns, when their number is a
+multiple of this (page, key 2)."""
 INFERENCE_RESERVED_BYTES = 8192
 """Unified Buffer that the Atlas inference series leaves free there (page, key 2)."""
 INFERENCE_ROW_STEP = 8
 """There, rows of a core and of a buffer are a multiple of this: 32 bytes of rstd (page, key 2)."""
 
 MIXED_NORMAL_COLUMN_BYTES, MIXED_SINGLE_COLUMN_BYTES = 16, 14
-"""Unified Buffer of every column on keys 0 and 3 with an fp32 gamma of a 16-bit x (page, "Mixed")."""
+"""Unified Buffer of every column on keys 0 and 3 with an fp32 gamma of a 16-bit x (page,
+"Mixed")."""
 MIXED_ROW_BYTES = 512
 """Unified Buffer beside the columns on keys 0 and 3 (page, "Mixed")."""
 MIXED_PIECE_COLUMN_BYTES = 16
@@ -53,7 +59,8 @@ MIXED_PIECE_RESERVED_BYTES = 2560
 """Unified Buffer beside the piece (page, key 1)."""
 
 PERFORMANCE_COLUMNS, PERFORMANCE_FIRST_AXIS, PERFORMANCE_SECOND_AXIS = 5120, 512, 8
-"""Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 sets is_performance (page, "is_performance")."""
+"""Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 sets is_performance (page,
+"is_performance")."""
 
 
 class Problem(NamedTuple):
@@ -128,7 +135,12 @@ def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
     if rules.inference_series_merges == 0:
         return False
     fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
-    return device.npu_arch == NPU_ARCH_ATLAS_INFERENCE and problem.dtype_code == FP16 and not is_mixed(problem) and fits
+    return (
+        device.npu_arch == NPU_ARCH_ATLAS_INFERENCE
+        and problem.dtype_code == FP16
+        and not is_mixed(problem)
+        and fits
+    )
 
 
 def fits_normal_row(problem: Problem, device: Device) -> bool:
@@ -140,18 +152,30 @@ def fits_normal_row(problem: Problem, device: Device) -> bool:
 
 def fits_single_row(problem: Problem, device: Device) -> bool:
     """Key 3, with an fp32 gamma of a 16-bit x: whether a whole row fits when its squares take the place of x."""
-    return is_mixed(problem) and mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES) < usable_bytes(device)
+    return is_mixed(problem) and mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES) < usable_bytes(
+        device
+    )
 
 
 def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
     """is_performance: whether merged rows are multiplied by rstd and gamma without broadcasting these to all elements first."""
     if merges_inference_rows(problem, device, rules):
         return True
-    if rules.performance_fields == 0 or not is_a2(device) or is_mixed(problem) or problem.dtype_code == FP32 or problem.gamma_rank != 1:
+    if (
+        rules.performance_fields == 0
+        or not is_a2(device)
+        or is_mixed(problem)
+        or problem.dtype_code == FP32
+        or problem.gamma_rank != 1
+    ):
         return False
     two = problem.x_rank == 2
     three = problem.x_rank == 3 and problem.second_axis <= PERFORMANCE_SECOND_AXIS
-    return problem.columns <= PERFORMANCE_COLUMNS and problem.first_axis <= PERFORMANCE_FIRST_AXIS and (two or three)
+    return (
+        problem.columns <= PERFORMANCE_COLUMNS
+        and problem.first_axis <= PERFORMANCE_FIRST_AXIS
+        and (two or three)
+    )
 
 
 def tiling_key(problem: Problem, device: Device, rules: Any) -> int:
@@ -167,7 +191,9 @@ def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
     """Rows in the Unified Buffer at a time on key 2."""
     if merges_inference_rows(problem, device, rules):
         row_bytes = MERGE_COLUMN_BYTES * INFERENCE_MERGE_COLUMNS + MERGE_ROW_BYTES
-        return align_down((usable_bytes(device) - INFERENCE_RESERVED_BYTES) // row_bytes, INFERENCE_ROW_STEP)
+        return align_down(
+            (usable_bytes(device) - INFERENCE_RESERVED_BYTES) // row_bytes, INFERENCE_ROW_STEP
+        )
     beside = MIXED_MERGE_ROW_BYTES if is_mixed(problem) else MERGE_ROW_BYTES
     plain_16_bit = problem.dtype_code != FP32 and not is_mixed(problem)
     column_bytes = rules.merge_column_bytes if plain_16_bit else MERGE_COLUMN_BYTES
@@ -178,7 +204,10 @@ def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
 def piece_length(problem: Problem, device: Device) -> int:
     """Columns of a piece on key 1: nearly even pieces, or with an fp32 gamma of a 16-bit x as many as fit."""
     if is_mixed(problem):
-        return align_down((usable_bytes(device) - MIXED_PIECE_RESERVED_BYTES) // MIXED_PIECE_COLUMN_BYTES, PIECE_STEP)
+        return align_down(
+            (usable_bytes(device) - MIXED_PIECE_RESERVED_BYTES) // MIXED_PIECE_COLUMN_BYTES,
+            PIECE_STEP,
+        )
     pieces = ceil_div(problem.columns, widest_row(problem))
     length = ceil_div(problem.columns, PIECE_STEP * pieces) * PIECE_STEP
     while 0 < problem.columns % length < PIECE_STEP:
@@ -193,4 +222,6 @@ def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> Buff
         return BufferShape(rows, rows * columns_aligned(problem))
     if key == KEY_SPLIT_D:
         return BufferShape(RSTD_ROWS, piece_length(problem, device))
-    return BufferShape(RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem))
+    return BufferShape(
+        RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem)
+    )

@@ -1,7 +1,8 @@
 """Tiling of RmsNormGrad (Atlas A2, A3, Atlas inference series): pure integer functions.
 
-Source: specification page ``rms_norm_grad``, section "Tiling". The product computes with unsigned 32-bit sizes; where that can wrap
-around, the wrap is written out. All sizes are elements unless the name says bytes.
+Source: specification page ``rms_norm_grad``, section "Tiling". The product computes with unsigned
+32-bit sizes; where that can wrap around, the wrap is written out. All sizes are elements unless the
+name says bytes.
 """
 
 import math
@@ -12,7 +13,13 @@ import numpy as np
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 from npu_sim.tiling.integers import align, align_down, ceil_div
-from npu_sim.tiling.normalised_rows import DTYPE_CODES, SYSTEM_WORKSPACE_BYTES, VECTOR_LANES, alignment, element_bytes
+from npu_sim.tiling.normalised_rows import (
+    DTYPE_CODES,
+    SYSTEM_WORKSPACE_BYTES,
+    VECTOR_LANES,
+    alignment,
+    element_bytes,
+)
 from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
 
 SPLIT_N = 1
@@ -37,7 +44,8 @@ ASCEND_910_COLUMNS = 64
 SYNC_WORDS = 8
 """32-bit words of synchronisation area for every core (page, "Workspace")."""
 CHUNK_FRACTION = 0.05
-"""Share of the input size that the cores' dgamma vectors may take before they are chunked (page, "Chunking")."""
+"""Share of the input size that the cores' dgamma vectors may take before they are chunked (page,
+"Chunking")."""
 CHUNK_TOTAL_BYTES = 524288000
 """500 MiB: smaller inputs are never chunked (page, "Chunking")."""
 
@@ -67,7 +75,10 @@ class RowBatches(NamedTuple):
 class Chunks(NamedTuple):
     """Columns of dgamma that are reduced at a time; ``need`` is 1 when that is not all of them."""
 
-    size: Annotated[int, Field("columns of dgamma that are reduced at a time", "4294967296", vendor="chunk_size")]
+    size: Annotated[
+        int,
+        Field("columns of dgamma that are reduced at a time", "4294967296", vendor="chunk_size"),
+    ]
     num: Annotated[int, Field("chunks", "col", vendor="chunk_num")]
     tail: Annotated[int, Field("columns of the last chunk", "col", vendor="chunk_tail")]
     need: Annotated[int, Field("whether dgamma is reduced in chunks", "1", vendor="need_chunk")]
@@ -86,12 +97,25 @@ class Tiling(NamedTuple):
     columns_aligned: Annotated[int, Field("columns of a padded row", "col")]
     average_factor: Annotated[float, Field("1 / col in fp32", "fp32", vendor="avg_factor")]
     dtype_code: Annotated[int, Field("dtype code of x and dy", "3", vendor="data_type")]
-    block_factor: Annotated[int, Field("rows of a core", "row", vendor="block_factor core_calc_num")]
-    core_tail: Annotated[int, Field("rows of the last core, when it takes fewer", "row", vendor="core_calc_tail")]
-    ub_factor: Annotated[int, Field("rows (key 1) or columns (key 2) in the Unified Buffer at a time", EITHER, vendor="ub_factor")]
+    block_factor: Annotated[
+        int, Field("rows of a core", "row", vendor="block_factor core_calc_num")
+    ]
+    core_tail: Annotated[
+        int, Field("rows of the last core, when it takes fewer", "row", vendor="core_calc_tail")
+    ]
+    ub_factor: Annotated[
+        int,
+        Field(
+            "rows (key 1) or columns (key 2) in the Unified Buffer at a time",
+            EITHER,
+            vendor="ub_factor",
+        ),
+    ]
     batches: Annotated[RowBatches, Part("ub_calc_{}", " of a core")]
     tail_batches: Annotated[RowBatches, Part("ub_calc_tail_{}", " of the last core")]
-    fixed_output: Annotated[int, Field("1 when the order of additions is fixed", "1", vendor="fixed_output")]
+    fixed_output: Annotated[
+        int, Field("1 when the order of additions is fixed", "1", vendor="fixed_output")
+    ]
     chunks: Annotated[Chunks, Part(switch="reduces_in_chunks")]
 
 
@@ -131,16 +155,23 @@ def rows_in_ub(columns_aligned: int) -> int:
     """Rows that pass through the Unified Buffer at a time on key 1, before the core's own row count bounds them."""
     buffer = SPLIT_N_COLUMNS
     if columns_aligned <= LANE_COLUMNS:
-        buffer = (ASSUMED_UB_BYTES - 10 * columns_aligned) // (24 * columns_aligned + 268) * columns_aligned
+        buffer = (
+            (ASSUMED_UB_BYTES - 10 * columns_aligned)
+            // (24 * columns_aligned + 268)
+            * columns_aligned
+        )
     return buffer // columns_aligned
 
 
 def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
     """Widest row, in whole vectors, whose buffers on key 1 fit a Unified Buffer, one row at a time (page, "Unified Buffer of a core").
 
-    Eight buffers of a row in fp32, and the rstd of a block twice; a model of where the product's ``SPLIT_N_COLUMNS`` comes from.
+    Eight buffers of a row in fp32, and the rstd of a block twice; a model of where the product's
+    ``SPLIT_N_COLUMNS`` comes from.
     """
-    columns: int = align_down((ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES)
+    columns: int = align_down(
+        (ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES
+    )
     return columns
 
 
@@ -150,7 +181,14 @@ def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
     return asked and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
 
 
-def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, block_dim: int, npu_arch: int, rules: Any) -> Chunks:
+def split_chunks(
+    problem: Problem,
+    columns_aligned: int,
+    block_factor: int,
+    block_dim: int,
+    npu_arch: int,
+    rules: Any,
+) -> Chunks:
     """Decide whether the deterministic reduction of dgamma goes in chunks of columns."""
     whole = Chunks(columns_aligned, 1, 0, 0)
     if not may_chunk(problem, npu_arch, rules):
@@ -166,7 +204,9 @@ def split_chunks(problem: Problem, columns_aligned: int, block_factor: int, bloc
     return Chunks(size, num, problem.columns - (num - 1) * size, 1)
 
 
-def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, chunks: Chunks) -> int:
+def workspace_words(
+    problem: Problem, columns_aligned: int, block_factor: int, chunks: Chunks
+) -> int:
     """32-bit words of workspace for every core."""
     if not problem.deterministic:
         return SYNC_WORDS
@@ -177,7 +217,12 @@ def workspace_words(problem: Problem, columns_aligned: int, block_factor: int, c
 
 def is_planned(rows: int, columns: int, device: Device) -> bool:
     """Whether the product has a tiling for so many rows and columns, each modulo 2^32."""
-    return rows > 0 and columns > 0 and device.vector_cores > 0 and columns_fit(columns, device.npu_arch)
+    return (
+        rows > 0
+        and columns > 0
+        and device.vector_cores > 0
+        and columns_fit(columns, device.npu_arch)
+    )
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
@@ -195,8 +240,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and on Ascend 910 chips for columns that are
-        not a multiple of 64.
+        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and on Ascend 910
+        chips for columns that are not a multiple of 64.
     """
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
     if not is_planned(rows, columns, device):
@@ -222,7 +267,8 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
         block_dim=block_dim,
         tiling_key=key,
         schedule_mode=rules.schedule_mode,
-        workspace_bytes=SYSTEM_WORKSPACE_BYTES + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
+        workspace_bytes=SYSTEM_WORKSPACE_BYTES
+        + 4 * block_dim * workspace_words(seen, columns_aligned, block_factor, chunks),
         rows=rows,
         columns=columns,
         columns_aligned=columns_aligned,
@@ -266,10 +312,15 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:
     """Return the tiling data under the vendor's names, as the release has it."""
-    return {**vendor_fields(tiling, rules), "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1}
+    return {
+        **vendor_fields(tiling, rules),
+        "ub_split_dim": 0 if tiling.tiling_key == SPLIT_N else 1,
+    }
 
 
-def plan_kernel(kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any) -> dict[str, Any]:
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
     """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]

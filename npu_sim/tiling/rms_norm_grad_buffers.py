@@ -37,14 +37,39 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
     if tiling.tiling_key == SPLIT_D:
         piece = 4 * PIECE_COLUMNS
-        return Buffers(2 * piece, 2 * piece, 2 * piece, piece, piece, 128, 2 * 128, 0, piece if inference else 0, synchronisation)
-    rows = 4 * max(tiling.ub_factor * tiling.columns_aligned, merged_elements(tiling) if rules.queue_holds_merge else 0)
+        return Buffers(
+            2 * piece,
+            2 * piece,
+            2 * piece,
+            piece,
+            piece,
+            128,
+            2 * 128,
+            0,
+            piece if inference else 0,
+            synchronisation,
+        )
+    rows = 4 * max(
+        tiling.ub_factor * tiling.columns_aligned,
+        merged_elements(tiling) if rules.queue_holds_merge else 0,
+    )
     row = 4 * tiling.columns_aligned
     rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
     lanes = takes_lanes(tiling.columns_aligned, npu_arch)
     means = 4 * tiling.ub_factor if lanes else 0
     scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
-    return Buffers(2 * rows, 2 * rows, 2 * rows, row, row, rstd, means, scratch, row if inference else 0, synchronisation)
+    return Buffers(
+        2 * rows,
+        2 * rows,
+        2 * rows,
+        row,
+        row,
+        rstd,
+        means,
+        scratch,
+        row if inference else 0,
+        synchronisation,
+    )
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:

@@ -50,7 +50,12 @@ class Fault(NamedTuple):
 
 def shape_fault(shapes: Shapes) -> Fault | None:
     """Return the first shape that breaks the contract; None when all are right."""
-    return _rank_fault(shapes) or _equality_fault(shapes) or _rstd_fault(shapes) or _empty_fault(shapes)
+    return (
+        _rank_fault(shapes)
+        or _equality_fault(shapes)
+        or _rstd_fault(shapes)
+        or _empty_fault(shapes)
+    )
 
 
 def _rank_fault(shapes: Shapes) -> Fault | None:
@@ -60,7 +65,11 @@ def _rank_fault(shapes: Shapes) -> Fault | None:
             return Fault(name, f"{name} has rank {rank}", f"rank 1 to {MAX_RANK}")
     if len(shapes.gamma) > len(shapes.x):
         message = f"gamma has rank {len(shapes.gamma)}, more than x, which has rank {len(shapes.x)}"
-        return Fault("gamma", message, f"gamma has the last axes of x, {shape_text(shapes.x)}: at most {len(shapes.x)}")
+        return Fault(
+            "gamma",
+            message,
+            f"gamma has the last axes of x, {shape_text(shapes.x)}: at most {len(shapes.x)}",
+        )
     return None
 
 
@@ -82,11 +91,17 @@ def _rstd_fault(shapes: Shapes) -> Fault | None:
     common = min(len(leading), len(rstd))
     if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
         return None
-    message = f"rstd is {shape_text(rstd)}, but x without the axes of gamma is {shape_text(leading)}"
+    message = (
+        f"rstd is {shape_text(rstd)}, but x without the axes of gamma is {shape_text(leading)}"
+    )
     return Fault("rstd", message, f"rstd: {shape_text(leading)}, axes of size 1 may follow")
 
 
 def _empty_fault(shapes: Shapes) -> Fault | None:
     if 0 not in shapes.dy:
         return None
-    return Fault("dy", f"dy is {shape_text(shapes.dy)}: empty tensors are not supported", "every axis at least 1")
+    return Fault(
+        "dy",
+        f"dy is {shape_text(shapes.dy)}: empty tensors are not supported",
+        "every axis at least 1",
+    )

@@ -1,8 +1,8 @@
 """How operators that sum the rows of every token are tiled (Atlas A2, A3): pure integer functions.
 
-Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, sections "Tiling": one planner, with probs and without.
-Lengths along the hidden axis are elements, names say bytes where a number counts bytes. An *entry* is an index, and its factor where
-there are probs.
+Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, sections
+"Tiling": one planner, with probs and without. Lengths along the hidden axis are elements, names say
+bytes where a number counts bytes. An *entry* is an index, and its factor where there are probs.
 """
 
 from typing import Annotated, NamedTuple
@@ -20,17 +20,20 @@ MOST_BUFFERS = 4
 FEWEST_BUFFERS = 2
 """Input rows kept at least: one is added while the next one is copied."""
 RESERVED_TOPK = 512
-"""Entries of one token the planner leaves room for; where the documented numTopk <= 512 comes from."""
+"""Entries of one token the planner leaves room for; where the documented numTopk <= 512 comes
+from."""
 RESERVED_ENTRY_BYTES = 10
 """Bytes the planner leaves free for each of them."""
 RESERVED_BYTES = RESERVED_TOPK * RESERVED_ENTRY_BYTES
 MARGIN_BYTES = 256
-"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is that much longer."""
+"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is that much
+longer."""
 ACCUMULATOR_BYTES = 8
 """Two fp32 rows, for 16-bit rows: the sum, and the row being added."""
 
 MOST_TOPK = RESERVED_TOPK
-"""The planner of sums with probs refuses more experts of a token, whatever fits; its gradient keeps arrays of so many."""
+"""The planner of sums with probs refuses more experts of a token, whatever fits; its gradient keeps
+arrays of so many."""
 
 KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
 """Tiling key of every dtype of the rows."""
@@ -75,26 +78,49 @@ class SumProblem(NamedTuple):
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    A row is taken in ``hidden_pieces`` pieces, then what remains. The batches follow ``core_tokens``, also on cores with one token
-    more. ``batch_tokens`` is 0 when not even the entries of one token fit: the kernel cannot work then.
+    A row is taken in ``hidden_pieces`` pieces, then what remains. The batches follow
+    ``core_tokens``, also on cores with one token more. ``batch_tokens`` is 0 when not even the
+    entries of one token fit: the kernel cannot work then.
     """
 
     status: int
     block_dim: Annotated[int, Field("cores that work", "vector_cores")]
-    tiling_key: Annotated[int, Field("tiling key: bf16 0, fp16 2, fp32 4, and what probs add", "27")]
+    tiling_key: Annotated[
+        int, Field("tiling key: bf16 0, fp16 2, fp32 4, and what probs add", "27")
+    ]
     workspace_bytes: Annotated[int, Field("workspace of the kernel", "system_workspace_bytes")]
     hidden: Annotated[int, Field("columns", vendor="hidden_size")]
     top_k: Annotated[int, Field("entries of a token", vendor="top_k")]
-    rows: Annotated[int, Field("rows that are summed", "tokens * num_topk", vendor="num_out_tokens")]
-    hidden_length: Annotated[int, Field("columns taken at a time", "hidden", vendor="hidden_splited_length")]
-    hidden_pieces: Annotated[int, Field("whole pieces of a row", "hidden", vendor="hidden_splited_num")]
-    hidden_remainder: Annotated[int, Field("columns of the last piece", "hidden", vendor="hidden_splited_remain")]
+    rows: Annotated[
+        int, Field("rows that are summed", "tokens * num_topk", vendor="num_out_tokens")
+    ]
+    hidden_length: Annotated[
+        int, Field("columns taken at a time", "hidden", vendor="hidden_splited_length")
+    ]
+    hidden_pieces: Annotated[
+        int, Field("whole pieces of a row", "hidden", vendor="hidden_splited_num")
+    ]
+    hidden_remainder: Annotated[
+        int, Field("columns of the last piece", "hidden", vendor="hidden_splited_remain")
+    ]
     core_tokens: Annotated[int, Field("tokens of a core", "tokens", vendor="tokens_core_length")]
-    core_remainder: Annotated[int, Field("how many cores take one token more", "vector_cores", vendor="tokens_core_remain")]
-    batch_tokens: Annotated[int, Field("tokens whose entries are copied at a time", "tokens", vendor="tokens_splited_length")]
+    core_remainder: Annotated[
+        int,
+        Field("how many cores take one token more", "vector_cores", vendor="tokens_core_remain"),
+    ]
+    batch_tokens: Annotated[
+        int,
+        Field(
+            "tokens whose entries are copied at a time", "tokens", vendor="tokens_splited_length"
+        ),
+    ]
     batches: Annotated[int, Field("batches of a core", "tokens", vendor="tokens_splited_num")]
-    batch_remainder: Annotated[int, Field("tokens of the last batch", "tokens", vendor="tokens_splited_remain")]
-    buffers: Annotated[int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", vendor="buffer_num")]
+    batch_remainder: Annotated[
+        int, Field("tokens of the last batch", "tokens", vendor="tokens_splited_remain")
+    ]
+    buffers: Annotated[
+        int, Field("rows in the Unified Buffer at a time", f"{MOST_BUFFERS}", vendor="buffer_num")
+    ]
 
 
 NO_TILING: Tiling = nothing(Tiling)
@@ -121,7 +147,9 @@ def max_hidden(ub_bytes: int, buffers: int, element_bytes: int) -> int:
     usable = ub_bytes - RESERVED_BYTES
     if usable <= 0:
         return 0
-    return align(usable // bytes_per_column(buffers, element_bytes) - HIDDEN_ALIGNMENT, HIDDEN_ALIGNMENT)
+    return align(
+        usable // bytes_per_column(buffers, element_bytes) - HIDDEN_ALIGNMENT, HIDDEN_ALIGNMENT
+    )
 
 
 def piece_length(ub_bytes: int, hidden: int, element_bytes: int) -> int:
@@ -144,16 +172,24 @@ def bytes_for_entries(ub_bytes: int, hidden: int, element_bytes: int) -> int:
     if length <= 0 < hidden:
         return -1
     buffers = buffers_of(ub_bytes, length, element_bytes)
-    return ub_bytes - align(length, HIDDEN_ALIGNMENT) * bytes_per_column(buffers, element_bytes) - MARGIN_BYTES
+    return (
+        ub_bytes
+        - align(length, HIDDEN_ALIGNMENT) * bytes_per_column(buffers, element_bytes)
+        - MARGIN_BYTES
+    )
 
 
-def largest_topk(ub_bytes: int, hidden: int, element_bytes: int, entry_bytes: int = INDEX_BYTES) -> int:
+def largest_topk(
+    ub_bytes: int, hidden: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
+) -> int:
     """Largest numTopk that really fits: the entries of one token lie in what rows of this length leave; 0 when none fits."""
     left = bytes_for_entries(ub_bytes, hidden, element_bytes)
     return left // entry_bytes if left > 0 else 0
 
 
-def largest_topk_of_every_hidden(ub_bytes: int, element_bytes: int, entry_bytes: int = INDEX_BYTES) -> int:
+def largest_topk_of_every_hidden(
+    ub_bytes: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
+) -> int:
     """Largest numTopk that fits whatever the hidden size is; 0 when none fits."""
     longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
     if longest <= 0:
@@ -172,15 +208,17 @@ def tile_sums(problem: SumProblem, device: Device) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees; nothing is below 0. Without tokens, columns or entries there is a tiling too, as in the product.
+        What the kernel sees; nothing is below 0. Without tokens, columns or entries there is a
+        tiling too, as in the product.
     device
         The SoC.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) without a core, and for a Unified Buffer too small for any piece of a row. Entries of a
-        token that do not fit are a success with ``batch_tokens`` 0, as in the product.
+        With ``status`` 1 (the product's 561002) without a core, and for a Unified Buffer too small
+        for any piece of a row. Entries of a token that do not fit are a success with
+        ``batch_tokens`` 0, as in the product.
     """
     size, tokens = problem.element_bytes, problem.tokens
     length = piece_length(device.ub_bytes, problem.hidden, size)

@@ -26,7 +26,7 @@ READING_PIPE = "MTE2"
 
 def is_timed(plan: Plan) -> bool:
     """Whether anything runs, and its operator says what its cores do."""
-    return plan.block_dim > 0 and load_operator(plan.operator).program is not None
+    return plan.block_dim > 0 and load_operator(plan.operator).has_hook("program")
 
 
 def program_of(plan: Plan) -> Program:
@@ -52,7 +52,10 @@ def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = Non
     program = program_of(plan)
     mhz = clock_mhz(profile)
     measured = [_phase_cycles(phase, profile) for phase in program.phases]
-    phases = tuple(_phase_time(phase, *cycles, mhz) for phase, cycles in zip(program.phases, measured, strict=True))
+    phases = tuple(
+        _phase_time(phase, *cycles, mhz)
+        for phase, cycles in zip(program.phases, measured, strict=True)
+    )
     cores = _core_times(program, measured, mhz)
     kernel_us = sum(phase.us for phase in phases)
     owners = [phase.kernel or plan.kernel for phase in program.phases]
@@ -79,21 +82,30 @@ def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = Non
         kernel_us=kernel_us,
         binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
         busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},
-        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0) / kernel_us if kernel_us else 0.0,
+        copy_share=max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
+        / kernel_us
+        if kernel_us
+        else 0.0,
         imbalance=slowest.us / mean if slowest and mean else 1.0,
         read_bytes=read,
         written_bytes=written,
         phases=phases,
         cores=cores,
         unknown_rates=_unknown_rates(program, profile),
-        not_counted=(*program.not_counted, *_besides_bytes(plan, launches), *(NEVER_COUNTED if launches else ())),
+        not_counted=(
+            *program.not_counted,
+            *_besides_bytes(plan, launches),
+            *(NEVER_COUNTED if launches else ()),
+        ),
         assumptions=program.assumptions,
     )
 
 
 def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     """Return what is left out of the launches without a published plan, and those that no AI core runs."""
-    off = tuple(f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0)
+    off = tuple(
+        f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0
+    )
     moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
     return (*off, *((f"all but the bytes of {'/'.join(moving)}",) if moving else ()))
 
@@ -112,10 +124,17 @@ def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:
     return ends, busy
 
 
-def _phase_time(phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float) -> PhaseTime:
+def _phase_time(
+    phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float
+) -> PhaseTime:
     slowest = max(ends, key=lambda core: ends[core], default=0)
     binding = phase.pipes[int(busy[slowest].argmax())] if busy else ""
-    return PhaseTime(name=phase.name, us=ends[slowest] / mhz if ends else 0.0, slowest_core=slowest, binding_pipe=binding)
+    return PhaseTime(
+        name=phase.name,
+        us=ends[slowest] / mhz if ends else 0.0,
+        slowest_core=slowest,
+        binding_pipe=binding,
+    )
 
 
 def _core_times(program: Program, measured: list[PhaseCycles], mhz: float) -> tuple[CoreTime, ...]:

@@ -17,7 +17,8 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 READS_AND_WRITES, READS_ONLY, WRITES_ONLY = "reads and writes", "reads only", "writes only"
 KINDS = (READS_AND_WRITES, READS_ONLY, WRITES_ONLY)
-"""Kinds of launches that stream through memory, each with a ceiling of its own (page, "Streaming launches")."""
+"""Kinds of launches that stream through memory, each with a ceiling of its own (page, "Streaming
+launches")."""
 
 
 class Ceiling(Frozen):
@@ -30,7 +31,8 @@ class Ceiling(Frozen):
     shapes
         Shapes it is from.
     low_error, high_error
-        The least and the largest error of a shape's duration told from the other shapes; None with a single one.
+        The least and the largest error of a shape's duration told from the other shapes; None with
+        a single one.
     """
 
     tb_per_s: Positive
@@ -53,7 +55,8 @@ class Calibration(Frozen):
     clock_mhz
         Clock of the vector cores.
     vector_shapes
-        Shapes whose counters agree with each other on how far vector estimates are off; 0 where they do not, or are too few.
+        Shapes whose counters agree with each other on how far vector estimates are off; 0 where
+        they do not, or are too few.
     vector_factor
         What vector cycles are multiplied by; None where the published numbers stay.
     ceilings
@@ -80,7 +83,11 @@ class Calibration(Frozen):
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
             message = f"the calibration from {self.source} is of a device with {self.vector_cores} vector cores, {profile.soc} has {cores}"
-            raise UsageError("calibration", message, f'soc="{self.soc}", or calibrate on a profile of {profile.soc}')
+            raise UsageError(
+                "calibration",
+                message,
+                f'soc="{self.soc}", or calibrate on a profile of {profile.soc}',
+            )
 
 
 def load_calibration(file: str | Path) -> Calibration:
@@ -95,4 +102,6 @@ def load_calibration(file: str | Path) -> Calibration:
     try:
         return Calibration.model_validate(dict(document.data))
     except ValidationError as error:
-        raise document.validation_error(error, Calibration.model_fields, Ceiling.model_fields) from None
+        raise document.validation_error(
+            error, Calibration.model_fields, Ceiling.model_fields
+        ) from None

@@ -16,7 +16,11 @@ from npu_sim.timelines.rates import memory_rate
 
 
 def launch_times(
-    plan: Plan, profile: Profile, phases: Sequence[tuple[str, PhaseTime]], mhz: float, calibration: Calibration | None = None
+    plan: Plan,
+    profile: Profile,
+    phases: Sequence[tuple[str, PhaseTime]],
+    mhz: float,
+    calibration: Calibration | None = None,
 ) -> tuple[LaunchTime, ...]:
     """Return the bound of every launch of a plan, and what can be said beyond it.
 
@@ -35,7 +39,10 @@ def launch_times(
     for launch in plan.launches:
         own = [phase for kernel, phase in phases if kernel == launch.kernel]
         if own:
-            us, binds = sum(phase.us for phase in own), max(own, key=lambda phase: phase.us).binding_pipe
+            us, binds = (
+                sum(phase.us for phase in own),
+                max(own, key=lambda phase: phase.us).binding_pipe,
+            )
         else:
             us, binds = _moving_us(launch, profile, mhz)
         found.append((launch, us, binds, bool(own)))
@@ -63,10 +70,15 @@ def _moving_us(launch: Launch, profile: Profile, mhz: float) -> tuple[float, str
     cores = profile.chip.vector_cores if launch.block_dim is None else launch.block_dim
     if cores == 0:
         return 0.0, ""
-    ways = {"reading": _cycles(launch.inputs, profile, writes=False), "writing": _cycles(launch.outputs, profile, writes=True)}
+    ways = {
+        "reading": _cycles(launch.inputs, profile, writes=False),
+        "writing": _cycles(launch.outputs, profile, writes=True),
+    }
     longer = max(ways, key=lambda way: ways[way])
     return ways[longer] / cores / mhz, longer
 
 
 def _cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes: bool) -> float:
-    return sum(tensor.bytes / memory_rate(profile.chip, tensor.bytes, writes=writes) for tensor in tensors)
+    return sum(
+        tensor.bytes / memory_rate(profile.chip, tensor.bytes, writes=writes) for tensor in tensors
+    )

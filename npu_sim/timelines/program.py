@@ -1,8 +1,9 @@
 """What the cores do, tile by tile: the language in which every operator declares its timeline.
 
-A program is a list of phases with a barrier after each. In a phase every core works through tiles; a tile is the work it gives
-to each pipe. Loops keep a million equal tiles one object. Where ranges start is left out of comparisons, so that cores that do
-the same amount of work compare equal and are timed once.
+A program is a list of phases with a barrier after each. In a phase every core works through tiles;
+a tile is the work it gives to each pipe. Loops keep a million equal tiles one object. Where ranges
+start is left out of comparisons, so that cores that do the same amount of work compare equal and
+are timed once.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 VECTOR_PIPES = ("MTE2", "V", "MTE3")
-"""Global memory to Unified Buffer, vector unit, Unified Buffer to global memory (specification page ``timeline``)."""
+"""Global memory to Unified Buffer, vector unit, Unified Buffer to global memory (specification page
+``timeline``)."""
 CUBE_PIPES = ("MTE2", "MTE1", "M", "FIXP")
 """Global memory to L1, L1 to L0, cube unit, L0C out."""
 COPY_PIPES = ("MTE2", "MTE1", "MTE3", "FIXP")
@@ -32,8 +34,8 @@ class Copy:
     bytes, elements
         What one copy moves.
     tensor_bytes
-        Size of the tensor that it moves a part of: one that fits the L2 moves faster. 0 for what surely fits, and for a bound that
-        holds whatever the size.
+        Size of the tensor that it moves a part of: one that fits the L2 moves faster. 0 for what
+        surely fits, and for a bound that holds whatever the size.
     rate
         The fact of the chip that limits it; ``memory``: global memory, or the L2 before it.
     """
@@ -133,17 +135,26 @@ class Program:
     assumptions: tuple[str, ...] = ()
 
 
-def vector_tile(copy_in: tuple[Work, ...] = (), vector: tuple[Work, ...] = (), copy_out: tuple[Work, ...] = (), note: str = "") -> Tile:
+def vector_tile(
+    copy_in: tuple[Work, ...] = (),
+    vector: tuple[Work, ...] = (),
+    copy_out: tuple[Work, ...] = (),
+    note: str = "",
+) -> Tile:
     """Return a tile of a vector kernel."""
     return Tile((copy_in, vector, copy_out), note)
 
 
-def vector_phase(name: str, cores: dict[int, tuple[Node, ...]], in_buffers: int = 1, out_buffers: int = 1) -> Phase:
+def vector_phase(
+    name: str, cores: dict[int, tuple[Node, ...]], in_buffers: int = 1, out_buffers: int = 1
+) -> Phase:
     """Return a phase of a vector kernel with so many buffers for what comes in and what goes out."""
     return Phase(name, VECTOR_PIPES, (Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)), cores)
 
 
-def ranged(axis: str, start: int, stop: int, step: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
+def ranged(
+    axis: str, start: int, stop: int, step: int, body: Callable[[int], tuple[Node, ...]]
+) -> tuple[Node, ...]:
     """Cut a range into equal steps and a shorter last one.
 
     Parameters

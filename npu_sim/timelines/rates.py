@@ -1,6 +1,7 @@
 """Cycles of one piece of work at the published rates; 0 where none is published.
 
-Source: specification page ``timeline``; rates are the ``throughput`` table and the chip facts of the profile.
+Source: specification page ``timeline``; rates are the ``throughput`` table and the chip facts of
+the profile.
 """
 
 from collections.abc import Iterable
@@ -12,7 +13,14 @@ from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.product import Chip, Throughput
 from npu_sim.tiling.integers import align, ceil_div
-from npu_sim.timelines.program import COPY_BLOCK_BYTES, WRITING_PIPES, Copy, Instruction, Multiply, Work
+from npu_sim.timelines.program import (
+    COPY_BLOCK_BYTES,
+    WRITING_PIPES,
+    Copy,
+    Instruction,
+    Multiply,
+    Work,
+)
 
 REPEAT_BYTES = 256
 """A vector instruction works on whole repeats: 64 fp32 lanes, 128 of 16 bits (page, "V")."""
@@ -21,7 +29,8 @@ CUBE_BLOCK = 16
 
 
 SEEN_FASTER = {"cast_32_to_16": 128}
-"""Elements a cycle at which the bound counts what a device did faster than its published rate (page, "V")."""
+"""Elements a cycle at which the bound counts what a device did faster than its published rate
+(page, "V")."""
 
 
 def clock_mhz(profile: Profile) -> float:
@@ -70,7 +79,11 @@ def elements(work: Work) -> int:
 
 def _copy_cycles(copy: Copy, chip: Chip, pipe: str) -> float:
     in_memory = copy.rate == "memory"
-    rate: float = memory_rate(chip, copy.tensor_bytes, writes=pipe in WRITING_PIPES) if in_memory else getattr(chip, copy.rate)
+    rate: float = (
+        memory_rate(chip, copy.tensor_bytes, writes=pipe in WRITING_PIPES)
+        if in_memory
+        else getattr(chip, copy.rate)
+    )
     return copy.times * align(copy.bytes, COPY_BLOCK_BYTES) / rate
 
 
@@ -81,7 +94,10 @@ def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> flo
         return None
     lanes = REPEAT_BYTES // TensorSpec((), instruction.dtype).itemsize
     padded = align(instruction.elements, lanes)
-    return float(instruction.times * ceil(padded / _exact(max(rate, SEEN_FASTER.get(instruction.kind, rate)))))
+    return float(
+        instruction.times
+        * ceil(padded / _exact(max(rate, SEEN_FASTER.get(instruction.kind, rate))))
+    )
 
 
 @cache

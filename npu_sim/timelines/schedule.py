@@ -70,14 +70,17 @@ class Scheduler:
         """Return how long every pipe works on nodes, in cycles."""
         total = np.zeros(len(self.phase.pipes))
         for node in nodes:
-            total += self.cost(node) if isinstance(node, Tile) else node.count * self.busy(node.body)
+            total += (
+                self.cost(node) if isinstance(node, Tile) else node.count * self.busy(node.body)
+            )
         return total
 
     def cost(self, tile: Tile) -> tuple[float, ...]:
         """Return the cycles of a tile on every pipe."""
         if tile not in self._costs:
             self._costs[tile] = tuple(
-                known_cycles(works, self.profile, pipe) for works, pipe in zip(tile.work, self.phase.pipes, strict=True)
+                known_cycles(works, self.profile, pipe)
+                for works, pipe in zip(tile.work, self.phase.pipes, strict=True)
             )
         return self._costs[tile]
 
@@ -89,7 +92,9 @@ class Scheduler:
     def matrix(self, node: Node) -> np.ndarray:
         """Return the (max, +) matrix of a node."""
         if node not in self._matrices:
-            self._matrices[node] = self._tile_matrix(node) if isinstance(node, Tile) else self._loop_matrix(node)
+            self._matrices[node] = (
+                self._tile_matrix(node) if isinstance(node, Tile) else self._loop_matrix(node)
+            )
         return self._matrices[node]
 
     def _loop_matrix(self, loop: Loop) -> np.ndarray:
@@ -141,7 +146,10 @@ class Scheduler:
         pipes = len(self.phase.pipes)
         first = _first_tile(part)
         ends, cost = self.advance(state, first), self.cost(first)
-        start = tuple(float(ends[pipe] - cost[pipe]) if first.work[pipe] else float(state[pipe]) for pipe in range(pipes))
+        start = tuple(
+            float(ends[pipe] - cost[pipe]) if first.work[pipe] else float(state[pipe])
+            for pipe in range(pipes)
+        )
         return Piece(name, part, tiles(part), start, tuple(float(busy) for busy in self.busy(part)))
 
 
@@ -173,7 +181,9 @@ def _power(matrix: np.ndarray, exponent: int) -> np.ndarray:
     return result
 
 
-def _outline(nodes: tuple[Node, ...], most: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
+def _outline(
+    nodes: tuple[Node, ...], most: int, prefix: str
+) -> Iterator[tuple[str, tuple[Node, ...]]]:
     """Yield (name, nodes of one event); a loop too long keeps its first and last iterations and merges those between."""
     share = max(most // max(len(nodes), 1), 1)
     for node in nodes:
@@ -181,7 +191,9 @@ def _outline(nodes: tuple[Node, ...], most: int, prefix: str) -> Iterator[tuple[
             yield f"{prefix}{node.note and ' ' + node.note}".strip() or "tile", (node,)
         elif tiles((node,)) <= share:
             for iteration in range(node.count):
-                yield from _outline(node.body, share, _extend(prefix, node, iteration, iteration + 1))
+                yield from _outline(
+                    node.body, share, _extend(prefix, node, iteration, iteration + 1)
+                )
         else:
             yield from _outline_long(node, share, prefix)
 
@@ -192,13 +204,17 @@ def _outline_long(loop: Loop, share: int, prefix: str) -> Iterator[tuple[str, tu
         return
     if loop.count <= share:
         for iteration in range(loop.count):
-            yield from _outline(loop.body, share // loop.count, _extend(prefix, loop, iteration, iteration + 1))
+            yield from _outline(
+                loop.body, share // loop.count, _extend(prefix, loop, iteration, iteration + 1)
+            )
         return
     shown = max(share // (2 * tiles(loop.body)), 1)
     each = share // (2 * shown)
     for iteration in range(shown):
         yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
-    merged = Loop(loop.body, loop.count - 2 * shown, loop.axis, loop.step, loop.start + shown * loop.step)
+    merged = Loop(
+        loop.body, loop.count - 2 * shown, loop.axis, loop.step, loop.start + shown * loop.step
+    )
     yield _extend(prefix, loop, shown, loop.count - shown) or "tiles", (merged,)
     for iteration in range(loop.count - shown, loop.count):
         yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))

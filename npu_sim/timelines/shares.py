@@ -11,7 +11,9 @@ def rows_of_cores(plan: Plan) -> dict[int, tuple[int, int]]:
     return {work.core: next(iter(work.ranges.values())) for work in plan.cores}
 
 
-def row_pieces(length: int, count: int, tail: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
+def row_pieces(
+    length: int, count: int, tail: int, body: Callable[[int], tuple[Node, ...]]
+) -> tuple[Node, ...]:
     """Cut a row into ``count`` pieces of ``length`` columns and a tail; a row in one piece needs no range."""
     if count == 0 or (count == 1 and tail == 0):
         return body(length if count else tail)

@@ -18,7 +18,7 @@ from npu_sim.timelines.step_table import Step, StepTable, View
 def step_table(plan: Plan) -> StepTable:
     """Return what an operator declares of its tiles; empty where it declares nothing."""
     operator = load_operator(plan.operator)
-    if operator.steps is None or not plan.block_dim:
+    if not operator.has_hook("steps") or not plan.block_dim:
         return StepTable((), {})
     table: StepTable = operator.hook("steps")(plan)
     return table
@@ -48,7 +48,11 @@ def steps(plan: Plan) -> dict[str, Any]:
             {
                 "name": phase.name,
                 "kernel": phase.kernel or plan.kernel,
-                "memories": [number for number, memory in enumerate(plan.memories) if _belongs(memory, phase, table)],
+                "memories": [
+                    number
+                    for number, memory in enumerate(plan.memories)
+                    if _belongs(memory, phase, table)
+                ],
                 "programs": [json.loads(written) for written in programs],
                 "of_core": of_core,
             }
@@ -58,7 +62,10 @@ def steps(plan: Plan) -> dict[str, Any]:
         "soc": plan.soc,
         "path": plan.path,
         "why": [sentence for sentence in (plan.path_reason, plan.per_core) if sentence],
-        "cores": {work.core: {name: list(ends) for name, ends in work.ranges.items()} for work in plan.cores},
+        "cores": {
+            work.core: {name: list(ends) for name, ends in work.ranges.items()}
+            for work in plan.cores
+        },
         "views": [_view(view) for view in table.views],
         "memories": [_memory(memory) for memory in plan.memories],
         "tiles": kinds.described,
@@ -81,7 +88,11 @@ def _view(view: View) -> dict[str, Any]:
 
 
 def _memory(memory: Memory) -> dict[str, Any]:
-    return {**memory.model_dump(mode="json"), "used_bytes": memory.used_bytes, "free_bytes": memory.free_bytes}
+    return {
+        **memory.model_dump(mode="json"),
+        "used_bytes": memory.used_bytes,
+        "free_bytes": memory.free_bytes,
+    }
 
 
 @dataclass
@@ -96,7 +107,14 @@ class _Kinds:
     def node(self, node: Node, phase: Phase) -> Any:
         """Return a node as data."""
         if not isinstance(node, Tile):
-            return [node.axis, node.start, node.step, node.count, tiles(node.body), [self.node(one, phase) for one in node.body]]
+            return [
+                node.axis,
+                node.start,
+                node.step,
+                node.count,
+                tiles(node.body),
+                [self.node(one, phase) for one in node.body],
+            ]
         found = self._tile(node, phase)
         key = json.dumps(found, sort_keys=True)
         if key not in self.numbers:
@@ -105,11 +123,18 @@ class _Kinds:
         return self.numbers[key]
 
     def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
-        step = self.table.steps.get((phase.name, tile.note)) or Step(tile.note, live=self.allocations)
+        step = self.table.steps.get((phase.name, tile.note)) or Step(
+            tile.note, live=self.allocations
+        )
         work = {
             pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
             for pipe, works in zip(phase.pipes, tile.work, strict=True)
             if works
         }
-        tensors = {"reads": step.reads, "writes": step.writes, "holds": step.holds, "by_data": step.by_data}
+        tensors = {
+            "reads": step.reads,
+            "writes": step.writes,
+            "holds": step.holds,
+            "by_data": step.by_data,
+        }
         return {"note": tile.note, "says": step.says, **tensors, "live": step.live, "work": work}

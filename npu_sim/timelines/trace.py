@@ -26,7 +26,9 @@ LAUNCHES = 1
 Event = dict[str, Any]
 
 
-def trace(plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
+def trace(
+    plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_OF_A_PIPE
+) -> dict[str, Any]:
     """Return the trace of plans side by side, one process each.
 
     Parameters
@@ -72,12 +74,17 @@ def write_trace(path: Path, plans: Sequence[tuple[Plan, Profile]]) -> None:
     write_text(path, json.dumps(trace(plans), ensure_ascii=False, separators=(",", ":")))
 
 
-def _process(process: int, plan: Plan, profile: Profile, bound: Timeline, most: int) -> Iterator[Event]:
+def _process(
+    process: int, plan: Plan, profile: Profile, bound: Timeline, most: int
+) -> Iterator[Event]:
     program = program_of(plan)
     yield _metadata("process_name", process, 0, f"{plan.soc}: {plan.title} (lower bound)")
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
     cores = sorted({core for phase in program.phases for core in phase.cores})
-    threads = {core: {pipe: LAUNCHES + 1 + core * len(pipes) + place for place, pipe in enumerate(pipes)} for core in cores}
+    threads = {
+        core: {pipe: LAUNCHES + 1 + core * len(pipes) + place for place, pipe in enumerate(pipes)}
+        for core in cores
+    }
     yield from _thread(process, LAUNCHES, "launches")
     for core, own in threads.items():
         for pipe, thread in own.items():
@@ -87,12 +94,20 @@ def _process(process: int, plan: Plan, profile: Profile, bound: Timeline, most: 
         for one in placed.phases:
             for core, nodes in one.phase.cores.items():
                 for piece in one.scheduler.pieces(nodes, most):
-                    yield from _events(piece, one.phase, process, threads[core], one.start_us, bound.clock_mhz)
+                    yield from _events(
+                        piece, one.phase, process, threads[core], one.start_us, bound.clock_mhz
+                    )
 
 
 def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
     yield _metadata("thread_name", process, thread, name)
-    yield {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": thread}}
+    yield {
+        "ph": "M",
+        "name": "thread_sort_index",
+        "pid": process,
+        "tid": thread,
+        "args": {"sort_index": thread},
+    }
 
 
 def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
@@ -105,7 +120,12 @@ def _launch_event(launch: LaunchTime, process: int, begin: float) -> Event:
         "tid": LAUNCHES,
         "ts": first,
         "dur": round(last - first, FEMTOSECONDS),
-        "args": {"read_bytes": launch.read_bytes, "written_bytes": launch.written_bytes, "binds": launch.binds, "planned": launch.planned},
+        "args": {
+            "read_bytes": launch.read_bytes,
+            "written_bytes": launch.written_bytes,
+            "binds": launch.binds,
+            "planned": launch.planned,
+        },
     }
 
 
@@ -113,7 +133,9 @@ def _metadata(name: str, process: int, thread: int, value: str) -> Event:
     return {"ph": "M", "name": name, "pid": process, "tid": thread, "args": {"name": value}}
 
 
-def _events(piece: Piece, phase: Phase, process: int, threads: dict[str, int], begin: float, mhz: float) -> Iterator[Event]:
+def _events(
+    piece: Piece, phase: Phase, process: int, threads: dict[str, int], begin: float, mhz: float
+) -> Iterator[Event]:
     work = piece_work(piece, phase)
     for pipe, start, busy in zip(phase.pipes, piece.start, piece.busy, strict=True):
         if busy <= 0:

@@ -36,7 +36,9 @@ class PlacedLaunch:
     phases: tuple[PlacedPhase, ...]
 
 
-def placed_launches(plan: Plan, profile: Profile, program: Program, bound: Timeline) -> Iterator[PlacedLaunch]:
+def placed_launches(
+    plan: Plan, profile: Profile, program: Program, bound: Timeline
+) -> Iterator[PlacedLaunch]:
     """Yield the launches of a call one after the other, each with the phases of its kernel."""
     begin = 0.0
     for launch in bound.launches:
@@ -45,7 +47,13 @@ def placed_launches(plan: Plan, profile: Profile, program: Program, bound: Timel
             if (phase.kernel or plan.kernel) == launch.kernel:
                 scheduler = Scheduler(phase, profile)
                 phases.append(PlacedPhase(phase, scheduler, start))
-                start += max((scheduler.finish(nodes) for nodes in set(phase.cores.values())), default=0.0) / bound.clock_mhz
+                start += (
+                    max(
+                        (scheduler.finish(nodes) for nodes in set(phase.cores.values())),
+                        default=0.0,
+                    )
+                    / bound.clock_mhz
+                )
         yield PlacedLaunch(launch, begin, tuple(phases))
         begin += launch.us
 
@@ -55,11 +63,16 @@ def piece_work(piece: Piece, phase: Phase) -> dict[str, tuple[int, int]]:
     totals = dict.fromkeys(phase.pipes, (0, 0))
     for times, pipe, work in weighted_work(piece.nodes):
         moved, touched = totals[phase.pipes[pipe]]
-        totals[phase.pipes[pipe]] = moved + times * copied_bytes(work), touched + times * elements(work)
+        totals[phase.pipes[pipe]] = (
+            moved + times * copied_bytes(work),
+            touched + times * elements(work),
+        )
     return totals
 
 
-def tracks(plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
+def tracks(
+    plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_A_PIPE
+) -> dict[str, Any]:
     """Return the launches of a call and the pipes of its slowest core.
 
     Parameters
@@ -80,12 +93,16 @@ def tracks(plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_
         the gaps between them left out.
     """
     slowest = max(bound.cores, key=lambda core: core.us, default=None)
-    events: dict[str, list[dict[str, Any]]] = {pipe: [] for pipe in (slowest.busy_us if slowest else ())}
+    events: dict[str, list[dict[str, Any]]] = {
+        pipe: [] for pipe in (slowest.busy_us if slowest else ())
+    }
     launches = []
     for placed in placed_launches(plan, profile, program_of(plan), bound):
         launch = placed.launch
         facts = {"share": launch.share, "binds": launch.binds, "planned": launch.planned}
-        launches.append({"kernel": launch.kernel, "start_us": placed.start_us, "us": launch.us, **facts})
+        launches.append(
+            {"kernel": launch.kernel, "start_us": placed.start_us, "us": launch.us, **facts}
+        )
         for one in placed.phases:
             if slowest and slowest.core in one.phase.cores:
                 for piece in one.scheduler.pieces(one.phase.cores[slowest.core], most):
@@ -97,7 +114,10 @@ def tracks(plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_
         "bound_us": bound.bound_us,
         "launches": launches,
         "core": slowest.core if slowest else None,
-        "pipes": [{"pipe": pipe, "busy_us": slowest.busy_us[pipe] if slowest else 0.0, "events": found} for pipe, found in events.items()],
+        "pipes": [
+            {"pipe": pipe, "busy_us": slowest.busy_us[pipe] if slowest else 0.0, "events": found}
+            for pipe, found in events.items()
+        ],
     }
 
 
@@ -106,6 +126,15 @@ def _events(piece: Piece, placed: PlacedPhase, mhz: float) -> Iterator[tuple[str
     for pipe, start, busy in zip(placed.phase.pipes, piece.start, piece.busy, strict=True):
         if busy > 0:
             moved, touched = work[pipe]
-            times = {"start_us": round(placed.start_us + start / mhz, FEMTOSECONDS), "us": round(busy / mhz, FEMTOSECONDS)}
-            what = {"name": piece.name, "phase": placed.phase.name, "tiles": piece.tiles, "bytes": moved, "elements": touched}
+            times = {
+                "start_us": round(placed.start_us + start / mhz, FEMTOSECONDS),
+                "us": round(busy / mhz, FEMTOSECONDS),
+            }
+            what = {
+                "name": piece.name,
+                "phase": placed.phase.name,
+                "tiles": piece.tiles,
+                "bytes": moved,
+                "elements": touched,
+            }
             yield pipe, {**what, **times}

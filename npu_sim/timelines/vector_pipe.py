@@ -20,7 +20,11 @@ GROUP_BYTES = 32
 """Bytes of a block, which lies in one bank group (page, "Bank groups")."""
 BANK_GROUPS = 16
 BLOCKS_OF_REPEAT = 8
-HALVES, LANE_ROWS, COPIED_ROWS = "the halves of a row", "rows and the lanes they are summed in", "the blocks of rows written at a time"
+HALVES, LANE_ROWS, COPIED_ROWS = (
+    "the halves of a row",
+    "rows and the lanes they are summed in",
+    "the blocks of rows written at a time",
+)
 """What conflicts in instructions that operators share, in words."""
 ESTIMATED_ARCHITECTURES = (NPU_ARCH_A2_A3,)
 """Architectures that the start-ups are published for."""
@@ -86,7 +90,10 @@ class Issue:
     @property
     def cycles(self) -> float:
         """Cycles that the pipe is busy."""
-        return self.start_up + self.times * self.repeats * CYCLES_PER_REPEAT.get(self.kind, 1) * self.conflict
+        return (
+            self.start_up
+            + self.times * self.repeats * CYCLES_PER_REPEAT.get(self.kind, 1) * self.conflict
+        )
 
     @property
     def conflict_cycles(self) -> float:
@@ -133,30 +140,45 @@ def strided_conflict(stride: int, blocks: int = BLOCKS_OF_REPEAT) -> float:
     return blocks / min(blocks, BANK_GROUPS // gcd(stride, BANK_GROUPS))
 
 
-def row_conflicts(rows: int, first: tuple[int, int], second: tuple[int, int]) -> list[tuple[float, int]]:
+def row_conflicts(
+    rows: int, first: tuple[int, int], second: tuple[int, int]
+) -> list[tuple[float, int]]:
     """Return what two sources, each given by its start and its bytes from row to row, multiply by, and on how many of the rows."""
     found: dict[float, int] = {}
-    for row in range(min(rows, BANK_GROUPS)):  # starts are whole blocks, so that they repeat after as many rows as there are groups
+    for row in range(
+        min(rows, BANK_GROUPS)
+    ):  # starts are whole blocks, so that they repeat after as many rows as there are groups
         conflict = source_conflict(first[0] + row * first[1], second[0] + row * second[1])
         found[conflict] = found.get(conflict, 0) + (rows - row + BANK_GROUPS - 1) // BANK_GROUPS
     return list(found.items())
 
 
-def by_rows(kind: str, rows: int, first: tuple[int, int], second: tuple[int, int], between: str) -> Issue:
+def by_rows(
+    kind: str, rows: int, first: tuple[int, int], second: tuple[int, int], between: str
+) -> Issue:
     """Return one instruction of a repeat for every row, its conflict averaged over the rows."""
     counted = row_conflicts(rows, first, second)
-    return Issue(kind, rows, sum(conflict * count for conflict, count in counted) / rows, between=between)
+    return Issue(
+        kind, rows, sum(conflict * count for conflict, count in counted) / rows, between=between
+    )
 
 
 def whole(kind: str, elements: int, *sources: int, between: str = "") -> Issue:
     """Return an instruction on ``elements``, of one source or of two that start at ``sources``."""
-    return Issue(kind, ceil_div(elements, LANES), source_conflict(*sources) if sources else 1.0, between=between)
+    return Issue(
+        kind,
+        ceil_div(elements, LANES),
+        source_conflict(*sources) if sources else 1.0,
+        between=between,
+    )
 
 
 def halving(elements: int) -> Issues:
     """Add what lies beyond a power of two to the front, halve it down to 64 lanes, and sum these in one repeat."""
     front = 1 << (max(elements, LANES).bit_length() - 1)
-    adds = [whole("add", elements - front, 0, 4 * front, between=HALVES)] if elements > front else []
+    adds = (
+        [whole("add", elements - front, 0, 4 * front, between=HALVES)] if elements > front else []
+    )
     while front > LANES:
         front //= 2
         adds.append(whole("add", front, 0, 4 * front, between=HALVES))
@@ -187,7 +209,10 @@ def lane_sums(rows: int, columns: int, row_bytes: int, values: int, scratch: int
     for run in _runs(rows):
         found.append(whole("duplicate", LANES * run))
         lanes = scratch, 4 * LANES
-        found += [by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes, LANE_ROWS) for step in range(ceil_div(columns, LANES))]
+        found += [
+            by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes, LANE_ROWS)
+            for step in range(ceil_div(columns, LANES))
+        ]
         found.append(Issue("sum of a repeat", run))
     return tuple(found)
 
@@ -199,7 +224,11 @@ def _runs(rows: int) -> list[int]:
 def in_groups(rows: int, most: int, group: Callable[[int], Issues]) -> Issues:
     """Return the instructions of ``rows`` rows that pass through the buffer ``most`` at a time."""
     whole_groups, rest = divmod(rows, most)
-    return (*repeated(group(most), whole_groups), *group(rest)) if rest else repeated(group(most), whole_groups)
+    return (
+        (*repeated(group(most), whole_groups), *group(rest))
+        if rest
+        else repeated(group(most), whole_groups)
+    )
 
 
 def starts_of(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from npu_sim.framework.arguments import IntArray, Tensor
+from npu_sim.framework.operator import Operator
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.arguments import IntArray, Tensor
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.settings import current_device
 from npu_sim.torch.memory import torch_dtype
@@ -41,7 +41,10 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
     def arguments(given: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
         named = dict(zip((one.name for one in parameters), given, strict=False)) | options
         values = {one.name: named.get(one.name, one.default) for one in parameters}
-        return {name: IntArray(value) if isinstance(value, list) else value for name, value in values.items()}
+        return {
+            name: IntArray(value) if isinstance(value, list) else value
+            for name, value in values.items()
+        }
 
     def kernel(*given: Any, **options: Any) -> Any:
         results = compute(declared.name, current_device(), arguments(given, options))
@@ -51,34 +54,49 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
         values, device = arguments(given, options), current_device()
         place = next(values[name].device for name in names if values[name] is not None)
         specs = {
-            name: TensorSpec(tuple(value.shape), str(value.dtype), value.is_contiguous()) if isinstance(value, torch.Tensor) else value
+            name: TensorSpec(tuple(value.shape), str(value.dtype), value.is_contiguous())
+            if isinstance(value, torch.Tensor)
+            else value
             for name, value in values.items()
         }
-        case = declared.check(declared.build(specs), device.profile, device.deterministic, device.limits)
+        case = declared.check(
+            declared.build(specs), device.profile, device.deterministic, device.limits
+        )
         found = (case.specs.get(one.name) for one in declared.outputs)
         return _one_or_all(tuple(_without_values(spec, place) for spec in found))
 
-    return define(schema, kernel, shapes, gradient or Gradient(_keep_nothing, _refuse(declared.name)))
+    return define(
+        schema, kernel, shapes, gradient or Gradient(_keep_nothing, _refuse(declared.name))
+    )
 
 
 def takes(declared: Operator, arguments: Mapping[str, Any]) -> bool:
     """Whether arguments are what the schema says, so that PyTorch passes them on."""
     tensors = ((one.optional, arguments.get(one.name)) for one in declared.inputs)
-    values: Iterable[tuple[Any, Any]] = ((one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments)
-    given = all(isinstance(tensor, torch.Tensor) or (tensor is None and optional) for optional, tensor in tensors)
+    values: Iterable[tuple[Any, Any]] = (
+        (one.kind, arguments[one.name]) for one in declared.attributes if one.name in arguments
+    )
+    given = all(
+        isinstance(tensor, torch.Tensor) or (tensor is None and optional)
+        for optional, tensor in tensors
+    )
     return given and all(_is_value(kind, value) for kind, value in values)
 
 
 def _is_value(kind: type, value: Any) -> bool:
     """Whether PyTorch takes a value for an attribute of a kind: its whole numbers have 64 bits."""
     if kind is IntArray:
-        return value is None or (isinstance(value, list | tuple) and all(type(one) is int for one in value))
+        return value is None or (
+            isinstance(value, list | tuple) and all(type(one) is int for one in value)
+        )
     if kind is int:
         return type(value) is int and abs(value) < 2**63
     return type(value) is kind
 
 
-def define(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient) -> Any:
+def define(
+    schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], gradient: Gradient
+) -> Any:
     """Register an operator with PyTorch.
 
     Parameters
@@ -97,7 +115,9 @@ def define(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any], 
     library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     library.impl(name, kernel, "CPU")
     torch.library.register_fake(f"{NAMESPACE}::{name}", shapes, lib=library)
-    torch.library.register_autograd(f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library)
+    torch.library.register_autograd(
+        f"{NAMESPACE}::{name}", gradient.backward, setup_context=gradient.keep, lib=library
+    )
     return getattr(getattr(torch.ops, NAMESPACE), name).default
 
 
@@ -122,7 +142,9 @@ def define_all() -> None:
 
 def _parameter(declared: Operator, parameter: Any) -> str:
     one = declared.argument(parameter.name)
-    kind = KINDS[one.kind] if not isinstance(one, Tensor) else "Tensor?" if one.optional else "Tensor"
+    kind = (
+        KINDS[one.kind] if not isinstance(one, Tensor) else "Tensor?" if one.optional else "Tensor"
+    )
     if parameter.default is parameter.empty:
         return f"{kind} {one.name}"
     default = f'"{parameter.default}"' if isinstance(parameter.default, str) else parameter.default
@@ -131,7 +153,11 @@ def _parameter(declared: Operator, parameter: Any) -> str:
 
 def _without_values(spec: TensorSpec | None, place: torch.device) -> torch.Tensor:
     """Return a tensor of a spec; an empty one for a result that is not written, since PyTorch's operators always give all."""
-    return torch.empty(0, device=place) if spec is None else torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=place)
+    return (
+        torch.empty(0, device=place)
+        if spec is None
+        else torch.empty(spec.shape, dtype=torch_dtype(spec.dtype), device=place)
+    )
 
 
 def _one_or_all(results: tuple[torch.Tensor, ...]) -> Any:
@@ -144,6 +170,8 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 def _refuse(name: str) -> Callable[..., Any]:
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        raise NotImplementedError(f"npu_sim::{name} has no gradient: the product has no operator for it (second derivatives end here)")
+        raise NotImplementedError(
+            f"npu_sim::{name} has no gradient: the product has no operator for it (second derivatives end here)"
+        )
 
     return backward

@@ -19,7 +19,9 @@ def tensor_as_array(tensor: torch.Tensor) -> Array:
         For a tensor on another device, or a sparse one.
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
-        raise TypeError(f"the simulator takes dense CPU tensors, not {tensor.layout} on {tensor.device}: use tensor.cpu()")
+        raise TypeError(
+            f"the simulator takes dense CPU tensors, not {tensor.layout} on {tensor.device}: use tensor.cpu()"
+        )
     plain = tensor.detach()
     if plain.dtype == torch.bfloat16:
         bits: Array = plain.view(torch.int16).numpy()

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from npu_sim.framework.functions import signature_of
+from npu_sim.framework.operator import Operator
 from npu_sim.operators import run
-from npu_sim.operators.contract.functions import signature_of
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import load_operator
 from npu_sim.settings import Settings, chosen_device, device
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array
@@ -27,16 +27,28 @@ def device_of(ctx: Any) -> Iterator[None]:
         return
     kept: Settings = ctx.settings
     order = kept.order
-    with device(kept.profile, deterministic=kept.deterministic, core_order=order.core_order, seed=order.seed, limits=kept.limits):
+    with device(
+        kept.profile,
+        deterministic=kept.deterministic,
+        core_order=order.core_order,
+        seed=order.seed,
+        limits=kept.limits,
+    ):
         yield
 
 
 def inputs_of(operator: Operator) -> list[inspect.Parameter]:
     """Return the parameters of an operator's function that are its inputs and attributes, in order."""
-    return [one for one in signature_of(operator).parameters.values() if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
+    return [
+        one
+        for one in signature_of(operator).parameters.values()
+        if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+    ]
 
 
-def compute(operator: str, settings: Settings, arguments: dict[str, Any], out: Any = None) -> Outputs:
+def compute(
+    operator: str, settings: Settings, arguments: dict[str, Any], out: Any = None
+) -> Outputs:
     """Run an operator on tensors; return its outputs in order, None for one that is not written.
 
     Parameters
@@ -51,7 +63,8 @@ def compute(operator: str, settings: Settings, arguments: dict[str, Any], out: A
         Tensor, or tuple of tensors, to write the results to; new ones when None.
     """
     arrays: dict[str, Any] = {
-        name: tensor_as_array(value) if isinstance(value, torch.Tensor) else value for name, value in arguments.items()
+        name: tensor_as_array(value) if isinstance(value, torch.Tensor) else value
+        for name, value in arguments.items()
     }
     given = (out,) if isinstance(out, torch.Tensor) else out
     result = run(

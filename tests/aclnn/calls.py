@@ -18,18 +18,24 @@ FP32, FP16, BF16, INT32, INT64 = (
 )
 TITLES = {entry.name: entry.title for entry in OPERATORS}
 OUTPUTS = {name: tuple(one.parameter for one in load_operator(name).outputs) for name in TITLES}
-ARGUMENTS = {name: {one.parameter: one.name for one in load_operator(name).prototype} for name in TITLES}
+ARGUMENTS = {
+    name: {one.parameter: one.name for one in load_operator(name).prototype} for name in TITLES
+}
 """Arguments here by the parameters of the C functions."""
 
 
-def tensor(*shape: int, kind: int = FP32, layout: int = AclFormat.ACL_FORMAT_ND, high: int | None = None) -> AclTensor:
+def tensor(
+    *shape: int, kind: int = FP32, layout: int = AclFormat.ACL_FORMAT_ND, high: int | None = None
+) -> AclTensor:
     """A tensor over memory: normal numbers, or whole numbers below ``high``; always the same for the same shape."""
     dtype = AclDataType(kind).numpy
     if dtype is None or min(shape, default=0) < 0:
         return AclTensor(shape, kind, format=layout)
     rng = np.random.default_rng(abs(hash(shape)) % 1000)
     drawn = rng.integers(0, high, shape) if high is not None else rng.standard_normal(shape)
-    return AclTensor(shape, kind, format=layout, data=np.ascontiguousarray(np.asarray(drawn).astype(dtype)))
+    return AclTensor(
+        shape, kind, format=layout, data=np.ascontiguousarray(np.asarray(drawn).astype(dtype))
+    )
 
 
 def strided(*shape: int, kind: int = FP32, high: int | None = None) -> AclTensor:
@@ -42,7 +48,12 @@ def strided(*shape: int, kind: int = FP32, high: int | None = None) -> AclTensor
 
 
 def embedding(
-    kind: int = FP32, rows: int = 60, dim: int = 24, weights: int = 20, scale: bool = False, index: int = INT64
+    kind: int = FP32,
+    rows: int = 60,
+    dim: int = 24,
+    weights: int = 20,
+    scale: bool = False,
+    index: int = INT64,
 ) -> dict[str, Any]:
     return {
         "grad": tensor(rows, dim, kind=kind),
@@ -54,7 +65,16 @@ def embedding(
     }
 
 
-def conv(kind: int = FP32, steps: int = 7, batch: int = 3, channels: int = 5, out: int = 4, taps: int = 3, pad: int = 1, math: int = 0):
+def conv(
+    kind: int = FP32,
+    steps: int = 7,
+    batch: int = 3,
+    channels: int = 5,
+    out: int = 4,
+    taps: int = 3,
+    pad: int = 1,
+    math: int = 0,
+):
     reach = steps + 2 * pad - taps + 1
     return {
         "self": tensor(reach, batch, out, kind=kind),
@@ -69,7 +89,9 @@ def conv(kind: int = FP32, steps: int = 7, batch: int = 3, channels: int = 5, ou
     }
 
 
-def rms_norm_grad(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
+def rms_norm_grad(
+    kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None
+) -> dict[str, Any]:
     return {
         "dy": tensor(rows, columns, kind=kind),
         "x": tensor(rows, columns, kind=kind),
@@ -80,7 +102,9 @@ def rms_norm_grad(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: i
     }
 
 
-def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None) -> dict[str, Any]:
+def rms_norm(
+    kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | None = None
+) -> dict[str, Any]:
     return {
         "x": tensor(rows, columns, kind=kind),
         "gamma": tensor(columns, kind=kind if gamma is None else gamma),
@@ -90,7 +114,13 @@ def rms_norm(kind: int = FP32, rows: int = 60, columns: int = 128, gamma: int | 
     }
 
 
-def cross_entropy(kind: int = FP32, rows: int = 60, classes: int = 40, reduction: str = "mean", weight: bool = False) -> dict[str, Any]:
+def cross_entropy(
+    kind: int = FP32,
+    rows: int = 60,
+    classes: int = 40,
+    reduction: str = "mean",
+    weight: bool = False,
+) -> dict[str, Any]:
     return {
         "gradLoss": tensor(*((rows,) if reduction == "none" else ()), kind=kind),
         "logProb": tensor(rows, classes, kind=kind),
@@ -116,7 +146,9 @@ def moe(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24) -> 
     }
 
 
-def unpermute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+def unpermute(
+    kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32
+) -> dict[str, Any]:
     topk = topk if probs is not None else 1
     return {
         "permutedTokens": tensor(tokens * topk, hidden, kind=kind),
@@ -128,19 +160,33 @@ def unpermute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 2
     }
 
 
-def unpermute_grad(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32) -> dict[str, Any]:
+def unpermute_grad(
+    kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, probs: int | None = FP32
+) -> dict[str, Any]:
     forward = unpermute(kind, tokens, topk, hidden, probs)
     rows, weights = forward["permutedTokens"], forward["probsOptional"]
     return {
         "permutedTokensOptional": rows,
         "unpermutedTokensGrad": tensor(tokens, hidden, kind=kind),
-        **{name: forward[name] for name in ("sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional")},
+        **{
+            name: forward[name]
+            for name in ("sortedIndices", "probsOptional", "paddedMode", "restoreShapeOptional")
+        },
         "permutedTokensGradOut": tensor(*rows.shape, kind=kind),
-        "probsGradOut": tensor(*(weights.shape if weights is not None else (1,)), kind=FP32 if probs is None else probs),
+        "probsGradOut": tensor(
+            *(weights.shape if weights is not None else (1,)), kind=FP32 if probs is None else probs
+        ),
     }
 
 
-def moe_permute(kind: int = FP32, tokens: int = 30, topk: int = 2, hidden: int = 24, kept: int = 0, index: int = INT64) -> dict[str, Any]:
+def moe_permute(
+    kind: int = FP32,
+    tokens: int = 30,
+    topk: int = 2,
+    hidden: int = 24,
+    kept: int = 0,
+    index: int = INT64,
+) -> dict[str, Any]:
     return {
         "tokens": tensor(tokens, hidden, kind=kind),
         "indices": tensor(tokens, topk, kind=index, high=9),
@@ -184,7 +230,9 @@ def workspace_of(size: int, fill: int) -> np.ndarray | None:
     return memory
 
 
-def run(operator: str, values: dict[str, Any], fill: int = 0xFF) -> tuple[int, dict[str, np.ndarray]]:
+def run(
+    operator: str, values: dict[str, Any], fill: int = 0xFF
+) -> tuple[int, dict[str, np.ndarray]]:
     """Run both stages in a workspace filled with a byte; return the status and the outputs' bits."""
     for name in OUTPUTS[operator]:
         if values[name] is not None and values[name].array is not None:
@@ -192,7 +240,9 @@ def run(operator: str, values: dict[str, Any], fill: int = 0xFF) -> tuple[int, d
     stage = first_stage(operator, values)
     if stage.status:
         return stage.status, {}
-    status = second_stage(operator, workspace_of(stage.workspaceSize, fill), stage.workspaceSize, stage.executor)
+    status = second_stage(
+        operator, workspace_of(stage.workspaceSize, fill), stage.workspaceSize, stage.executor
+    )
     return status, {name: bits(values[name].array) for name in OUTPUTS[operator]}
 
 

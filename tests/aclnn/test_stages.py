@@ -67,7 +67,12 @@ def test_parameters_are_those_of_the_product_document(operator):
     first = getattr(aclnn, f"aclnn{TITLES[operator]}GetWorkspaceSize")
     assert list(inspect.signature(first).parameters) == PROTOTYPES[operator].split()
     second = getattr(aclnn, f"aclnn{TITLES[operator]}")
-    assert list(inspect.signature(second).parameters) == ["workspace", "workspaceSize", "executor", "stream"]
+    assert list(inspect.signature(second).parameters) == [
+        "workspace",
+        "workspaceSize",
+        "executor",
+        "stream",
+    ]
     declared = ARGUMENTS[operator]
     assert list(declared) == PROTOTYPES[operator].split()
     assert set(declared.values()) == {one.name for one in load_operator(operator).arguments}
@@ -83,44 +88,93 @@ def test_the_workspace_must_be_there_and_large_enough(operator):
     assert second_stage(operator, None, size, executor) == MISSING
     assert second_stage(operator, memory[:-1], size - 1, executor) == INVALID
     assert f"{size} bytes" in aclGetRecentErrMsg()
-    assert second_stage(operator, memory[:-1], size, executor) == INVALID, "the memory is smaller than its size says"
+    assert second_stage(operator, memory[:-1], size, executor) == INVALID, (
+        "the memory is smaller than its size says"
+    )
     assert second_stage(operator, memory, size - 1, executor) == INVALID
     for name, kept in before.items():
         np.testing.assert_array_equal(bits(call[name].array), kept)
     assert (memory == 0xFF).all(), "nothing ran"
-    assert second_stage(operator, memory, size, executor) == 0, "a refused second stage leaves the executor usable"
+    assert second_stage(operator, memory, size, executor) == 0, (
+        "a refused second stage leaves the executor usable"
+    )
 
 
 VARIANTS = [
-    *(("embedding_dense_backward", embedding, {"kind": kind, "dim": dim}) for kind in (FP32, BF16) for dim in (24, 600)),
+    *(
+        ("embedding_dense_backward", embedding, {"kind": kind, "dim": dim})
+        for kind in (FP32, BF16)
+        for dim in (24, 600)
+    ),
     ("embedding_dense_backward", embedding, {"scale": True}),
     ("embedding_dense_backward", embedding, {"scale": True, "dim": 600, "kind": BF16}),
     ("embedding_dense_backward", embedding, {"index": INT32, "dim": 600}),
     ("embedding_dense_backward", embedding, {"rows": 1, "dim": 600}),
-    *(("conv_tbc_backward", conv, {"kind": kind, "math": math}) for kind, math in ((FP32, 0), (FP32, 2), (BF16, 2))),
+    *(
+        ("conv_tbc_backward", conv, {"kind": kind, "math": math})
+        for kind, math in ((FP32, 0), (FP32, 2), (BF16, 2))
+    ),
     ("conv_tbc_backward", conv, {"steps": 3, "pad": 0}),
-    ("conv_tbc_backward", conv, {"steps": 40, "batch": 6, "channels": 40, "out": 33, "taps": 5, "pad": 2}),
-    *(("rms_norm", rms_norm, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 2500, 13000)),
-    *(("rms_norm_grad", rms_norm_grad, {"kind": kind, "columns": columns}) for kind in (FP32, BF16) for columns in (128, 700, 6100)),
+    (
+        "conv_tbc_backward",
+        conv,
+        {"steps": 40, "batch": 6, "channels": 40, "out": 33, "taps": 5, "pad": 2},
+    ),
+    *(
+        ("rms_norm", rms_norm, {"kind": kind, "columns": columns})
+        for kind in (FP32, BF16)
+        for columns in (128, 2500, 13000)
+    ),
+    *(
+        ("rms_norm_grad", rms_norm_grad, {"kind": kind, "columns": columns})
+        for kind in (FP32, BF16)
+        for columns in (128, 700, 6100)
+    ),
     ("rms_norm_grad", rms_norm_grad, {"rows": 2000, "columns": 6100}),
     *(
-        ("cross_entropy_loss_grad", cross_entropy, {"kind": kind, "reduction": reduction, "weight": weight})
-        for kind, reduction, weight in ((FP32, "mean", True), (BF16, "mean", False), (BF16, "sum", True), (FP32, "none", False))
+        (
+            "cross_entropy_loss_grad",
+            cross_entropy,
+            {"kind": kind, "reduction": reduction, "weight": weight},
+        )
+        for kind, reduction, weight in (
+            (FP32, "mean", True),
+            (BF16, "mean", False),
+            (BF16, "sum", True),
+            (FP32, "none", False),
+        )
     ),
-    *(("moe_token_permute", moe_permute, {"kind": kind, "index": index}) for kind in (FP32, BF16) for index in (INT32, INT64)),
+    *(
+        ("moe_token_permute", moe_permute, {"kind": kind, "index": index})
+        for kind in (FP32, BF16)
+        for index in (INT32, INT64)
+    ),
     ("moe_token_permute", moe_permute, {"tokens": 4000, "kept": -20}),
     *(("moe_token_permute_grad", moe, {"kind": kind}) for kind in (FP32, BF16)),
-    *(("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (None, FP32, BF16)),
-    *(("moe_token_unpermute_grad", unpermute_grad, {"kind": kind, "probs": probs}) for kind in (FP32, BF16) for probs in (FP32, BF16)),
+    *(
+        ("moe_token_unpermute", unpermute, {"kind": kind, "probs": probs})
+        for kind in (FP32, BF16)
+        for probs in (None, FP32, BF16)
+    ),
+    *(
+        ("moe_token_unpermute_grad", unpermute_grad, {"kind": kind, "probs": probs})
+        for kind in (FP32, BF16)
+        for probs in (FP32, BF16)
+    ),
 ]
 
 
 def arguments_here(operator, call):
     """The same call for npu_sim.run."""
     names = ARGUMENTS[operator]
-    values = {names[name]: value.array if isinstance(value, AclTensor) else value for name, value in call.items()}
+    values = {
+        names[name]: value.array if isinstance(value, AclTensor) else value
+        for name, value in call.items()
+    }
     outputs = {names[name] for name in OUTPUTS[operator]}
-    return {name: value for name, value in values.items() if name not in outputs and value is not None}
+    return {
+        name: value for name, value in values.items() if name not in outputs and value is not None
+    }
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
@@ -132,21 +186,32 @@ def test_nan_in_the_workspace_changes_nothing(operator, make, options, determini
         status, filled = run(operator, call, fill=0xFF)
         assert (status, aclGetRecentErrMsg()) == (0, None)
         _, zeroed = run(operator, call, fill=0)
-    plain = npu_sim.run(operator, deterministic=deterministic, core_order="round_robin", **arguments_here(operator, call))
+    plain = npu_sim.run(
+        operator,
+        deterministic=deterministic,
+        core_order="round_robin",
+        **arguments_here(operator, call),
+    )
     for name, expected in zip(OUTPUTS[operator], plain.outputs.values(), strict=True):
         np.testing.assert_array_equal(filled[name], zeroed[name])
         np.testing.assert_array_equal(filled[name], bits(expected))
 
 
-@pytest.mark.parametrize(("kind", "dim", "weights", "key"), [(BF16, 520, 101000, 0), (BF16, 512, 102400, 100)])
+@pytest.mark.parametrize(
+    ("kind", "dim", "weights", "key"), [(BF16, 520, 101000, 0), (BF16, 512, 102400, 100)]
+)
 @pytest.mark.long
 def test_nan_in_the_workspace_changes_nothing_on_the_native_16_bit_paths(kind, dim, weights, key):
-    call = embedding(kind, rows=600, dim=dim, weights=weights)  # (numel(grad) + numel(out)) * 2 >= 104857600
+    call = embedding(
+        kind, rows=600, dim=dim, weights=weights
+    )  # (numel(grad) + numel(out)) * 2 >= 104857600
     call["indices"].array[...] //= 20000  # a few runs, each on many cores
     assert first_stage("embedding_dense_backward", call).executor.plan.tiling_key == key
     status, filled = run("embedding_dense_backward", call)
     assert status == 0
-    plain = npu_sim.run("embedding_dense_backward", **arguments_here("embedding_dense_backward", call))
+    plain = npu_sim.run(
+        "embedding_dense_backward", **arguments_here("embedding_dense_backward", call)
+    )
     np.testing.assert_array_equal(filled["out"], bits(plain.outputs["grad_weight"]))
 
 
@@ -202,18 +267,37 @@ def test_memory_that_tensors_share_is_refused():
     shared = embedding()["out"]
     grad = AclTensor((20, 24), FP32, data=shared.array)
     indices = AclTensor.from_array(np.arange(20))
-    assert first_stage("embedding_dense_backward", embedding() | {"grad": grad, "indices": indices, "out": shared}).status == INVALID
+    assert (
+        first_stage(
+            "embedding_dense_backward",
+            embedding() | {"grad": grad, "indices": indices, "out": shared},
+        ).status
+        == INVALID
+    )
     frozen = np.zeros((20, 24), np.float32)
     frozen.flags.writeable = False
-    assert first_stage("embedding_dense_backward", embedding() | {"out": AclTensor.from_array(frozen)}).status == INVALID
+    assert (
+        first_stage(
+            "embedding_dense_backward", embedding() | {"out": AclTensor.from_array(frozen)}
+        ).status
+        == INVALID
+    )
     _, size, executor = first_stage("embedding_dense_backward", embedding())
     memory = workspace_of(size + 1, 0)
-    assert second_stage("embedding_dense_backward", memory[1:], size, executor) == INVALID, "its address is odd"
+    assert second_stage("embedding_dense_backward", memory[1:], size, executor) == INVALID, (
+        "its address is odd"
+    )
 
 
 def test_arrays_and_bytes_are_taken_as_they_are():
-    grad, indices, out = np.ones((4, 8), np.float32), np.array([1, 1, 2, 0]), np.empty((3, 8), np.float32)
-    _, size, executor = aclnn.aclnnEmbeddingDenseBackwardGetWorkspaceSize(grad, indices, 3, -1, False, out)
+    grad, indices, out = (
+        np.ones((4, 8), np.float32),
+        np.array([1, 1, 2, 0]),
+        np.empty((3, 8), np.float32),
+    )
+    _, size, executor = aclnn.aclnnEmbeddingDenseBackwardGetWorkspaceSize(
+        grad, indices, 3, -1, False, out
+    )
     assert aclnn.aclnnEmbeddingDenseBackward(bytearray(size), size, executor, None) == 0
     np.testing.assert_array_equal(out[:, 0], [1, 2, 1])
 
@@ -257,7 +341,9 @@ def test_the_determinism_switch_under_its_own_name():
         return first_stage("rms_norm_grad", rms_norm_grad()).executor.plan.deterministic
 
     assert copy_context().run(switched)
-    assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 0), "the switch belongs to its context"
+    assert aclnn.aclrtCtxGetSysParamOpt(aclnn.ACL_OPT_DETERMINISTIC) == (0, 0), (
+        "the switch belongs to its context"
+    )
     assert aclnn.aclrtCtxSetSysParamOpt(99, 1) == aclnn.ACL_ERROR_INVALID_PARAM
     assert aclnn.aclrtCtxGetSysParamOpt(99)[0] == aclnn.ACL_ERROR_INVALID_PARAM
 
@@ -266,7 +352,9 @@ def test_core_order_and_seed_reach_the_kernel():
     results = []
     for seed in (1, 2, 1):
         with device(core_order="random", seed=seed):
-            results.append(run("embedding_dense_backward", embedding(rows=4000, weights=2))[1]["out"])
+            results.append(
+                run("embedding_dense_backward", embedding(rows=4000, weights=2))[1]["out"]
+            )
     np.testing.assert_array_equal(results[0], results[2])
     assert (results[0] != results[1]).any()
 
@@ -275,7 +363,9 @@ def test_messages_name_the_documents_argument_and_are_read_once():
     first_stage("embedding_dense_backward", embedding() | {"numWeights": -1})
     first_stage("rms_norm_grad", rms_norm_grad() | {"dxOut": None})
     newest, older = aclGetRecentErrMsg().split("aclnnEmbeddingDenseBackwardGetWorkspaceSize")
-    assert newest.startswith("aclnnRmsNormGradGetWorkspaceSize (dxOut): 161001 ACLNN_ERR_PARAM_NULLPTR: dxOut is missing")
+    assert newest.startswith(
+        "aclnnRmsNormGradGetWorkspaceSize (dxOut): 161001 ACLNN_ERR_PARAM_NULLPTR: dxOut is missing"
+    )
     assert re.match(r" \(numWeights\): 161002 ", older)
     assert aclGetRecentErrMsg() is None
 
@@ -285,11 +375,16 @@ def test_threads_have_their_own_messages_and_settings():
 
     def work(number, product):
         with device(product):
-            first_stage("rms_norm_grad", rms_norm_grad() | {"dy": None} if number % 2 else rms_norm_grad())
+            first_stage(
+                "rms_norm_grad", rms_norm_grad() | {"dy": None} if number % 2 else rms_norm_grad()
+            )
             seen[number] = (aclGetRecentErrMsg() is None, aclnn.current_device().profile.name)
 
     products = ["atlas_a2", "atlas_a3", "atlas_inference", "atlas_a2"]
-    threads = [threading.Thread(target=work, args=(number, product)) for number, product in enumerate(products)]
+    threads = [
+        threading.Thread(target=work, args=(number, product))
+        for number, product in enumerate(products)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -302,7 +397,11 @@ def test_one_executor_in_many_threads_runs_once():
     _, size, executor = first_stage("embedding_dense_backward", embedding())
     statuses = []
     threads = [
-        threading.Thread(target=lambda: statuses.append(second_stage("embedding_dense_backward", workspace_of(size, 0), size, executor)))
+        threading.Thread(
+            target=lambda: statuses.append(
+                second_stage("embedding_dense_backward", workspace_of(size, 0), size, executor)
+            )
+        )
         for _ in range(8)
     ]
     for thread in threads:
@@ -347,5 +446,11 @@ def test_the_first_stage_loads_no_compiler():
 
 def test_the_executor_shows_its_workspace():
     executor = first_stage("embedding_dense_backward", embedding(FP16, dim=600)).executor
-    assert str(executor.workspace).splitlines()[0] == f"{executor.workspace.total_bytes} bytes of workspace"
-    assert [area.name for area in executor.workspace.areas][:2] == ["grad as fp32", "indices as int32"]
+    assert (
+        str(executor.workspace).splitlines()[0]
+        == f"{executor.workspace.total_bytes} bytes of workspace"
+    )
+    assert [area.name for area in executor.workspace.areas][:2] == [
+        "grad as fp32",
+        "indices as int32",
+    ]

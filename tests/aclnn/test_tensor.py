@@ -10,7 +10,9 @@ from npu_sim.aclnn import AclDataType, AclFormat, AclTensor, aclCreateTensor, ac
 
 def test_a_view_of_memory_is_what_shape_strides_and_offset_say():
     memory = np.arange(12, dtype=np.float32)
-    view = aclCreateTensor((2, 3), AclDataType.ACL_FLOAT, (6, 2), 1, AclFormat.ACL_FORMAT_ND, (12,), memory)
+    view = aclCreateTensor(
+        (2, 3), AclDataType.ACL_FLOAT, (6, 2), 1, AclFormat.ACL_FORMAT_ND, (12,), memory
+    )
     np.testing.assert_array_equal(view.array, [[1, 3, 5], [7, 9, 11]])
     assert (view.contiguous, view.storage_shape, view.format.layout) == (False, (12,), "ND")
     view.array[0, 0] = 50
@@ -19,7 +21,9 @@ def test_a_view_of_memory_is_what_shape_strides_and_offset_say():
     assert view.array is None
 
 
-@pytest.mark.parametrize(("strides", "offset"), [((6, 2), 2), ((8, 2), 0), ((6, 4), 0), ((6, -2), 0)])
+@pytest.mark.parametrize(
+    ("strides", "offset"), [((6, 2), 2), ((8, 2), 0), ((6, 4), 0), ((6, -2), 0)]
+)
 def test_a_view_beyond_its_memory_is_refused(strides, offset):
     with pytest.raises(ValueError, match="does not lie in a memory of 48 bytes"):
         AclTensor((2, 3), AclDataType.ACL_FLOAT, strides, offset, data=np.zeros(12, np.float32))
@@ -34,7 +38,12 @@ def test_strides_and_shape_have_one_length():
 def test_arrays_keep_their_type_and_memory(kind):
     array = np.zeros((3, 4), kind.numpy)[:, 1:3]
     tensor = AclTensor.from_array(array)
-    assert (tensor.dtype, tensor.shape, tensor.strides, tensor.contiguous) == (kind, (3, 2), (4, 1), False)
+    assert (tensor.dtype, tensor.shape, tensor.strides, tensor.contiguous) == (
+        kind,
+        (3, 2),
+        (4, 1),
+        False,
+    )
     assert np.shares_memory(tensor.array, array)
     same = AclTensor((3, 4), kind, data=np.zeros(12 * kind.numpy.itemsize, np.uint8))
     assert same.array.dtype == kind.numpy
@@ -69,7 +78,12 @@ def test_contiguous(shape, strides, contiguous):
 
 
 def test_the_vendors_names_are_there():
-    assert (aclnn.ACL_FLOAT, aclnn.ACL_BF16, aclnn.ACL_FORMAT_ND, aclnn.ACL_FORMAT_NCL) == (0, 27, 2, 47)
+    assert (aclnn.ACL_FLOAT, aclnn.ACL_BF16, aclnn.ACL_FORMAT_ND, aclnn.ACL_FORMAT_NCL) == (
+        0,
+        27,
+        2,
+        47,
+    )
 
 
 def test_memory_is_allocated_and_copied():
@@ -80,13 +94,22 @@ def test_memory_is_allocated_and_copied():
     assert aclnn.aclrtMemcpy(memory, 100, host, 20, aclnn.ACL_MEMCPY_HOST_TO_DEVICE) == 0
     np.testing.assert_array_equal(memory[:20].view(np.float32), host)
     for most, count in ((10, 20), (200, 30), (100, -1)):
-        assert aclnn.aclrtMemcpy(memory, most, host, count, aclnn.ACL_MEMCPY_HOST_TO_DEVICE) == aclnn.ACL_ERROR_INVALID_PARAM
+        assert (
+            aclnn.aclrtMemcpy(memory, most, host, count, aclnn.ACL_MEMCPY_HOST_TO_DEVICE)
+            == aclnn.ACL_ERROR_INVALID_PARAM
+        )
     assert aclnn.aclrtMemcpy(memory, 100, host, 20, 9) == aclnn.ACL_ERROR_INVALID_PARAM
     assert aclnn.aclrtFree(memory) == 0
 
 
 def test_devices_and_streams_succeed():
-    assert aclnn.aclInit() == aclnn.aclrtSetDevice(0) == aclnn.aclrtResetDevice(0) == aclnn.aclFinalize() == 0
+    assert (
+        aclnn.aclInit()
+        == aclnn.aclrtSetDevice(0)
+        == aclnn.aclrtResetDevice(0)
+        == aclnn.aclFinalize()
+        == 0
+    )
     assert aclnn.aclrtSetDevice(-1) == aclnn.aclrtResetDevice(-1) == aclnn.ACL_ERROR_INVALID_PARAM
     status, stream = aclnn.aclrtCreateStream()
     assert status == aclnn.aclrtSynchronizeStream(stream) == aclnn.aclrtDestroyStream(stream) == 0

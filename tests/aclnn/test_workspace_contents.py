@@ -38,10 +38,14 @@ def test_embedding_keeps_its_casts_and_its_sorted_list():
     call = embedding(BF16, dim=600)
     areas, _ = run_and_look("embedding_dense_backward", call)
     grad, indices, out = (call[name].array for name in ("grad", "indices", "out"))
-    np.testing.assert_array_equal(areas.array("grad as fp32", (60, 600), "float32"), grad.astype(np.float32))
+    np.testing.assert_array_equal(
+        areas.array("grad as fp32", (60, 600), "float32"), grad.astype(np.float32)
+    )
     np.testing.assert_array_equal(areas.array("sorted indices", (60,), "int32"), np.sort(indices))
     positions = areas.array("positions", (60,), "int32")
-    np.testing.assert_array_equal(np.maximum(positions, ~positions), np.argsort(indices, kind="stable"))
+    np.testing.assert_array_equal(
+        np.maximum(positions, ~positions), np.argsort(indices, kind="stable")
+    )
     # The result took over the memory that Sort worked in, and out is the result rounded once.
     buckets = {area.name: area.bucket for area in areas_of(call)}
     assert buckets["result"] == buckets["workspace of Sort"]
@@ -59,7 +63,9 @@ def test_embedding_counts_in_the_workspace():
     counts = np.bincount(call["indices"].array, minlength=20)
     counts[call["paddingIdx"]] = 0
     np.testing.assert_array_equal(areas.array("frequency counters", (20,), "float32"), counts)
-    np.testing.assert_array_equal(areas.array("indices as int32", (60,), "int32"), call["indices"].array)
+    np.testing.assert_array_equal(
+        areas.array("indices as int32", (60,), "int32"), call["indices"].array
+    )
 
 
 def test_embedding_stages_the_ends_of_every_core_on_the_native_path():
@@ -77,13 +83,17 @@ def test_embedding_stages_the_ends_of_every_core_on_the_native_path():
         for slot, index in ((0, indices[0]), (1, indices[-1])):
             expected = call["grad"].array[own[indices == index]].astype(np.float64).sum(0)
             nothing = index == call["paddingIdx"] or (slot == 1 and indices[0] == indices[-1])
-            np.testing.assert_allclose(rows[2 * work.core + slot], expected * (not nothing), rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(
+                rows[2 * work.core + slot], expected * (not nothing), rtol=1e-5, atol=1e-5
+            )
 
 
 def test_strided_embedding_copies_lie_in_the_workspace():
     call = embedding(FP32) | {"grad": strided(60, 24), "out": strided(20, 24)}
     areas, _ = run_and_look("embedding_dense_backward", call)
-    np.testing.assert_array_equal(areas.array("contiguous grad", (60, 24), "float32"), call["grad"].array)
+    np.testing.assert_array_equal(
+        areas.array("contiguous grad", (60, 24), "float32"), call["grad"].array
+    )
     np.testing.assert_array_equal(areas.array("result", (20, 24), "float32"), call["out"].array)
 
 
@@ -108,9 +118,18 @@ def test_cross_entropy_keeps_the_sum_of_every_core(weight):
     call = cross_entropy(rows=600, weight=weight)
     areas, executor = run_and_look("cross_entropy_loss_grad", call)
     target = call["target"].array
-    terms = (call["weightOptional"].array if weight else np.ones(40, np.float32))[target] * (target != call["ignoreIndex"])
-    expected = [terms[slice(*work.ranges["rows"])].sum(dtype=np.float64) for work in executor.plan.cores]
-    np.testing.assert_allclose(areas.array("sums of the cores", (len(expected),), "float32"), expected, rtol=1e-6, atol=1e-6)
+    terms = (call["weightOptional"].array if weight else np.ones(40, np.float32))[target] * (
+        target != call["ignoreIndex"]
+    )
+    expected = [
+        terms[slice(*work.ranges["rows"])].sum(dtype=np.float64) for work in executor.plan.cores
+    ]
+    np.testing.assert_allclose(
+        areas.array("sums of the cores", (len(expected),), "float32"),
+        expected,
+        rtol=1e-6,
+        atol=1e-6,
+    )
 
 
 @pytest.mark.parametrize("name", ["permutedOutputGrad", "sortedIndices"])
@@ -142,8 +161,14 @@ def test_conv_leaves_both_gradients_behind(kind):
     areas, executor = run_and_look("conv_tbc_backward", call)
     own = call["input"].array.dtype
     weight = areas.array("gradWeight in fp32", (4, 5, 3), "float32")
-    np.testing.assert_array_equal(bits(weight.transpose(2, 1, 0).astype(own)), bits(call["gradWeight"].array))
-    assert {area.name for area in executor.workspace.areas} >= {"self as fp16", "weight in cube layout", "gradInput in its dtype"}
+    np.testing.assert_array_equal(
+        bits(weight.transpose(2, 1, 0).astype(own)), bits(call["gradWeight"].array)
+    )
+    assert {area.name for area in executor.workspace.areas} >= {
+        "self as fp16",
+        "weight in cube layout",
+        "gradInput in its dtype",
+    }
 
 
 @pytest.mark.parametrize("kind", [FP32, BF16])
@@ -165,7 +190,14 @@ def test_conv_as_matrix_products_runs_in_the_workspace_it_asks_for(batch):
     call = conv(steps=3, batch=batch, pad=0)
     _, executor = run_and_look("conv_tbc_backward", call)
     assert executor.workspace.total_bytes > 0
-    tensors = {name: call[parameter].array for name, parameter in (("grad_output", "self"), ("input", "input"), ("weight", "weight"))}
+    tensors = {
+        name: call[parameter].array
+        for name, parameter in (("grad_output", "self"), ("input", "input"), ("weight", "weight"))
+    }
     expected = npu_sim.run("conv_tbc_backward", bias=call["bias"].array, **tensors).outputs
-    for name, parameter in (("grad_input", "gradInput"), ("grad_weight", "gradWeight"), ("grad_bias", "gradBias")):
+    for name, parameter in (
+        ("grad_input", "gradInput"),
+        ("grad_weight", "gradWeight"),
+        ("grad_bias", "gradBias"),
+    ):
         np.testing.assert_array_equal(expected[name], call[parameter].array)

@@ -13,7 +13,19 @@ if not FOLDER.exists():
     pytest.skip("the benchmarks are not part of a source distribution", allow_module_level=True)
 sys.path.insert(0, str(FOLDER))
 bandwidth, cases, hot_loops, measure, operators, peers, plots, results, scaling, small_peers = map(
-    import_module, ("bandwidth", "cases", "hot_loops", "measure", "operators", "peers", "plots", "results", "scaling", "small_peers")
+    import_module,
+    (
+        "bandwidth",
+        "cases",
+        "hot_loops",
+        "measure",
+        "operators",
+        "peers",
+        "plots",
+        "results",
+        "scaling",
+        "small_peers",
+    ),
 )
 sys.path.remove(str(FOLDER))
 
@@ -34,7 +46,13 @@ SPREADS = {"embedding": "uniform", "unpermute": "routed", "unpermute_grad": "rou
 
 
 def tiny(operator, dtype="fp32"):
-    return cases.Case(operator, SHAPES[operator], dtype, SPREADS.get(operator, ""), cases.Target({"fastest": 2.0}, 0.5))
+    return cases.Case(
+        operator,
+        SHAPES[operator],
+        dtype,
+        SPREADS.get(operator, ""),
+        cases.Target({"fastest": 2.0}, 0.5),
+    )
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -51,9 +69,15 @@ def test_every_way_of_pytorch_computes_the_same(operator, dtype):
             other = theirs.detach().float().numpy()
             if name == "conv1d backward" and other.ndim == 3:
                 # (batch, channels, time), and (out channels, in channels, taps)
-                other = other.transpose(2, 0, 1) if other.shape[0] == case.shape[1] else other.transpose(2, 1, 0)
+                other = (
+                    other.transpose(2, 0, 1)
+                    if other.shape[0] == case.shape[1]
+                    else other.transpose(2, 1, 0)
+                )
             expected = ours.astype(np.float32)
-            assert np.abs(other - expected).max() <= TOLERANCE[dtype] * max(1.0, np.abs(expected).max()), name
+            assert np.abs(other - expected).max() <= TOLERANCE[dtype] * max(
+                1.0, np.abs(expected).max()
+            ), name
 
 
 @pytest.mark.parametrize("library", list(peers.LIBRARIES))
@@ -76,7 +100,9 @@ def test_a_compiler_that_fails_leaves_its_column_empty(monkeypatch, capsys):
 
     monkeypatch.setattr(peers.TorchLibrary, "installed", True)
     monkeypatch.setattr(peers.TorchLibrary, "array", lambda self, values: values)
-    monkeypatch.setattr(peers.TorchLibrary, "compiled", lambda self, function: lambda *arrays: fail(function))
+    monkeypatch.setattr(
+        peers.TorchLibrary, "compiled", lambda self, function: lambda *arrays: fail(function)
+    )
     assert peers.peers(tiny("moe"), cases.build(tiny("moe")), ["torch.compile"]) == {}
     assert "torch.compile does not compile" in capsys.readouterr().err
 
@@ -85,15 +111,25 @@ def test_small_peers_have_a_row(monkeypatch):
     monkeypatch.setattr(small_peers, "CALLS", 1)
     found = small_peers.measure_small(tiny("rms_norm"), 1, [])
     assert all(found["microseconds"][name] > 0 for name in small_peers.OURS)
-    assert small_peers.small_row(found, []).count(" | ") == operators.head(small_peers.columns([])).partition("\n")[0].count(" | ")
+    assert small_peers.small_row(found, []).count(" | ") == operators.head(
+        small_peers.columns([])
+    ).partition("\n")[0].count(" | ")
 
 
-@pytest.mark.parametrize(("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)])
+@pytest.mark.parametrize(
+    ("operator", "as_users"), [("moe", False), ("moe", True), ("conv_tbc", False)]
+)
 def test_a_case_becomes_a_row_and_bars(operator, as_users):
     found = operators.measure(tiny(operator), 1, [], as_users)
     assert found["case"] in operators.row(found)
-    assert operators.row(found).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[0].count(" | ")
-    texts = [one.text for one in ElementTree.fromstring(plots.bars([found])).iter() if one.tag.endswith("text")]
+    assert operators.row(found).count(" | ") == operators.head(operators.COLUMNS).partition("\n")[
+        0
+    ].count(" | ")
+    texts = [
+        one.text
+        for one in ElementTree.fromstring(plots.bars([found])).iter()
+        if one.tag.endswith("text")
+    ]
     assert found["case"] in texts
 
 
@@ -108,7 +144,10 @@ def test_targets_are_judged():
 
 
 def test_a_named_way_is_judged_by_itself():
-    found = {"against_torch": {"a way": 3.0, "fastest": 2.0}, "target": {"against_torch": {"a way": 2.5}}}
+    found = {
+        "against_torch": {"a way": 3.0, "fastest": 2.0},
+        "target": {"against_torch": {"a way": 2.5}},
+    }
     assert operators.against_text(found) == "3.00x a way (met, target 2.5)"
 
 
@@ -117,7 +156,11 @@ def test_every_target_of_the_issue_is_there():
     assert len(names) == len(cases.CASES)
     assert {case.operator for case in cases.CASES} == set(SHAPES)
     assert {case.dtype for case in cases.CASES} == set(cases.DTYPES)
-    assert all(case.target.against for case in cases.CASES if (case.operator, case.dtype) != ("conv_tbc", "fp16"))
+    assert all(
+        case.target.against
+        for case in cases.CASES
+        if (case.operator, case.dtype) != ("conv_tbc", "fp16")
+    )
 
 
 @pytest.mark.parametrize("operator", SHAPES)
@@ -125,8 +168,12 @@ def test_scaling_changes_one_thing_at_a_time(operator):
     family = scaling.FAMILIES[operator]
     found = list(scaling.points(operator, "fp32", 3))
     for point in found:
-        places = {"rows": {family.rows_at}, "dim": set(family.dim_at), "threads": set()}[point.variable]
-        changed = {place for place, size in enumerate(point.case.shape) if size != family.shape[place]}
+        places = {"rows": {family.rows_at}, "dim": set(family.dim_at), "threads": set()}[
+            point.variable
+        ]
+        changed = {
+            place for place, size in enumerate(point.case.shape) if size != family.shape[place]
+        }
         assert changed <= places
         assert point.threads == (point.value if point.variable == "threads" else 3)
     assert [point.value for point in found if point.variable == "threads"] == [1, 2, 3]
@@ -134,7 +181,10 @@ def test_scaling_changes_one_thing_at_a_time(operator):
 
 def test_the_page_of_results_has_a_place_for_every_part():
     page = results.RESULTS.read_text(encoding="utf-8")
-    for name in ["machine", *(name for name, part in results.PARTS.items() if part.printed != "too long")]:
+    for name in [
+        "machine",
+        *(name for name, part in results.PARTS.items() if part.printed != "too long"),
+    ]:
         changed = results.filled(page, name, "NEW\n")
         assert f"<!-- {name} -->\nNEW\n<!-- /{name} -->" in changed
         assert results.filled(changed, name, "OLD") != changed
@@ -159,7 +209,13 @@ def test_an_interrupt_keeps_what_is_there():
 
 
 def test_curves_are_drawn_for_the_points_there_are():
-    found = {"operator": "moe", "variable": "rows", "value": 64, "milliseconds": 2.0, "extra_bytes": 3_000_000}
+    found = {
+        "operator": "moe",
+        "variable": "rows",
+        "value": 64,
+        "milliseconds": 2.0,
+        "extra_bytes": 3_000_000,
+    }
     drawn = scaling.draw([found, {**found, "value": 128, "milliseconds": 5.0, "extra_bytes": 0}])
     circles = [one for one in ElementTree.fromstring(drawn).iter() if one.tag.endswith("circle")]
     assert len(circles) == 4
@@ -170,12 +226,23 @@ def test_curves_are_drawn_for_the_points_there_are():
 def test_every_row_is_read_once_in_any_order(ahead, shares):
     rows = bandwidth.aligned(40 * 64).reshape(40, 64)
     sums = np.zeros((shares, 4 * bandwidth.LINE), np.float32)
-    bandwidth.read_rows.over(shares, shares, rows, np.random.default_rng(0).permutation(40), ahead, sums)
+    bandwidth.read_rows.over(
+        shares, shares, rows, np.random.default_rng(0).permutation(40), ahead, sums
+    )
     assert sums.sum() == rows.size
 
 
 def test_loops_are_the_innermost_that_hold_samples():
-    texts = ["xor %eax,%eax", "mov (%rdi),%ecx", "add %rcx,%rax", "jne 0x11", "cmp %eax,%edx", "jl 0x10", "test %al,%al", "jb 0x16"]
+    texts = [
+        "xor %eax,%eax",
+        "mov (%rdi),%ecx",
+        "add %rcx,%rax",
+        "jne 0x11",
+        "cmp %eax,%edx",
+        "jl 0x10",
+        "test %al,%al",
+        "jb 0x16",
+    ]
     lines = [hot_loops.Line(0x10 + place, text) for place, text in enumerate(texts)]
     samples = hot_loops.collections.Counter({0x11: 30, 0x12: 60, 0x14: 9, 0x17: 1})
     (loop,) = hot_loops.innermost_loops(lines, samples)

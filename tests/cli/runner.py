@@ -22,7 +22,9 @@ class Outcome:
         return json.loads(self.out)
 
 
-def npu_sim(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> Outcome:
+def npu_sim(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object
+) -> Outcome:
     """Run ``npu-sim`` with these words."""
     monkeypatch.setattr("sys.argv", ["npu-sim", *map(str, words)])
     code = 0

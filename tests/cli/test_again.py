@@ -8,20 +8,46 @@ import numpy as np
 import pytest
 
 RMS = ("rms_norm_grad", "--dy", "64x512:bf16", "--gamma", "512:bf16")
-EMBEDDING = ("embedding_dense_backward", "--grad", "g.npy", "--indices", "i.npy", "--num-weights", "50")
+EMBEDDING = (
+    "embedding_dense_backward",
+    "--grad",
+    "g.npy",
+    "--indices",
+    "i.npy",
+    "--num-weights",
+    "50",
+)
 DEVICE = ("--product atlas_a2", "--soc Ascend910B1", "--release 9.1")
 REPORTS = {
     "plan": (("plan", *RMS), DEVICE),
-    "run": (("run", *EMBEDDING, "--core-order", "random", "--rows"), (*DEVICE, "--core-order random", "--seed 0", "--grad g.npy")),
-    "determinism": (("study", "determinism", *EMBEDDING, "--random-orders", "3"), (*DEVICE, "--seed 0", "--grad g.npy")),
+    "run": (
+        ("run", *EMBEDDING, "--core-order", "random", "--rows"),
+        (*DEVICE, "--core-order random", "--seed 0", "--grad g.npy"),
+    ),
+    "determinism": (
+        ("study", "determinism", *EMBEDDING, "--random-orders", "3"),
+        (*DEVICE, "--seed 0", "--grad g.npy"),
+    ),
     "precision": (("study", "precision", *EMBEDDING), (*DEVICE, "--seed 0")),
-    "certificate": (("study", "certificate", *EMBEDDING, "--no-probe"), (*DEVICE, "--core-order sequential", "--seed 0")),
+    "certificate": (
+        ("study", "certificate", *EMBEDDING, "--no-probe"),
+        (*DEVICE, "--core-order sequential", "--seed 0"),
+    ),
     "diff": (("diff", *RMS), ("--products all", "--release 9.1")),
     "limits": (("limits", *RMS, "--vary", "col"), ("--products all", "--release 9.1")),
     "timeline": (("timeline", *RMS), DEVICE),
-    "timeline of SoCs": (("timeline", *RMS, "--socs", "all"), ("--product atlas_a2", "--socs all", "--release 9.1")),
-    "sweep": (("sweep", "rms_norm_grad", "--grid", "row=1..50"), ("--grid product=atlas_a2", "--grid release=9.1", "--seed 0")),
-    "preflight": (("preflight", "calls.jsonl"), ("--products atlas_a2", "--release 9.1", "calls.jsonl")),
+    "timeline of SoCs": (
+        ("timeline", *RMS, "--socs", "all"),
+        ("--product atlas_a2", "--socs all", "--release 9.1"),
+    ),
+    "sweep": (
+        ("sweep", "rms_norm_grad", "--grid", "row=1..50"),
+        ("--grid product=atlas_a2", "--grid release=9.1", "--seed 0"),
+    ),
+    "preflight": (
+        ("preflight", "calls.jsonl"),
+        ("--products atlas_a2", "--release 9.1", "calls.jsonl"),
+    ),
 }
 
 
@@ -32,7 +58,8 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "g.npy", random.standard_normal((400, 16)).astype(np.float32))
     np.save(tmp_path / "i.npy", random.integers(0, 50, 400, dtype=np.int32))
     (tmp_path / "calls.jsonl").write_text(
-        '{"op": "rms_norm_grad", "inputs": {"dy": "64x512:bf16", "gamma": "512:bf16"}}\n', encoding="utf-8"
+        '{"op": "rms_norm_grad", "inputs": {"dy": "64x512:bf16", "gamma": "512:bf16"}}\n',
+        encoding="utf-8",
     )
     monkeypatch.chdir(tmp_path)
     return tmp_path

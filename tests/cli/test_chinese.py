@@ -15,7 +15,9 @@ HELP = [
     *((name, "rms_norm_grad") for name in OF_AN_OPERATOR),
     *(("study", name, *operator) for name in STUDIES for operator in ((), ("rms_norm_grad",))),
 ]
-ENGLISH = re.compile(r"\b(?:Usage|Options|Arguments|Show|default:|required|message|exit|the|of|or|which|every|with|are|e\.g)\b")
+ENGLISH = re.compile(
+    r"\b(?:Usage|Options|Arguments|Show|default:|required|message|exit|the|of|or|which|every|with|are|e\.g)\b"
+)
 
 
 @pytest.fixture
@@ -37,9 +39,14 @@ def test_help_is_chinese_and_cuts_nothing_off(help_of, words):
     assert "…" not in text
 
 
-@pytest.mark.parametrize("words", [words for words in HELP if words[-1:] == ("rms_norm_grad",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [words for words in HELP if words[-1:] == ("rms_norm_grad",)], ids=" ".join
+)
 def test_examples_are_typed_in_every_language_alike(help_of, words):
-    english, chinese = (re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *words)) for language in ("en", "zh"))
+    english, chinese = (
+        re.findall(r"(?:Example|示例)[:：] ?(npu-sim .*)", help_of(language, *words))
+        for language in ("en", "zh")
+    )
     assert len(english) == 1
     assert chinese == english
 
@@ -65,7 +72,11 @@ def test_mistakes_are_said_in_chinese_and_data_in_english(cli, monkeypatch, word
     said, data = cli(*words).err, cli(*words, "--json").data
     assert (data["outcome"], data["message"].isascii()) == ("usage", True)
     assert re.search("[\u4e00-\u9fff]", said)
-    assert not set(re.findall(r"[a-z]+", re.sub(r"npu-sim [^\n]*--help|'[^']*'|--\w+|extra$", "", said, flags=re.M))) & set(
+    assert not set(
+        re.findall(
+            r"[a-z]+", re.sub(r"npu-sim [^\n]*--help|'[^']*'|--\w+|extra$", "", said, flags=re.M)
+        )
+    ) & set(
         re.findall(
             r"[a-z]+",
             "no such option command requires an argument does not take value missing got unexpected extra input should be scale of",

@@ -23,5 +23,12 @@ def test_a_deterministic_demo_does_not_move(cli):
 
 def test_the_demo_says_what_it_did(cli):
     out = cli("demo", "--product", "atlas_train").out
-    for word in ("A batch of 2048 tokens", "EmbeddingDenseBackward on Atlas training series", "check", "two runs", "time", "first run"):
+    for word in (
+        "A batch of 2048 tokens",
+        "EmbeddingDenseBackward on Atlas training series",
+        "check",
+        "two runs",
+        "time",
+        "first run",
+    ):
         assert word in out

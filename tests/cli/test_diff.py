@@ -5,7 +5,16 @@ import pytest
 from npu_sim.cores import load_profile, shipped_products
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-CALL = ("diff", "embedding_dense_backward", "--grad", "65536x512:fp32", "--indices", "65536:int32", "--num-weights", 32000)
+CALL = (
+    "diff",
+    "embedding_dense_backward",
+    "--grad",
+    "65536x512:fp32",
+    "--indices",
+    "65536:int32",
+    "--num-weights",
+    32000,
+)
 
 
 def test_every_product_and_soc_is_told_once(cli):
@@ -32,7 +41,16 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
     done = cli(*CALL)
     assert done.code == 0
     lines = [line for line in done.out.splitlines() if line.strip()]
-    assert lines[0].split() == ["product", "SoC", "outcome", "path", "cores", "buffer", "workspace", "order"]
+    assert lines[0].split() == [
+        "product",
+        "SoC",
+        "outcome",
+        "path",
+        "cores",
+        "buffer",
+        "workspace",
+        "order",
+    ]
     assert any("refused 161002" in line for line in lines)
     assert any("timing: grad_weight" in line for line in lines)
     sentence = "one more column and the path changes on atlas_a2, atlas_a3: dim 513 takes"
@@ -40,13 +58,34 @@ def test_the_text_ends_with_the_nearest_change(cli, monkeypatch):
 
 
 def test_equal_estimates_are_told_once_and_those_of_two_profiles_apart(cli, tmp_path, monkeypatch):
-    call = ("diff", "rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16", "--soc", "Ascend910B3")
-    (line,) = [one for one in cli(*call, "--products", "atlas_a2", "--releases").out.splitlines() if "vector pipe" in one]
+    call = (
+        "diff",
+        "rms_norm_grad",
+        "--dy",
+        "4096x7168:bf16",
+        "--gamma",
+        "7168:bf16",
+        "--soc",
+        "Ascend910B3",
+    )
+    (line,) = [
+        one
+        for one in cli(*call, "--products", "atlas_a2", "--releases").out.splitlines()
+        if "vector pipe" in one
+    ]
     assert line.startswith("Ascend910B3, 8.3, 8.5, 9.0, 9.1  RmsNormGrad: vector pipe about")
     monkeypatch.chdir(tmp_path)
-    text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: mine")
+    text = (
+        (CONFIGS / "atlas_a2.yaml")
+        .read_text(encoding="utf-8")
+        .replace("name: atlas_a2", "name: mine")
+    )
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
-    (line,) = [one for one in cli(*call, "--products", "atlas_a2,mine.yaml").out.splitlines() if "vector pipe" in one]
+    (line,) = [
+        one
+        for one in cli(*call, "--products", "atlas_a2,mine.yaml").out.splitlines()
+        if "vector pipe" in one
+    ]
     assert line.startswith("atlas_a2 Ascend910B3, 9.1; mine Ascend910B3, 9.1  RmsNormGrad")
 
 
@@ -59,11 +98,15 @@ def test_switches_reach_every_plan(cli, switch):
 def test_a_changed_copy_of_a_product_is_told_apart_by_its_file(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8")
-    (tmp_path / "more.yaml").write_text(text.replace("ub_bytes: 196608", "ub_bytes: 262144"), encoding="utf-8")
+    (tmp_path / "more.yaml").write_text(
+        text.replace("ub_bytes: 196608", "ub_bytes: 262144"), encoding="utf-8"
+    )
     rows = cli(*CALL, "--products", "atlas_a2,more.yaml", "--json").data["rows"]
     assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yaml)"}
     assert all(len(row["socs"]) == len(set(row["socs"])) for row in rows)
-    assert {row["product"] for row in cli(*CALL, "--products", "more.yaml", "--json").data["rows"]} == {"atlas_a2"}
+    assert {
+        row["product"] for row in cli(*CALL, "--products", "more.yaml", "--json").data["rows"]
+    } == {"atlas_a2"}
     (tmp_path / "more.yaml").rename("more.yml")
     rows = cli(*CALL, "--products", "atlas_a2,more.yml", "--json").data["rows"]
     assert {row["product"] for row in rows} == {"atlas_a2", "atlas_a2 (more.yml)"}

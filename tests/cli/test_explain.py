@@ -1,6 +1,15 @@
 import pytest
 
-CALL = ("explain", "embedding_dense_backward", "--grad", "65536x512:bf16", "--indices", "65536:int32", "--num-weights", 32000)
+CALL = (
+    "explain",
+    "embedding_dense_backward",
+    "--grad",
+    "65536x512:bf16",
+    "--indices",
+    "65536:int32",
+    "--num-weights",
+    32000,
+)
 
 
 def test_every_part_of_the_record_is_told(cli, monkeypatch):
@@ -14,7 +23,10 @@ def test_every_part_of_the_record_is_told(cli, monkeypatch):
     text = " ".join(done.out.split())
     assert "dim <= 512" in text
     assert "dim = 512" in text  # the condition, then its numbers
-    assert "dim 512 -> 513 takes another path: sorted, native 16-bit" in text or "dim 512 -> 513 takes another path" in text
+    assert (
+        "dim 512 -> 513 takes another path: sorted, native 16-bit" in text
+        or "dim 512 -> 513 takes another path" in text
+    )
     assert "Unified Buffer of a core: " in text
     assert "gradient rows" in text
     assert "num_weights = 32000 documented any hardware any" in text
@@ -27,7 +39,12 @@ def test_json_says_the_same(cli):
     data = cli(*CALL, "--json").data
     assert data["outcome"] == "runs"
     nearest = data["nearest_changes"][0]
-    assert (nearest["argument"], nearest["now"], nearest["value"], nearest["changes_path"]) == ("dim", 512, 513, True)
+    assert (nearest["argument"], nearest["now"], nearest["value"], nearest["changes_path"]) == (
+        "dim",
+        512,
+        513,
+        True,
+    )
     assert nearest["path"] != data["plan"]["path"]
     assert {one["name"] for one in data["size_limits"]} == {"rows", "dim", "num_weights"}
     assert data["with_the_other_determinism"]["deterministic"] is True
@@ -36,7 +53,17 @@ def test_json_says_the_same(cli):
 @pytest.mark.parametrize("more", [(), ("--json",)])
 def test_a_refusal_is_explained_too(cli, more):
     words = ("--scale-grad-by-freq", "--product", "atlas_train")
-    call = ("explain", "embedding_dense_backward", "--grad", "64x5000:fp32", "--indices", "64:int32", "--num-weights", 32000, *words)
+    call = (
+        "explain",
+        "embedding_dense_backward",
+        "--grad",
+        "64x5000:fp32",
+        "--indices",
+        "64:int32",
+        "--num-weights",
+        32000,
+        *words,
+    )
     done = cli(*call, *more)
     assert done.code == 2
     if more:

@@ -18,10 +18,15 @@ from tests.processes import interruptible
 def started(tmp_path):
     own = tmp_path / "my_chip.yaml"
     own.write_text(
-        (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: my_chip"), encoding="utf-8"
+        (config_directory() / "atlas_a2.yaml")
+        .read_text(encoding="utf-8")
+        .replace("name: atlas_a2", "name: my_chip"),
+        encoding="utf-8",
     )
     words = [sys.executable, "-m", "npu_sim", "explore", str(own), "--port", "0", "--no-browser"]
-    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible)
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=interruptible
+    )
     yield process, own
     process.kill()
     process.communicate()
@@ -29,7 +34,9 @@ def started(tmp_path):
 
 def test_it_says_where_it_is_serves_profiles_of_ones_own_and_stops(started):
     process, own = started
-    address = re.fullmatch(r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline()).group(1)
+    address = re.fullmatch(
+        r"npu-sim explorer: (http://127\.0\.0\.1:\d+/)\n", process.stdout.readline()
+    ).group(1)
     with urllib.request.urlopen(f"{address}api/catalog", timeout=20) as reply:
         content = reply.read().decode("utf-8")
     assert str(own) in content
@@ -46,6 +53,8 @@ def test_other_machines_reach_it_only_when_that_is_wanted(capsys, monkeypatch):
 
 def test_a_port_in_use_is_refused_with_what_to_do(capsys, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        refused = runner.npu_sim(capsys, monkeypatch, "explore", "--no-browser", "--port", taken.getsockname()[1])
+        refused = runner.npu_sim(
+            capsys, monkeypatch, "explore", "--no-browser", "--port", taken.getsockname()[1]
+        )
     assert refused.code == 64
     assert "--port" in refused.err

@@ -4,16 +4,20 @@ import pytest
 
 import npu_sim
 from npu_sim.cli.console import show
-from npu_sim.operators.contract.fixed_calls import fixed_call
+from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.show.text import plan_view
 
 TOKENS = {"permuted_output_grad": "32768x7168:bf16", "sorted_indices": "32768:int32", "num_topk": 8}
-TOKENS_TYPED = tuple(word for name, value in TOKENS.items() for word in (f"--{name.replace('_', '-')}", str(value)))
+TOKENS_TYPED = tuple(
+    word for name, value in TOKENS.items() for word in (f"--{name.replace('_', '-')}", str(value))
+)
 
 
 def flips(plan):
-    return {(flip.argument, flip.value): flip for decision in plan.decisions for flip in decision.flips}
+    return {
+        (flip.argument, flip.value): flip for decision in plan.decisions for flip in decision.flips
+    }
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in all_operators()])
@@ -25,23 +29,43 @@ def test_the_result_of_a_flip_is_that_of_the_changed_call(name):
     for (argument, value), flip in flips(plan).items():
         axis = operator.axis(argument)
         meant = axis.value(axis.code(value))
-        changed = {"deterministic": meant, **call.arguments()} if axis.name == "deterministic" else call.arguments({axis.name: meant})
+        changed = (
+            {"deterministic": meant, **call.arguments()}
+            if axis.name == "deterministic"
+            else call.arguments({axis.name: meant})
+        )
         if flip.outcome == "refused":
             with pytest.raises(npu_sim.AclnnError) as refused:
                 npu_sim.plan(name, **changed)
             assert (refused.value.message, flip.changes_path) == (flip.refusal, True)
             continue
         other = npu_sim.plan(name, **changed)
-        assert (flip.outcome, flip.path, flip.tiling_key) == (other.outcome, other.path, other.tiling_key)
-        assert flip.changes_path == ((other.path, other.tiling_key, other.kernel) != (plan.path, plan.tiling_key, plan.kernel))
+        assert (flip.outcome, flip.path, flip.tiling_key) == (
+            other.outcome,
+            other.path,
+            other.tiling_key,
+        )
+        assert flip.changes_path == (
+            (other.path, other.tiling_key, other.kernel)
+            != (plan.path, plan.tiling_key, plan.kernel)
+        )
 
 
 def test_a_plan_names_results(cli, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-    lines = [" ".join(line.split()) for line in cli("plan", "moe_token_permute_grad", *TOKENS_TYPED).out.splitlines()]
+    lines = [
+        " ".join(line.split())
+        for line in cli("plan", "moe_token_permute_grad", *TOKENS_TYPED).out.splitlines()
+    ]
     assert any(line.startswith("flips hidden 13313 -> rows in pieces") for line in lines)
-    assert any(line.startswith("flips hidden 10241 -> same path; fewer than 4 rows of grad") for line in lines)
-    assert any(line.startswith("refused num_topk 16769 -> refused num_topk = 16769 exceeds") for line in lines)
+    assert any(
+        line.startswith("flips hidden 10241 -> same path; fewer than 4 rows of grad")
+        for line in lines
+    )
+    assert any(
+        line.startswith("refused num_topk 16769 -> refused num_topk = 16769 exceeds")
+        for line in lines
+    )
 
 
 def test_a_refusal_is_red_in_text_and_report(cli, monkeypatch, tmp_path, capsys):
@@ -63,6 +87,8 @@ def test_one_change_that_turns_two_decisions_around_is_said_once(cli):
 
 
 def test_a_call_beyond_what_is_searched_is_planned_without_results(cli):
-    plan = npu_sim.plan("embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=2**45)
+    plan = npu_sim.plan(
+        "embedding_dense_backward", grad="4x8:fp32", indices="4:int32", num_weights=2**45
+    )
     assert {flip.outcome for flip in flips(plan).values()} == {""}
     assert "-> not tried" in str(plan)

@@ -8,7 +8,7 @@ import pytest
 from typer.main import get_command
 
 from npu_sim.cli.app import HEADINGS, app
-from npu_sim.operators.contract.arguments import Output
+from npu_sim.framework.arguments import Output
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
 
@@ -30,9 +30,15 @@ def helped(cli):
 
 def test_commands_stand_under_their_headings(helped):
     panels, _ = helped()
-    listed = {heading: tuple(re.findall(r"^  (\w+) ", rows, re.M)) for heading, rows in panels.items() if heading in HEADINGS}
+    listed = {
+        heading: tuple(re.findall(r"^  (\w+) ", rows, re.M))
+        for heading, rows in panels.items()
+        if heading in HEADINGS
+    }
     assert listed == HEADINGS
-    assert set(get_command(app).list_commands(None)) == {name for names in HEADINGS.values() for name in names}
+    assert set(get_command(app).list_commands(None)) == {
+        name for names in HEADINGS.values() for name in names
+    }
 
 
 def test_every_operator_is_named_once_where_it_is_chosen(cli):
@@ -46,7 +52,10 @@ def test_arguments_have_examples_and_what_is_required_is_marked(helped, name):
     panels, below = helped("plan", name)
     declared = load_operator(name)
     example = example_call(declared)
-    for heading, fields in (("Arguments", [*declared.inputs, *declared.attributes]), ("Outputs", declared.outputs)):
+    for heading, fields in (
+        ("Arguments", [*declared.inputs, *declared.attributes]),
+        ("Outputs", declared.outputs),
+    ):
         (rows,) = [rows for found, rows in panels.items() if found.startswith(heading)]
         lines = [row for row in rows.splitlines() if not row.startswith("  --no-")]
         assert {re.match(r"  --(\S+)", row)[1].replace("-", "_") for row in lines} == {
@@ -63,15 +72,24 @@ def test_switches_say_how_they_are_switched_off_and_options_what_they_are_when_l
     panels, _ = helped("run", "embedding_dense_backward")
     lines = [" ".join(line.split()) for rows in panels.values() for line in rows.splitlines()]
     assert "--no-scale-grad-by-freq the default" in lines
-    assert any(line.startswith("--padding-idx ") and line.endswith("[default: --padding-idx=-1]") for line in lines)
-    assert any(line.startswith("--limits ") and line.endswith("[default: --limits=documented]") for line in lines)
+    assert any(
+        line.startswith("--padding-idx ") and line.endswith("[default: --padding-idx=-1]")
+        for line in lines
+    )
+    assert any(
+        line.startswith("--limits ") and line.endswith("[default: --limits=documented]")
+        for line in lines
+    )
     assert "--json Print JSON instead of text." in lines
 
 
 def test_the_help_is_chinese_but_for_words_that_are_typed(cli, monkeypatch):
     monkeypatch.setenv("NPU_SIM_LANG", "zh")
     text = cli("plan", "embedding_dense_backward", "--help").out
-    assert "documented：文档给出的约束；hardware：硬件实际能容纳的范围。[默认：--limits=documented]" in text
+    assert (
+        "documented：文档给出的约束；hardware：硬件实际能容纳的范围。[默认：--limits=documented]"
+        in text
+    )
     assert "必填：embedding 输出的梯度，(..., dim)；例如 1024x128:fp32，或 .npy 文件" in text
     assert "显示本帮助后退出。" in text
 
@@ -81,20 +99,34 @@ def test_nothing_can_be_left_out_of_an_example(cli, name):
     declared = load_operator(name)
     for left_out in example_call(declared).needed:
         example = example_call(declared)
-        words = example._replace(needed=tuple(one for one in example.needed if one != left_out)).options.split()
+        words = example._replace(
+            needed=tuple(one for one in example.needed if one != left_out)
+        ).options.split()
         refused = cli("plan", name, *words, "--json")
-        assert (refused.code, refused.data["argument"], refused.data["message"]) == (64, left_out, f"{left_out} is missing")
+        assert (refused.code, refused.data["argument"], refused.data["message"]) == (
+            64,
+            left_out,
+            f"{left_out} is missing",
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("command", ["plan", "study precision"])
 def test_out_is_a_file_wherever_it_stands_and_never_a_tensor(cli, command, name):
-    refused = cli(*command.split(), name, *example_call(load_operator(name)).options.split(), "--out", "64x64:fp32")
+    refused = cli(
+        *command.split(),
+        name,
+        *example_call(load_operator(name)).options.split(),
+        "--out",
+        "64x64:fp32",
+    )
     assert refused.code == 64
     assert "No such option: --out" in refused.err
 
 
-@pytest.mark.parametrize(("command", "panel"), [("run", "Options of run"), ("sweep", "Options of sweep")])
+@pytest.mark.parametrize(
+    ("command", "panel"), [("run", "Options of run"), ("sweep", "Options of sweep")]
+)
 def test_out_stands_among_the_options_of_commands_that_write_results(helped, command, panel):
     panels, _ = helped(command, "embedding_dense_backward")
     assert "--out" in panels[panel]
@@ -102,7 +134,16 @@ def test_out_stands_among_the_options_of_commands_that_write_results(helped, com
 
 
 def test_the_spec_of_an_output_is_checked_under_the_name_of_its_result(cli):
-    words = ("plan", "embedding_dense_backward", "--grad", "64x8:fp32", "--indices", "64:int32", "--num-weights", 10)
+    words = (
+        "plan",
+        "embedding_dense_backward",
+        "--grad",
+        "64x8:fp32",
+        "--indices",
+        "64:int32",
+        "--num-weights",
+        10,
+    )
     assert cli(*words, "--grad-weight", "10x8:fp32").code == 0
     assert "11x8" in cli(*words, "--grad-weight", "11x8:fp32").err
 
@@ -111,8 +152,18 @@ def test_the_shell_completes_operators_and_their_arguments():
     program = "import sys; sys.argv = ['npu-sim']; from npu_sim.cli import main; main()"
 
     def completed(line):
-        settings = {"_NPU_SIM_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-        done = subprocess.run([sys.executable, "-c", program], env=settings, capture_output=True, text=True, check=True)
+        settings = {
+            "_NPU_SIM_COMPLETE": "complete_bash",
+            "COMP_WORDS": line,
+            "COMP_CWORD": str(line.count(" ")),
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env=settings,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         return done.stdout.split()
 
     assert completed("npu-sim plan rms") == ["rms_norm", "rms_norm_grad"]

@@ -8,7 +8,15 @@ import pytest
 
 from npu_sim.files.schemas import VERSIONS
 
-EMBEDDING = ["embedding_dense_backward", "--grad", "64x8:fp32", "--indices", "64:int32", "--num-weights", "10"]
+EMBEDDING = [
+    "embedding_dense_backward",
+    "--grad",
+    "64x8:fp32",
+    "--indices",
+    "64:int32",
+    "--num-weights",
+    "10",
+]
 DOCUMENT = Path(__file__).parents[2] / "docs" / "json.md"
 COMMANDS = {
     "plan": ["plan", *EMBEDDING],
@@ -34,10 +42,15 @@ def test_what_a_command_prints_names_its_form(cli, form):
 def test_a_sweep_and_its_folder_name_their_forms(cli, tmp_path):
     done = cli("sweep", "rms_norm", "--grid", "row=1..4", "--out", tmp_path / "plans", "--json")
     assert done.data["schema"] == "npu_sim.sweep/1"
-    assert json.loads((tmp_path / "plans" / "sweep.json").read_text(encoding="utf-8"))["schema"] == "npu_sim.columns/1"
+    assert (
+        json.loads((tmp_path / "plans" / "sweep.json").read_text(encoding="utf-8"))["schema"]
+        == "npu_sim.columns/1"
+    )
 
 
 def test_every_form_is_documented():
-    rows = [line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    rows = [
+        line for line in DOCUMENT.read_text(encoding="utf-8").splitlines() if line.startswith("| `")
+    ]
     named = {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])}
     assert VERSIONS.keys() <= named

@@ -14,8 +14,27 @@ def test_documented_and_hardware_stand_side_by_side(cli, monkeypatch):
 
 
 def test_tensors_and_names_can_be_mixed(cli):
-    fixed = ("--grad", "4x2x7:fp16", "--set", "rows=99", "--set", "indices_dtype=int64", "--scale-grad-by-freq")
-    data = cli("limits", OPERATOR, *fixed, "--vary", "num-weights", "--products", "atlas_train", "--soc", "Ascend910B", "--json").data
+    fixed = (
+        "--grad",
+        "4x2x7:fp16",
+        "--set",
+        "rows=99",
+        "--set",
+        "indices_dtype=int64",
+        "--scale-grad-by-freq",
+    )
+    data = cli(
+        "limits",
+        OPERATOR,
+        *fixed,
+        "--vary",
+        "num-weights",
+        "--products",
+        "atlas_train",
+        "--soc",
+        "Ascend910B",
+        "--json",
+    ).data
     assert data["fixed"] == {
         "grad_dtype": "float16",
         "indices_dtype": "int64",
@@ -32,7 +51,17 @@ def test_tensors_and_names_can_be_mixed(cli):
 
 
 def test_two_names_give_a_frontier(cli):
-    words = ("--vary", "dim", "--vary", "num_weights=1000,2000", "--set", "scale_grad_by_freq=true", "--product", "atlas_train", "--json")
+    words = (
+        "--vary",
+        "dim",
+        "--vary",
+        "num_weights=1000,2000",
+        "--set",
+        "scale_grad_by_freq=true",
+        "--product",
+        "atlas_train",
+        "--json",
+    )
     data = cli("limits", OPERATOR, *words).data
     assert (data["vary"], data["along"]) == ("dim", "num_weights")
     assert [row["at"] for row in data["rows"]] == [1000, 2000, 1000, 2000]
@@ -57,7 +86,9 @@ def test_without_a_name_every_size_is_bounded(cli):
     assert data["vary"] is None
     assert {row["size"] for row in data["rows"]} == {"num_weights", "dim", "rows"}
     alone = cli("limits", *words, "--vary", "dim", "--json").data["rows"]
-    assert [row["documented"] for row in data["rows"] if row["size"] == "dim"] == [row["documented"] for row in alone]
+    assert [row["documented"] for row in data["rows"] if row["size"] == "dim"] == [
+        row["documented"] for row in alone
+    ]
     text = " ".join(cli("limits", *words).out.split())
     assert "size product SoC documented hardware" in text
     assert "dim atlas_train Ascend910A, 910ProA, 910PremiumA 0 .. 4894" in text

@@ -14,9 +14,21 @@ MISTAKES = {
     "a product": (("plan", *CALL, "--product", "atlas_a4"), "product", "did you mean atlas_a"),
     "a SoC": (("plan", *CALL, "--soc", "Ascend910_9931"), "soc", "did you mean Ascend910_93"),
     "a short name of a SoC": (("plan", *CALL, "--soc", "910B9"), "soc", "did you mean 910B"),
-    "a SoC of another product": (("plan", *CALL, "--product", "A2", "--soc", "Ascend910_9391"), "soc", "its SoCs: Ascend910B1"),
-    "a dtype": (("plan", "rms_norm_grad", "--dy", "4096x7168:b16", "--gamma", "7168:bf16"), "dy", "did you mean bf16?"),
-    "a dtype of a grid": (("sweep", "rms_norm", "--grid", "dtype=b16"), "dtype", "did you mean bf16?"),
+    "a SoC of another product": (
+        ("plan", *CALL, "--product", "A2", "--soc", "Ascend910_9391"),
+        "soc",
+        "its SoCs: Ascend910B1",
+    ),
+    "a dtype": (
+        ("plan", "rms_norm_grad", "--dy", "4096x7168:b16", "--gamma", "7168:bf16"),
+        "dy",
+        "did you mean bf16?",
+    ),
+    "a dtype of a grid": (
+        ("sweep", "rms_norm", "--grid", "dtype=b16"),
+        "dtype",
+        "did you mean bf16?",
+    ),
     "a dtype to vary": (("timeline", *CALL, "--vary", "dtype=b16"), "dtype", "did you mean bf16?"),
     "a column of a sweep": (
         ("sweep", "rms_norm", "--grid", "row=1", "--columns", "worksapce_bytes"),
@@ -24,25 +36,57 @@ MISTAKES = {
         "did you mean workspace_bytes?",
     ),
     "an order": (("run", *RUN, "--core-order", "randm"), "core_order", "did you mean random?"),
-    "a fault": (("preflight", "calls.jsonl", "--fail-on", "caveats"), "fail_on", "did you mean caveat?"),
+    "a fault": (
+        ("preflight", "calls.jsonl", "--fail-on", "caveats"),
+        "fail_on",
+        "did you mean caveat?",
+    ),
     "an operator": (("plan", "rmsnorm_gard", *CALL[1:]), "operator", "did you mean rms_norm_grad?"),
-    "an operator of a study": (("study", "determinism", "rms_nrm"), "operator", "did you mean rms_norm?"),
+    "an operator of a study": (
+        ("study", "determinism", "rms_nrm"),
+        "operator",
+        "did you mean rms_norm?",
+    ),
     "an option": (("plan", "rms_norm_grad", "--gama", "1"), "gama", "did you mean --gamma?"),
     "a command": (("pln", *CALL), "", "plan"),
     "a missing tensor": (("plan", *CALL[:3]), "gamma", "gamma is missing"),
     "a missing tensor of diff": (("diff", *CALL[:3]), "gamma", "gamma is missing"),
     "a missing tensor of explain": (("explain", *CALL[:3]), "gamma", "gamma is missing"),
     "a missing tensor of run": (("run", *EMBEDDING), "grad", "grad is missing"),
-    "a missing number": (("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--indices", "4:int32"), "num_weights", "missing"),
-    "a missing file": (("plan", "rms_norm_grad", "--dy", "none.npy", "--gamma", "7168:bf16"), "dy", "cannot be read"),
+    "a missing number": (
+        ("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--indices", "4:int32"),
+        "num_weights",
+        "missing",
+    ),
+    "a missing file": (
+        ("plan", "rms_norm_grad", "--dy", "none.npy", "--gamma", "7168:bf16"),
+        "dy",
+        "cannot be read",
+    ),
     "a missing profile": (("plan", *CALL, "--product", "none.yaml"), "product", "none.yaml"),
-    "a missing calibration": (("timeline", *CALL, "--calibration", "none.yaml"), "calibration", "npu-sim profile --calibrate"),
+    "a missing calibration": (
+        ("timeline", *CALL, "--calibration", "none.yaml"),
+        "calibration",
+        "npu-sim profile --calibrate",
+    ),
     "a release": (("plan", *CALL, "--release", "8.4"), "release", "did you mean 8.5?"),
-    "a set of limits": (("plan", *CALL, "--limits", "hardwear"), "limits", "did you mean hardware?"),
+    "a set of limits": (
+        ("plan", *CALL, "--limits", "hardwear"),
+        "limits",
+        "did you mean hardware?",
+    ),
     "a size to vary": (("limits", "rms_norm_grad", "--vary", "rov"), "rov", "did you mean row?"),
     "a value of a grid": (("sweep", "rms_norm_grad", "--grid", "row"), "grid", "name=value"),
-    "a folder that is not there": (("plan", *CALL, "--report", "none/report.html"), "report", "does not exist"),
-    "a JUnit file in no folder": (("preflight", "calls.jsonl", "--junit", "none/x.xml"), "junit", "does not exist"),
+    "a folder that is not there": (
+        ("plan", *CALL, "--report", "none/report.html"),
+        "report",
+        "does not exist",
+    ),
+    "a JUnit file in no folder": (
+        ("preflight", "calls.jsonl", "--junit", "none/x.xml"),
+        "junit",
+        "does not exist",
+    ),
     "a file of calls": (("preflight", "none.jsonl"), "calls", "cannot be read"),
     "a caveat": (("caveats", "saturatoin"), "name", "did you mean saturation?"),
     "a script": (("record", "none.py"), "script", "no such file"),
@@ -50,7 +94,9 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize(("words", "argument", "says"), MISTAKES.values(), ids=list(MISTAKES))
-def test_a_mistake_exits_with_64_and_names_what_is_wrong(cli, tmp_path, monkeypatch, words, argument, says):
+def test_a_mistake_exits_with_64_and_names_what_is_wrong(
+    cli, tmp_path, monkeypatch, words, argument, says
+):
     monkeypatch.chdir(tmp_path)
     done = cli(*words)
     assert (done.code, done.out) == (64, "")
@@ -82,7 +128,9 @@ def test_names_in_a_profile_of_ones_own_get_their_neighbours(cli, tmp_path):
         assert right in text
         (tmp_path / "own.yaml").write_text(text.replace(right, wrong), encoding="utf-8")
         meant = right.strip("- :").removeprefix("default_soc: Ascend")
-        assert f"did you mean {meant}?" in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
+        assert (
+            f"did you mean {meant}?" in cli("plan", *CALL, "--product", tmp_path / "own.yaml").err
+        )
 
 
 def test_a_busy_port_is_a_mistake(cli):
@@ -95,13 +143,32 @@ def test_a_busy_port_is_a_mistake(cli):
 
 REFUSALS = {
     "an unsupported product": (("plan", *CALL, "--product", "atlas_train"), 161002),
-    "an unsupported dtype": (("plan", "rms_norm_grad", "--dy", "4x8:int8", "--gamma", "8:bf16"), 161002),
+    "an unsupported dtype": (
+        ("plan", "rms_norm_grad", "--dy", "4x8:int8", "--gamma", "8:bf16"),
+        161002,
+    ),
     "a word of an attribute": (
-        ("plan", "cross_entropy_loss_grad", "--log-prob", "4x8:fp32", "--target", "4:int64", "--reduction", "men"),
+        (
+            "plan",
+            "cross_entropy_loss_grad",
+            "--log-prob",
+            "4x8:fp32",
+            "--target",
+            "4:int64",
+            "--reduction",
+            "men",
+        ),
         161002,
     ),
     "a documented limit": (
-        ("plan", "cross_entropy_loss_grad", "--log-prob", "200000x32000:fp32", "--target", "200000:int64"),
+        (
+            "plan",
+            "cross_entropy_loss_grad",
+            "--log-prob",
+            "200000x32000:fp32",
+            "--target",
+            "200000:int64",
+        ),
         561002,
     ),
 }
@@ -119,7 +186,10 @@ def test_a_misspelt_word_of_an_attribute_gets_its_neighbour(cli):
     assert "did you mean mean?" in cli(*words).err
 
 
-@pytest.mark.parametrize("words", [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]])
+@pytest.mark.parametrize(
+    "words",
+    [REFUSALS["a documented limit"][0], MISTAKES["a SoC"][0], MISTAKES["a column of a sweep"][0]],
+)
 def test_an_error_fits_the_terminal_and_is_not_wrapped_in_a_pipe(cli, monkeypatch, words):
     whole = cli(*words).err
     for width in (60, 80, 120):

@@ -10,13 +10,29 @@ from npu_sim.registry import OPERATORS, find_operator
 from npu_sim.status import plain_name
 
 PRODUCTS = {
-    "atlas_a2": ["A2", "a2", "Atlas A2", "atlas-a2", "Atlas 800I A2", "Atlas A2 训练系列产品", "Atlas A2训练系列产品"],
-    "atlas_a3": ["A3", "Atlas A3", "Ascend910_93", "Atlas A3 训练系列产品/Atlas A3 推理系列产品", "Atlas A3 推理系列产品"],
+    "atlas_a2": [
+        "A2",
+        "a2",
+        "Atlas A2",
+        "atlas-a2",
+        "Atlas 800I A2",
+        "Atlas A2 训练系列产品",
+        "Atlas A2训练系列产品",
+    ],
+    "atlas_a3": [
+        "A3",
+        "Atlas A3",
+        "Ascend910_93",
+        "Atlas A3 训练系列产品/Atlas A3 推理系列产品",
+        "Atlas A3 推理系列产品",
+    ],
     "atlas_train": ["Atlas training series", "Atlas 训练系列产品", "Ascend910"],
     "atlas_inference": ["Atlas inference", "Atlas 推理系列产品", "310P"],
 }
 NAMES = [(name, product) for product, names in PRODUCTS.items() for name in names]
-SOCS = [(product, soc) for product in shipped_products() for soc in load_profile(product).product.socs]
+SOCS = [
+    (product, soc) for product in shipped_products() for soc in load_profile(product).product.socs
+]
 
 
 @pytest.mark.parametrize(("name", "product"), NAMES)
@@ -30,11 +46,18 @@ def test_a_soc_implies_its_product(product, soc):
     assert (load_profile(None, soc).name, load_profile(None, soc).soc) == (product, soc)
     if len(shipped_names().meant(soc)) == 1:
         for name in (soc, soc.lower(), soc.removeprefix("Ascend")):
-            assert [(one.name, one.soc) for one in (load_profile(name), load_profile(None, name), *all_socs(name))] == [(product, soc)] * 3
+            assert [
+                (one.name, one.soc)
+                for one in (load_profile(name), load_profile(None, name), *all_socs(name))
+            ] == [(product, soc)] * 3
 
 
 def test_aliases_are_unique_across_products():
-    meant = {alias: shipped_names().meant(alias) for one in shipped_products() for alias in load_profile(one).product.aliases}
+    meant = {
+        alias: shipped_names().meant(alias)
+        for one in shipped_products()
+        for alias in load_profile(one).product.aliases
+    }
     assert {alias: found for alias, found in meant.items() if len(found) != 1} == {}
 
 
@@ -66,7 +89,19 @@ def test_what_is_no_name_is_a_mistake(product, soc, words):
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        *((form, "bfloat16") for form in ("bf16", "BF16", "bfloat16", "BFLOAT16", "DT_BF16", "ACL_BF16", "torch.bfloat16", "bfloat16_t")),
+        *(
+            (form, "bfloat16")
+            for form in (
+                "bf16",
+                "BF16",
+                "bfloat16",
+                "BFLOAT16",
+                "DT_BF16",
+                "ACL_BF16",
+                "torch.bfloat16",
+                "bfloat16_t",
+            )
+        ),
         *((form, "float16") for form in ("fp16", "FLOAT16", "ACL_FLOAT16", "DT_FLOAT16", "half")),
         *((form, "float32") for form in ("ACL_FLOAT", "DT_FLOAT", "float")),
         *((form, "int64") for form in ("ACL_INT64", "DT_INT64", "int64_t")),
@@ -76,7 +111,9 @@ def test_a_dtype_goes_by_its_names(name, dtype):
     assert canonical_dtype(name) == dtype
 
 
-@pytest.mark.parametrize(("name", "near"), [("bf61", "bf16"), ("b16", "bf16"), ("DT_IN32", "int32")])
+@pytest.mark.parametrize(
+    ("name", "near"), [("bf61", "bf16"), ("b16", "bf16"), ("DT_IN32", "int32")]
+)
 def test_a_misspelt_dtype_is_a_mistake_with_the_nearest_one(name, near):
     with pytest.raises(npu_sim.UsageError, match=f"unknown dtype .*did you mean {near}"):
         npu_sim.plan("rms_norm", x=f"4x8:{name}", gamma=f"8:{name}")
@@ -90,7 +127,14 @@ def test_a_dtype_that_the_product_does_not_take_is_its_refusal():
 @pytest.mark.parametrize("entry", OPERATORS, ids=lambda entry: entry.name)
 def test_an_operator_goes_by_its_names(entry):
     words = entry.name.split("_")
-    for name in (entry.name, entry.title, f"aclnn{entry.title}", "-".join(words), "".join(words).upper(), f"ACLNN_{entry.name}"):
+    for name in (
+        entry.name,
+        entry.title,
+        f"aclnn{entry.title}",
+        "-".join(words),
+        "".join(words).upper(),
+        f"ACLNN_{entry.name}",
+    ):
         assert find_operator(name) is entry
     assert plain_name(entry.title) == plain_name(entry.name)
 
@@ -100,13 +144,25 @@ def test_the_same_names_do_everywhere(cli, tmp_path):
     for words in (("--soc", "Ascend910_9391"), ("--product", "910_9391")):
         plan = cli("plan", *call, *words, "--json").data["plan"]
         assert (plan["product"], plan["soc"]) == ("atlas_a3", "Ascend910_9391")
-        assert plan == npu_sim.plan("aclnnRmsNorm", x="64x128:bf16", gamma="128:bf16", soc="910_9391").as_dict()
+        assert (
+            plan
+            == npu_sim.plan(
+                "aclnnRmsNorm", x="64x128:bf16", gamma="128:bf16", soc="910_9391"
+            ).as_dict()
+        )
     rows = cli("diff", *call, "--products", "A2,910_9391", "--json").data["rows"]
-    assert {(row["product"], *row["socs"]) for row in rows if row["product"] == "atlas_a3"} == {("atlas_a3", "Ascend910_9391")}
-    records = npu_sim.sweep("RMS_NORM", {"row": [1, 2], "soc": "910B3"}, columns=["product", "soc", "row"])
+    assert {(row["product"], *row["socs"]) for row in rows if row["product"] == "atlas_a3"} == {
+        ("atlas_a3", "Ascend910_9391")
+    }
+    records = npu_sim.sweep(
+        "RMS_NORM", {"row": [1, 2], "soc": "910B3"}, columns=["product", "soc", "row"]
+    )
     assert set(records.words("product")) == {"atlas_a2"}
     lines = tmp_path / "calls.jsonl"
-    lines.write_text('{"op": "RmsNorm", "soc": "910B3", "inputs": {"x": "64x128:bf16", "gamma": "128:bf16"}}\n', encoding="utf-8")
+    lines.write_text(
+        '{"op": "RmsNorm", "soc": "910B3", "inputs": {"x": "64x128:bf16", "gamma": "128:bf16"}}\n',
+        encoding="utf-8",
+    )
     (checked,) = cli("preflight", lines, "--json").data["results"]
     assert (checked["product"], checked["soc"]) == ("atlas_a2", "Ascend910B3")
     with npu_sim.aclnn.device("A3") as settings:

@@ -8,7 +8,7 @@ import pytest
 import npu_sim
 from npu_sim.cli.console import show
 from npu_sim.cores import config_directory, load_profile
-from npu_sim.operators.contract.planning import plan_of
+from npu_sim.framework.planning import plan_of
 from npu_sim.questions.upgrades import plan_changes
 from npu_sim.registry import load_operator
 from npu_sim.show.text import plan_view
@@ -22,7 +22,12 @@ def small(tmp_path_factory):
     """A product like Atlas A2 whose Unified Buffers are half as large."""
     path = tmp_path_factory.mktemp("products") / "small_ub.yaml"
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    path.write_text(text.replace("ub_bytes: 196608", "ub_bytes: 98304").replace("name: atlas_a2", "name: small_ub"), encoding="utf-8")
+    path.write_text(
+        text.replace("ub_bytes: 196608", "ub_bytes: 98304").replace(
+            "name: atlas_a2", "name: small_ub"
+        ),
+        encoding="utf-8",
+    )
     return path
 
 
@@ -37,7 +42,11 @@ def test_a_plan_overflows(cli, small):
     assert done.out.splitlines()[0] == "RmsNormGrad on Atlas A2, Ascend910B1: overflows"
     assert f"the buffers take {USED} bytes, 134 % of the {USABLE}" in done.out
     as_json = cli("plan", *WORDS, "--product", small, "--json")
-    assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (2, "overflows", "overflows")
+    assert (as_json.code, as_json.data["outcome"], as_json.data["plan"]["outcome"]) == (
+        2,
+        "overflows",
+        "overflows",
+    )
 
 
 def test_a_timeline_says_it_before_its_bound(cli, small):
@@ -46,14 +55,21 @@ def test_a_timeline_says_it_before_its_bound(cli, small):
 
 
 def test_an_upgrade_names_the_outcome(small):
-    runs, overflows = (npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=one) for one in ("atlas_a2", small))
+    runs, overflows = (
+        npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=one)
+        for one in ("atlas_a2", small)
+    )
     (outcome,) = (change for change in plan_changes(runs, overflows) if change.fact == "outcome")
     assert (outcome.before, outcome.after) == ("runs", "overflows")
 
 
 def test_the_headline_is_red(small, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    show(plan_view(npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small)))
+    show(
+        plan_view(
+            npu_sim.plan("rms_norm_grad", dy="4096x7168:bf16", gamma="7168:bf16", product=small)
+        )
+    )
     assert capsys.readouterr().out.startswith("\x1b[1;31m")
 
 
@@ -61,13 +77,27 @@ def test_python_says_it(small):
     call = {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}
     assert npu_sim.plan("rms_norm_grad", **call).outcome == "runs"
     plan = npu_sim.plan("rms_norm_grad", product=small, **call)
-    assert (plan.outcome, plan.overflow.used_bytes, plan.overflow.capacity_bytes) == ("overflows", USED, USABLE)
+    assert (plan.outcome, plan.overflow.used_bytes, plan.overflow.capacity_bytes) == (
+        "overflows",
+        USED,
+        USABLE,
+    )
 
 
 def test_explain_and_run_exit_with_2(cli, small):
     explained = cli("explain", *WORDS, "--product", small, "--json")
     assert (explained.code, explained.data["outcome"]) == (2, "overflows")
-    ran = cli("run", "rms_norm_grad", "--dy", "64x7168:bf16", "--gamma", "7168:bf16", "--product", small, "--json")
+    ran = cli(
+        "run",
+        "rms_norm_grad",
+        "--dy",
+        "64x7168:bf16",
+        "--gamma",
+        "7168:bf16",
+        "--product",
+        small,
+        "--json",
+    )
     assert (ran.code, ran.data["outcome"]) == (2, "overflows")
 
 
@@ -86,7 +116,11 @@ def test_a_report_is_red(cli, small, tmp_path):
 
 def test_a_preflight_does_not_accept_it(cli, small, tmp_path):
     calls, junit = tmp_path / "calls.jsonl", tmp_path / "junit.xml"
-    call = {"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}, "product": str(small)}
+    call = {
+        "op": "rms_norm_grad",
+        "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"},
+        "product": str(small),
+    }
     calls.write_text(json.dumps(call) + "\n", encoding="utf-8")
     done = cli("preflight", calls, "--junit", junit)
     assert done.code == 1  # some call is not accepted
@@ -94,34 +128,68 @@ def test_a_preflight_does_not_accept_it(cli, small, tmp_path):
     assert f"overflows: the buffers take {USED} bytes" in done.out
     assert ElementTree.parse(junit).find(".//failure").get("message") == "overflows"
     (result,) = cli("preflight", calls, "--json").data["results"]
-    assert (result["outcome"], result["status"], result["fine"], result["faults"]) == ("overflows", 0, False, ["overflows"])
+    assert (result["outcome"], result["status"], result["fine"], result["faults"]) == (
+        "overflows",
+        0,
+        False,
+        ["overflows"],
+    )
 
 
 def test_a_comparison_shows_it(cli, small, tmp_path):
-    done = cli("diff", *WORDS, "--products", f"atlas_a2,{small}", "--report", tmp_path / "diff.html", "--json")
-    assert {row["product"]: row["outcome"] for row in done.data["rows"]} == {"atlas_a2": "runs", "small_ub": "overflows"}
+    done = cli(
+        "diff",
+        *WORDS,
+        "--products",
+        f"atlas_a2,{small}",
+        "--report",
+        tmp_path / "diff.html",
+        "--json",
+    )
+    assert {row["product"]: row["outcome"] for row in done.data["rows"]} == {
+        "atlas_a2": "runs",
+        "small_ub": "overflows",
+    }
     assert "overflows" in cli("diff", *WORDS, "--products", small).out
     assert "Overflows the Unified Buffer" in (tmp_path / "diff.html").read_text(encoding="utf-8")
 
 
 def test_what_overflows_does_not_fit_the_hardware(small):
-    found = npu_sim.limits("rms_norm_grad", "col", product=small, soc="Ascend910B1", row=4096, dtype="bfloat16", gamma_dtype="bfloat16")
+    found = npu_sim.limits(
+        "rms_norm_grad",
+        "col",
+        product=small,
+        soc="Ascend910B1",
+        row=4096,
+        dtype="bfloat16",
+        gamma_dtype="bfloat16",
+    )
     (row,) = found.rows
     assert row.documented.largest == 2**32 - 1
     assert row.hardware.ranges == ((1, 32),)
     assert "overflows: the buffers take" in str(found)
-    plans = [npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", product=small) for col in (32, 33)]
+    plans = [
+        npu_sim.plan("rms_norm_grad", dy=f"4096x{col}:bf16", gamma=f"{col}:bf16", product=small)
+        for col in (32, 33)
+    ]
     assert [plan.outcome for plan in plans] == ["runs", "overflows"]
 
 
 @pytest.mark.parametrize("operator", ["rms_norm", "rms_norm_grad"])
 def test_a_sweep_has_a_column_of_it(small, operator):
-    grid = {"row": "1,48,1000", "col": "8,32,33,640,641,4096,6080,6081,20000", "dtype": "bfloat16", "product": str(small)}
+    grid = {
+        "row": "1,48,1000",
+        "col": "8,32,33,640,641,4096,6080,6081,20000",
+        "dtype": "bfloat16",
+        "product": str(small),
+    }
     records = npu_sim.sweep(operator, grid)
     assert set(records["overflows"]) == {0, 1}
     for place, record in enumerate(records):
         profile, values = records.space.call_at(place)
-        plan = npu_sim.plan(operator, product=profile, **load_operator(operator).plan_arguments(values))
+        plan = npu_sim.plan(
+            operator, product=profile, **load_operator(operator).plan_arguments(values)
+        )
         assert (plan.outcome == "overflows") == bool(record["overflows"])
 
 
@@ -130,14 +198,23 @@ def test_what_a_tiling_takes_is_what_its_plan_shows():
         operator = load_operator(name)
         for profile in (load_profile("atlas_a2"), load_profile("atlas_a3")):
             for col in (8, 640, 641, 6080, 6081, 20000):
-                tensors = {"x": f"100x{col}:fp16", "gamma": f"{col}:fp16"} | ({"dy": f"100x{col}:fp16"} if name == "rms_norm_grad" else {})
-                case = operator.check(operator.build(tensors, infer=True), profile, False, "documented")
+                tensors = {"x": f"100x{col}:fp16", "gamma": f"{col}:fp16"} | (
+                    {"dy": f"100x{col}:fp16"} if name == "rms_norm_grad" else {}
+                )
+                case = operator.check(
+                    operator.build(tensors, infer=True), profile, False, "documented"
+                )
                 used = operator.used_bytes(case.row, case.tiling, case.device, case.rules)
                 assert [memory.used_bytes for memory in plan_of(case).memories] == [used]
 
 
 def test_the_margin_that_no_planner_gives_away_is_no_overflow():
-    memory = npu_sim.plan("moe_token_permute_grad", permuted_output_grad="64x64:bf16", sorted_indices="64:int32", num_topk=2).memories[0]
+    memory = npu_sim.plan(
+        "moe_token_permute_grad",
+        permuted_output_grad="64x64:bf16",
+        sorted_indices="64:int32",
+        num_topk=2,
+    ).memories[0]
     reached = memory.model_copy(update={"capacity_bytes": memory.used_bytes - 64})
     assert memory.margin_bytes == 256
     assert (reached.free_bytes, reached.overflows) == (-64, False)

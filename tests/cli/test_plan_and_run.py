@@ -7,21 +7,43 @@ import pytest
 
 import npu_sim
 
-PLAN = ("plan", "embedding_dense_backward", "--grad", "4096x512:bf16", "--indices", "4096:int32", "--num-weights", "32000")
+PLAN = (
+    "plan",
+    "embedding_dense_backward",
+    "--grad",
+    "4096x512:bf16",
+    "--indices",
+    "4096:int32",
+    "--num-weights",
+    "32000",
+)
 
 
 @pytest.fixture
 def files(tmp_path):
     """Input files of a small call, and where its output goes."""
     rng = np.random.default_rng(3)
-    grad, indices = rng.standard_normal((50, 8)).astype(np.float32), rng.integers(0, 20, 50, dtype=np.int32)
+    grad, indices = (
+        rng.standard_normal((50, 8)).astype(np.float32),
+        rng.integers(0, 20, 50, dtype=np.int32),
+    )
     np.save(tmp_path / "g.npy", grad)
     np.save(tmp_path / "i.npy", indices)
     return tmp_path
 
 
 def run_words(files, *more):
-    return ("run", "embedding_dense_backward", "--grad", files / "g.npy", "--indices", files / "i.npy", "--num-weights", 20, *more)
+    return (
+        "run",
+        "embedding_dense_backward",
+        "--grad",
+        files / "g.npy",
+        "--indices",
+        files / "i.npy",
+        "--num-weights",
+        20,
+        *more,
+    )
 
 
 def test_plan_prints_the_outcome_first(cli):
@@ -33,12 +55,20 @@ def test_plan_prints_the_outcome_first(cli):
 
 
 def test_plan_as_json_is_the_plan_of_the_python_call(cli):
-    planned = npu_sim.plan("embedding_dense_backward", grad="4096x512:bf16", indices="4096:int32", num_weights=32000)
-    assert cli(*PLAN, "--json").data == {"schema": "npu_sim.plan/2", "outcome": "runs", "plan": planned.as_dict()}
+    planned = npu_sim.plan(
+        "embedding_dense_backward", grad="4096x512:bf16", indices="4096:int32", num_weights=32000
+    )
+    assert cli(*PLAN, "--json").data == {
+        "schema": "npu_sim.plan/2",
+        "outcome": "runs",
+        "plan": planned.as_dict(),
+    }
 
 
 def test_switches_reach_the_plan(cli):
-    plan = cli(*PLAN, "--soc", "Ascend910B4", "--deterministic", "--scale-grad-by-freq", "--json").data["plan"]
+    plan = cli(
+        *PLAN, "--soc", "Ascend910B4", "--deterministic", "--scale-grad-by-freq", "--json"
+    ).data["plan"]
     assert (plan["soc"], plan["tiling_key"], plan["cores_available"]) == ("Ascend910B4", 11, 40)
 
 
@@ -52,13 +82,27 @@ def test_a_refusal_exits_with_2_and_says_why(cli):
 
 
 def test_a_missing_tensor_is_a_mistake_and_no_refusal(cli):
-    missing = cli("plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json")
-    assert (missing.code, missing.data["outcome"], missing.data["argument"]) == (64, "usage", "indices")
+    missing = cli(
+        "plan", "embedding_dense_backward", "--grad", "4x4:fp32", "--num-weights", 3, "--json"
+    )
+    assert (missing.code, missing.data["outcome"], missing.data["argument"]) == (
+        64,
+        "usage",
+        "indices",
+    )
 
 
 @pytest.mark.parametrize("text", ["4096x512", "4096y512:bf16", "4096x512:bf17", "-1x2:fp32"])
 def test_a_malformed_tensor_says_what_form_is_right(cli, text):
-    refused = cli("plan", "embedding_dense_backward", f"--grad={text}", "--indices", "4096:int32", "--num-weights", 3)
+    refused = cli(
+        "plan",
+        "embedding_dense_backward",
+        f"--grad={text}",
+        "--indices",
+        "4096:int32",
+        "--num-weights",
+        3,
+    )
     assert refused.code == 64
     assert text in refused.err
     assert "4096x512:bf16" in refused.err
@@ -66,7 +110,9 @@ def test_a_malformed_tensor_says_what_form_is_right(cli, text):
 
 def test_run_writes_what_the_python_call_returns(cli, files):
     assert cli(*run_words(files, "--out", files / "w.npy")).code == 0
-    expected = npu_sim.embedding_dense_backward(np.load(files / "g.npy"), np.load(files / "i.npy"), num_weights=20)
+    expected = npu_sim.embedding_dense_backward(
+        np.load(files / "g.npy"), np.load(files / "i.npy"), num_weights=20
+    )
     np.testing.assert_array_equal(np.load(files / "w.npy"), expected)
 
 
@@ -75,7 +121,14 @@ def test_bf16_goes_through_files_both_ways(cli, files):
     expected = npu_sim.embedding_dense_backward(grad, np.load(files / "i.npy"), num_weights=20)
     for saved, suffix in ((grad, ""), (grad.view(np.uint16), ":bf16")):
         np.save(files / "b.npy", saved)
-        words = ("run", "embedding_dense_backward", "--grad", f"{files / 'b.npy'}{suffix}", "--indices", files / "i.npy")
+        words = (
+            "run",
+            "embedding_dense_backward",
+            "--grad",
+            f"{files / 'b.npy'}{suffix}",
+            "--indices",
+            files / "i.npy",
+        )
         assert cli(*words, "--num-weights", 20, "--out", files / "w.npy").code == 0
         np.testing.assert_array_equal(np.load(files / "w.npy").view(ml_dtypes.bfloat16), expected)
 
@@ -102,7 +155,16 @@ def test_json_of_a_run_counts_order_dependent_rows(cli, files):
 @pytest.mark.parametrize("name", ["missing.npy", "text.npy"])
 def test_an_unreadable_file_is_refused(cli, files, name):
     (files / "text.npy").write_text("no array")
-    words = ("run", "embedding_dense_backward", "--grad", files / name, "--indices", files / "i.npy", "--num-weights", 20)
+    words = (
+        "run",
+        "embedding_dense_backward",
+        "--grad",
+        files / name,
+        "--indices",
+        files / "i.npy",
+        "--num-weights",
+        20,
+    )
     refused = cli(*words)
     assert refused.code == 64
     assert "cannot be read" in refused.err
@@ -114,7 +176,9 @@ def test_planning_loads_no_compiler():
 
 
 def test_help_loads_no_contract():
-    code = "import sys, npu_sim.cli.app; assert not {'numba', 'pydantic', 'numpy'} & set(sys.modules)"
+    code = (
+        "import sys, npu_sim.cli.app; assert not {'numba', 'pydantic', 'numpy'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
@@ -122,4 +186,9 @@ def test_products_lists_every_soc_and_operator(cli):
     out = cli("products").out
     assert "Ascend910_9392" in out
     assert "Ascend310P7" in out
-    assert {one["name"] for one in cli("products", "--json").data["products"]} == {"atlas_a2", "atlas_a3", "atlas_inference", "atlas_train"}
+    assert {one["name"] for one in cli("products", "--json").data["products"]} == {
+        "atlas_a2",
+        "atlas_a3",
+        "atlas_inference",
+        "atlas_train",
+    }

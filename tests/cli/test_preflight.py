@@ -3,7 +3,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-CALL = {"op": "embedding_dense_backward", "inputs": {"grad": "64x8:fp32", "indices": "64:int32", "num_weights": 10}}
+CALL = {
+    "op": "embedding_dense_backward",
+    "inputs": {"grad": "64x8:fp32", "indices": "64:int32", "num_weights": 10},
+}
 REFUSED = {**CALL, "product": "atlas_inference"}
 
 
@@ -13,7 +16,10 @@ def calls(tmp_path):
 
     def write(*lines):
         path = tmp_path / "calls.jsonl"
-        path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n", encoding="utf-8")
+        path.write_text(
+            "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n",
+            encoding="utf-8",
+        )
         return path
 
     return write
@@ -48,7 +54,10 @@ def test_a_refusal_that_is_expected_exits_0(cli, calls):
 
 def test_results_have_a_line_each_with_the_whole_plan(cli, calls, tmp_path):
     cli("preflight", calls(CALL, REFUSED, "{oops"), "--out", tmp_path / "results.jsonl")
-    results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    results = [
+        json.loads(line)
+        for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [(one["line"], one["outcome"], one["fine"]) for one in results] == [
         (1, "runs", True),
         (2, "refused", False),
@@ -60,15 +69,24 @@ def test_results_have_a_line_each_with_the_whole_plan(cli, calls, tmp_path):
 
 def test_junit_counts_names_and_places_every_call(cli, calls, tmp_path):
     bad = {**CALL, "op": 'no <"such"> & op\u0001'}
-    path = calls({**CALL, "name": "layer.0.norm"}, REFUSED, bad, {**CALL, "expect": {"block_dim": -1}})
+    path = calls(
+        {**CALL, "name": "layer.0.norm"}, REFUSED, bad, {**CALL, "expect": {"block_dim": -1}}
+    )
     cli("preflight", path, "--junit", tmp_path / "junit.xml")
     root = ElementTree.parse(tmp_path / "junit.xml").getroot()
     counts = {name: root.get(name) for name in ("tests", "failures", "errors")}
     assert (root.tag, counts) == ("testsuites", {"tests": "4", "failures": "2", "errors": "1"})
-    assert float(root.get("time")) == pytest.approx(sum(float(case.get("time")) for case in root.iter("testcase")), abs=1e-5)
+    assert float(root.get("time")) == pytest.approx(
+        sum(float(case.get("time")) for case in root.iter("testcase")), abs=1e-5
+    )
     cases = {int(case.get("line")): case for case in root.iter("testcase")}
     assert [suite.get("name") for suite in root] == [f"{path} atlas_a2", f"{path} atlas_inference"]
-    assert [[child.tag for child in cases[line]] for line in (1, 2, 3, 4)] == [[], ["failure"], ["error"], ["failure"]]
+    assert [[child.tag for child in cases[line]] for line in (1, 2, 3, 4)] == [
+        [],
+        ["failure"],
+        ["error"],
+        ["failure"],
+    ]
     assert {case.get("file") for case in cases.values()} == {str(path)}
     assert "layer.0.norm" in cases[1].get("name")
     assert "not supported" in cases[2][0].text
@@ -79,13 +97,23 @@ def test_junit_counts_names_and_places_every_call(cli, calls, tmp_path):
 
 def test_json_holds_summary_and_results(cli, calls):
     data = cli("preflight", calls(CALL, "[]"), "--json").data
-    assert (data["summary"]["runs"], data["summary"]["malformed"], data["summary"]["not_fine"]) == (1, 1, 1)
+    assert (data["summary"]["runs"], data["summary"]["malformed"], data["summary"]["not_fine"]) == (
+        1,
+        1,
+        1,
+    )
     assert data["summary"]["peak_workspace_bytes"] == data["results"][0]["workspace_bytes"]
     assert "plan" not in data["results"][0]
 
 
 def test_the_default_product_is_for_lines_that_name_none(cli, calls):
-    done = cli("preflight", calls(CALL, {**CALL, "product": "atlas_a3"}), "--product", "atlas_train", "--json")
+    done = cli(
+        "preflight",
+        calls(CALL, {**CALL, "product": "atlas_a3"}),
+        "--product",
+        "atlas_train",
+        "--json",
+    )
     assert [one["product"] for one in done.data["results"]] == ["atlas_train", "atlas_a3"]
 
 
@@ -109,7 +137,13 @@ def test_several_products_socs_and_releases_are_columns(cli, calls):
     assert done.data["schema"] == "npu_sim.preflight/1"
     assert len(done.data["targets"]) == 8
     (first, *_) = done.data["results"]
-    assert (first["target"], first["release"], first["lines"], first["count"], first["name"]) == ("atlas_a2 9.0", "9.0", 2, 6, "layer.0")
+    assert (first["target"], first["release"], first["lines"], first["count"], first["name"]) == (
+        "atlas_a2 9.0",
+        "9.0",
+        2,
+        6,
+        "layer.0",
+    )
     assert {one["lines"] for one in done.data["targets"].values()} == {3}
     text = cli("preflight", path, "--products", "atlas_a2,atlas_inference").out
     assert [line.split()[-1] for line in text.splitlines() if "layer.0" in line] == ["161002"]
@@ -124,7 +158,10 @@ def test_narrow_terminals_get_a_block_for_every_call(cli, calls, monkeypatch):
     assert "161002  atlas_inference 9.0, atlas_inference 9.1" in " ".join(out.split("\n"))
 
 
-LARGE = {"op": "embedding_dense_backward", "inputs": {"grad": "4096x4096:bf16", "indices": "4096:int64", "num_weights": 128256}}
+LARGE = {
+    "op": "embedding_dense_backward",
+    "inputs": {"grad": "4096x4096:bf16", "indices": "4096:int64", "num_weights": 128256},
+}
 SHORT = {"op": "rms_norm", "inputs": {"x": "1024x1024:bf16", "gamma": "1024:bf16"}}
 
 
@@ -163,7 +200,10 @@ def test_wrong_options_are_one_message_and_exit_64(cli, calls, options, words):
     assert words in done.err
 
 
-@pytest.mark.parametrize(("content", "words"), [(b"", "empty"), (b"\n \n", "empty"), (b"\xff\xfe\x00\n\x01", "no line is a call")])
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "empty"), (b"\n \n", "empty"), (b"\xff\xfe\x00\n\x01", "no line is a call")],
+)
 def test_a_file_without_a_call_exits_64(cli, tmp_path, content, words):
     path = tmp_path / "calls.jsonl"
     path.write_bytes(content)
@@ -180,20 +220,45 @@ def test_equal_refusals_are_one_line_and_one_mark_on_github(cli, calls, monkeypa
     out = cli("preflight", path).out
     marks = [line for line in out.splitlines() if line.startswith("::error ")]
     assert len(marks) == 1
-    assert marks[0].startswith(f"::error file={path},line=2,title=embedding_dense_backward%3A refused 161002::3x ")
+    assert marks[0].startswith(
+        f"::error file={path},line=2,title=embedding_dense_backward%3A refused 161002::3x "
+    )
     assert "| 2 | 2x |" in (tmp_path / "summary.md").read_text(encoding="utf-8")
 
 
 def test_the_report_has_the_matrix_and_the_reasons(cli, calls, tmp_path):
-    cli("preflight", calls(CALL, {**CALL, "name": "layer.0"}), "--products", "all", "--report", tmp_path / "report.html")
+    cli(
+        "preflight",
+        calls(CALL, {**CALL, "name": "layer.0"}),
+        "--products",
+        "all",
+        "--report",
+        tmp_path / "report.html",
+    )
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    for words in ("layer.0", "161002", "not supported on Atlas inference series", "can differ between runs", "--products all"):
+    for words in (
+        "layer.0",
+        "161002",
+        "not supported on Atlas inference series",
+        "can differ between runs",
+        "--products all",
+    ):
         assert words in text
 
 
 def test_a_recording_says_what_its_calls_do_not_cover(cli, calls):
-    lost = [{"what": "routing of tokens", "why": "no rows are gathered", "name": "model.mlp", "count": 3}]
-    head = {"schema": "npu_sim.calls/1", "recorded": {"not_recognised": lost, "not_modelled": {"aten::mm": 7}}}
+    lost = [
+        {
+            "what": "routing of tokens",
+            "why": "no rows are gathered",
+            "name": "model.mlp",
+            "count": 3,
+        }
+    ]
+    head = {
+        "schema": "npu_sim.calls/1",
+        "recorded": {"not_recognised": lost, "not_modelled": {"aten::mm": 7}},
+    }
     done = cli("preflight", calls(head, CALL))
     assert done.code == 0
     assert "3x routing of tokens model.mlp: no rows are gathered" in done.out

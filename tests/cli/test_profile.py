@@ -18,8 +18,18 @@ def test_a_profile_without_our_kernels_has_nothing_to_model(cli, tmp_path: Path)
 
 @pytest.mark.long
 def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path):
-    path, report, trace = (tmp_path / name for name in ("kernel_details.csv", "profile.html", "profile.json"))
-    found = cli("profile", str(write_csv(path, ROWS)), "--json", "--report", str(report), "--trace", str(trace))
+    path, report, trace = (
+        tmp_path / name for name in ("kernel_details.csv", "profile.html", "profile.json")
+    )
+    found = cli(
+        "profile",
+        str(write_csv(path, ROWS)),
+        "--json",
+        "--report",
+        str(report),
+        "--trace",
+        str(trace),
+    )
     assert json.loads(found.out)["modelled"] == len(ROWS) - 1
     assert "Measured beside bound" in report.read_text(encoding="utf-8")
     assert json.loads(trace.read_text(encoding="utf-8"))["otherData"]["file"] == str(path)
@@ -27,12 +37,20 @@ def test_the_command_prints_json_and_writes_report_and_trace(cli, tmp_path: Path
 
 def test_calibrating_prints_json_and_writes_what_timelines_read(cli, tmp_path: Path):
     elements = 200_000_000
-    stream = Row("Add", 2000.0, 40, str(elements), "FLOAT", str(elements), "FLOAT", cycles=1650 * 2000.0 * 40)
+    stream = Row(
+        "Add", 2000.0, 40, str(elements), "FLOAT", str(elements), "FLOAT", cycles=1650 * 2000.0 * 40
+    )
     path, out = write_csv(tmp_path / "kernel_details.csv", [stream]), tmp_path / "calibration.yaml"
-    found = cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3", "--out", str(out), "--json")
-    assert json.loads(found.out)["calibration"]["ceilings"]["reads and writes"]["tb_per_s"] == pytest.approx(0.8)
+    found = cli(
+        "profile", "--calibrate", str(path), "--soc", "Ascend910B3", "--out", str(out), "--json"
+    )
+    assert json.loads(found.out)["calibration"]["ceilings"]["reads and writes"][
+        "tb_per_s"
+    ] == pytest.approx(0.8)
     assert load_calibration(out).clock_mhz == pytest.approx(1650)
-    assert "one shape: its error is not known" in " ".join(cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3").out.split())
+    assert "one shape: its error is not known" in " ".join(
+        cli("profile", "--calibrate", str(path), "--soc", "Ascend910B3").out.split()
+    )
 
 
 @pytest.mark.parametrize("words", [("--trace",), ("--calibrate", "--out")])

@@ -16,7 +16,11 @@ def own(tmp_path):
     """Write a copy of Atlas A2 with some keys changed."""
 
     def write(**changed):
-        text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("name: atlas_a2", "name: my_chip")
+        text = (
+            (config_directory() / "atlas_a2.yaml")
+            .read_text(encoding="utf-8")
+            .replace("name: atlas_a2", "name: my_chip")
+        )
         for key, (before, after) in changed.items():
             assert f"{key}: {before}" in text
             text = text.replace(f"{key}: {before}", f"{key}: {after}")
@@ -32,18 +36,35 @@ def test_an_operator_that_does_not_ask_for_the_buffer_says_so(own, ub_bytes):
     shipped = npu_sim.plan("rms_norm_grad", **WIDE)
     assert (plan.path, plan.tiling) == (shipped.path, shipped.tiling)
     (key,) = plan.profile_keys
-    assert (key.key, key.value, key.shipped, key.product) == ("ub_bytes", ub_bytes, 196608, "atlas_a2")
+    assert (key.key, key.value, key.shipped, key.product) == (
+        "ub_bytes",
+        ub_bytes,
+        196608,
+        "atlas_a2",
+    )
     assert key.assumed == tiler.ASSUMED_UB_BYTES
     assert plan.as_dict()["profile_keys"][0]["assumed"] == tiler.ASSUMED_UB_BYTES
 
 
 def test_text_explanation_and_report_say_it(own, cli, monkeypatch, tmp_path):
     monkeypatch.setenv("COLUMNS", "300")
-    words = ("rms_norm_grad", "--dy", WIDE["dy"], "--gamma", WIDE["gamma"], "--product", own(ub_bytes=(196608, 262144)))
+    words = (
+        "rms_norm_grad",
+        "--dy",
+        WIDE["dy"],
+        "--gamma",
+        WIDE["gamma"],
+        "--product",
+        own(ub_bytes=(196608, 262144)),
+    )
     said = "path and tiling unchanged: RmsNormGrad counts with 195584 on every SoC"
     asked = "If it asked the chip: split N up to 8128 columns (model)"
     report = tmp_path / "plan.html"
-    for text in (cli("plan", *words, "--report", report).out, cli("explain", *words).out, report.read_text(encoding="utf-8")):
+    for text in (
+        cli("plan", *words, "--report", report).out,
+        cli("explain", *words).out,
+        report.read_text(encoding="utf-8"),
+    ):
         assert "ub_bytes 262144" in text
         assert said in " ".join(text.split())
         assert asked in " ".join(text.split())
@@ -67,14 +88,19 @@ def test_buffers_of_the_cube_are_nothing_to_a_vector_operator(own):
 
 
 def test_a_reserved_workspace_that_is_not_asked_for_is_named(own):
-    plan = npu_sim.plan("rms_norm_grad", product=own(system_workspace_bytes=(16777216, 4096)), **WIDE)
+    plan = npu_sim.plan(
+        "rms_norm_grad", product=own(system_workspace_bytes=(16777216, 4096)), **WIDE
+    )
     (key,) = plan.profile_keys
     assert (key.key, key.value, key.assumed) == ("system_workspace_bytes", 4096, 16777216)
     assert plan.workspace == npu_sim.plan("rms_norm_grad", **WIDE).workspace
 
 
 def test_products_that_ship_have_no_keys_without_effect():
-    assert all(npu_sim.plan("rms_norm_grad", product=name, **WIDE).profile_keys == () for name in ("atlas_a2", "atlas_a3"))
+    assert all(
+        npu_sim.plan("rms_norm_grad", product=name, **WIDE).profile_keys == ()
+        for name in ("atlas_a2", "atlas_a3")
+    )
 
 
 def test_what_a_planner_assumes_is_a_key_of_a_profile():

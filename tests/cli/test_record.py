@@ -39,7 +39,10 @@ def test_an_unmodified_script_is_recorded_with_its_arguments(cli, script, tmp_pa
     assert done.code == 0, done.err
     assert "trained ['--json', '--out=x'] __main__" in done.out
     assert "embedding_dense_backward" in done.out
-    _, line = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()]
+    _, line = [
+        json.loads(line)
+        for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert (line["op"], line["count"]) == ("embedding_dense_backward", 3)
     assert line["inputs"] == {"grad": "2x4x8:fp32", "indices": "2x4:int64", "num_weights": 30}
 

@@ -15,9 +15,29 @@ def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "220")
 
 
-EMBEDDING = ("embedding_dense_backward", "--grad", "400x40:fp32", "--indices", "400:int32", "--num-weights", "50")
-CLASSES = {"grad": np.ones((60, 8), np.float32), "indices": np.arange(60, dtype=np.int32) ** 2 % 50, "num_weights": 50}
-TOKENS = ("moe_token_permute_grad", "--permuted-output-grad", "80x16:bf16", "--sorted-indices", "80:int32", "--num-topk", "4")
+EMBEDDING = (
+    "embedding_dense_backward",
+    "--grad",
+    "400x40:fp32",
+    "--indices",
+    "400:int32",
+    "--num-weights",
+    "50",
+)
+CLASSES = {
+    "grad": np.ones((60, 8), np.float32),
+    "indices": np.arange(60, dtype=np.int32) ** 2 % 50,
+    "num_weights": 50,
+}
+TOKENS = (
+    "moe_token_permute_grad",
+    "--permuted-output-grad",
+    "80x16:bf16",
+    "--sorted-indices",
+    "80:int32",
+    "--num-topk",
+    "4",
+)
 
 
 def test_determinism_tells_results_spread_and_worst_element(cli):
@@ -32,19 +52,30 @@ def test_determinism_tells_results_spread_and_worst_element(cli):
     assert "worst" in text
 
 
-@pytest.mark.parametrize("command", [("study", "determinism", *EMBEDDING, "--random-orders", "3"), ("run", *EMBEDDING)])
+@pytest.mark.parametrize(
+    "command", [("study", "determinism", *EMBEDDING, "--random-orders", "3"), ("run", *EMBEDDING)]
+)
 def test_rows_that_can_differ_are_listed_and_written(cli, tmp_path, command):
     file, report = tmp_path / "rows.csv", tmp_path / "report.html"
     text = cli(*command, "--rows", "--rows-out", file, "--report", report).out
     written = file.read_text(encoding="utf-8").splitlines()
-    assert written[0] == "output,axis,place,element,terms,contributions,cores,lowest,highest,spread,spread_ulp,relative"
+    assert (
+        written[0]
+        == "output,axis,place,element,terms,contributions,cores,lowest,highest,spread,spread_ulp,relative"
+    )
     assert f"grad_weight: {len(written) - 1} rows can differ, the 20 worst by ulp" in text
     data = cli(*command, "--rows", "--json").data
     rows = data["rows"] if command[0] == "run" else data["outputs"][0]["rows"]
     assert len(rows) == 20
     worst = rows[0]
     assert f"row {worst['place']}" in text
-    shown = (worst["place"], " ".join(map(str, worst["element"])), worst["terms"], worst["contributions"], worst["cores"])
+    shown = (
+        worst["place"],
+        " ".join(map(str, worst["element"])),
+        worst["terms"],
+        worst["contributions"],
+        worst["cores"],
+    )
     assert any(line.startswith(f"grad_weight,row,{','.join(map(str, shown))},") for line in written)
     page = report.read_text(encoding="utf-8")
     assert f"<td>row {worst['place']}</td>" in page
@@ -67,18 +98,36 @@ def test_precision_tells_verdicts_and_causes(cli):
 
 def test_the_help_of_precision_says_what_is_measured_and_what_verdicts_mean(cli):
     said = " ".join(cli("study", "precision", TOKENS[0], "--help").out.split())
-    assert all(" ".join(one.split()[:6]) in said for one in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN))
+    assert all(
+        " ".join(one.split()[:6]) in said for one in (*MEANINGS, AGAINST_ROUNDED, AGAINST_GIVEN)
+    )
 
 
 def test_errors_of_rounded_and_of_given_inputs_are_told_apart(cli, tmp_path):
-    np.save(tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32))
+    np.save(
+        tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
+    )
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32) % 8)
-    words = ("embedding_dense_backward", "--grad", tmp_path / "g.npy", "--indices", tmp_path / "i.npy", "--num-weights", "8")
-    outputs = {one["variant"]: one for one in cli("study", "precision", *words, "--json").data["outputs"]}
+    words = (
+        "embedding_dense_backward",
+        "--grad",
+        tmp_path / "g.npy",
+        "--indices",
+        tmp_path / "i.npy",
+        "--num-weights",
+        "8",
+    )
+    outputs = {
+        one["variant"]: one for one in cli("study", "precision", *words, "--json").data["outputs"]
+    }
     for variant, one in outputs.items():
-        rounding = next(cause["max_ulp"] for cause in one["causes"] if cause["name"] == "input rounding")
+        rounding = next(
+            cause["max_ulp"] for cause in one["causes"] if cause["name"] == "input rounding"
+        )
         assert (one["max_ulp_of_given"] == one["max_ulp"]) == (variant == "float32")
-        assert abs(one["max_ulp_of_given"] - rounding) <= one["max_ulp"] + 1e-9 or variant == "float32"
+        assert (
+            abs(one["max_ulp_of_given"] - rounding) <= one["max_ulp"] + 1e-9 or variant == "float32"
+        )
 
 
 def test_invariance_is_a_table_of_yes_and_no(cli):
@@ -102,8 +151,20 @@ def test_a_certificate_is_a_formula_with_a_hash(cli):
 
 def test_a_long_formula_ends_between_two_of_its_terms(cli, monkeypatch):
     monkeypatch.delenv("COLUMNS")
-    words = ("embedding_dense_backward", "--grad", "400x8:fp32", "--indices", "400:int32", "--num-weights", "2", "--no-probe")
-    whole = max((one["text"] for one in cli("study", "certificate", *words, "--json").data["certificates"]), key=len)
+    words = (
+        "embedding_dense_backward",
+        "--grad",
+        "400x8:fp32",
+        "--indices",
+        "400:int32",
+        "--num-weights",
+        "2",
+        "--no-probe",
+    )
+    whole = max(
+        (one["text"] for one in cli("study", "certificate", *words, "--json").data["certificates"]),
+        key=len,
+    )
     (shown,) = re.findall(r"(t0 .*?) \.\.\.  t0 = ", cli("study", "certificate", *words).out)[:1]
     assert whole.startswith(f"{shown} ")
     assert len(shown) < len(whole)
@@ -154,7 +215,11 @@ def test_the_bar_of_a_study_moves_while_orders_are_tried():
 
 def test_the_bar_of_a_certificate_moves_from_class_to_class():
     said = []
-    found = certify("embedding_dense_backward", progress=lambda stage, share: said.append((stage, share)), **CLASSES)
+    found = certify(
+        "embedding_dense_backward",
+        progress=lambda stage, share: said.append((stage, share)),
+        **CLASSES,
+    )
     assert said == [("grad_weight", place / len(found)) for place in range(len(found))]
     assert len(found) > 1
 
@@ -163,6 +228,8 @@ def test_the_bar_of_a_certificate_moves_from_class_to_class():
 def test_a_study_shows_a_bar_on_a_terminal_and_nothing_where_nobody_looks(cli, monkeypatch, kind):
     words = ("study", kind, *TOKENS, "--json")
     assert cli(*words).err == ""
-    monkeypatch.setenv("FORCE_COLOR", "1")  # what rich takes for a terminal, so that the bar is drawn
+    monkeypatch.setenv(
+        "FORCE_COLOR", "1"
+    )  # what rich takes for a terminal, so that the bar is drawn
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert "%" in cli(*words).err

@@ -23,7 +23,10 @@ GRID = (
     "--grid",
     "grad_dtype=fp32,bf16",
 )
-COLUMNS = ("--columns", "product,rows,dim,num_weights,grad_dtype,status,block_dim,tiling_key,workspace_bytes")
+COLUMNS = (
+    "--columns",
+    "product,rows,dim,num_weights,grad_dtype,status,block_dim,tiling_key,workspace_bytes",
+)
 
 
 @pytest.mark.long
@@ -43,15 +46,21 @@ def test_json_and_files_agree_with_the_records(cli, tmp_path):
     assert all(np.array_equal(columns[name], records[name]) for name in records.dtype.names)
     assert data["rows"] == len(records)
     peak = data["peak_workspace"]
-    assert peak["bytes"] == records["workspace_bytes"].max() == records["workspace_bytes"][peak["row"]]
+    assert (
+        peak["bytes"] == records["workspace_bytes"].max() == records["workspace_bytes"][peak["row"]]
+    )
     assert peak["call"]["rows"] == records["rows"][peak["row"]]
     keys, counts = np.unique(records["tiling_key"], return_counts=True)
-    assert data["counts"]["tiling_key"] == {str(key): count for key, count in zip(keys, counts, strict=True)}
+    assert data["counts"]["tiling_key"] == {
+        str(key): count for key, count in zip(keys, counts, strict=True)
+    }
     assert data["different"] == []
 
 
 @pytest.mark.parametrize("operator", OPERATOR_NAMES)
-def test_the_help_lists_what_can_vary_and_an_example_that_works(cli, operator, monkeypatch, tmp_path):
+def test_the_help_lists_what_can_vary_and_an_example_that_works(
+    cli, operator, monkeypatch, tmp_path
+):
     monkeypatch.setenv("COLUMNS", "1000")
     from npu_sim.cli.sweep import sweep_epilog
     from npu_sim.registry import load_operator
@@ -78,7 +87,9 @@ def test_an_interruption_keeps_what_is_complete_and_goes_on(cli, tmp_path, monke
             raise KeyboardInterrupt
         append(self, chunk, chunks_done, summary)
 
-    monkeypatch.setattr("npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000})
+    monkeypatch.setattr(
+        "npu_sim.sweeps.runner.run_sweep.__kwdefaults__", {**_defaults(), "chunk_rows": 1000}
+    )
     monkeypatch.setattr(store.Store, "append", interrupted)
     done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--out", target)
     assert done.code == 130
@@ -118,7 +129,11 @@ def test_a_difference_from_the_single_call_exits_1(cli, monkeypatch):
     from npu_sim.sweeps import runner
     from npu_sim.sweeps.verify import Mismatch
 
-    monkeypatch.setattr(runner, "compare_row", lambda space, columns, row, record: [Mismatch(row, "block_dim", 1, 2)])
+    monkeypatch.setattr(
+        runner,
+        "compare_row",
+        lambda space, columns, row, record: [Mismatch(row, "block_dim", 1, 2)],
+    )
     done = cli("sweep", OPERATOR, *GRID, *COLUMNS, "--check", 2)
     assert done.code == 1
     assert "swept 1, planned 2" in " ".join(done.out.split())
@@ -136,13 +151,18 @@ check_line('{"op": "embedding_dense_backward", "inputs": {}}')
 import npu_sim.cli.app
 print(json.dumps([name for name in ("numba", "pyarrow", "distributed") if name in sys.modules]))
 """
-    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=True, capture_output=True, text=True
+    )
     assert json.loads(done.stdout) == []
 
 
 @pytest.mark.parametrize("name", ["plans", "plans.csv"])
 def test_what_a_sweep_wrote_is_replaced_only_when_asked_to(cli, tmp_path, name):
-    words, target = ("sweep", "rms_norm", "--grid", "row=1..9", "--out", tmp_path / name), tmp_path / name
+    words, target = (
+        ("sweep", "rms_norm", "--grid", "row=1..9", "--out", tmp_path / name),
+        tmp_path / name,
+    )
     assert cli(*words).code == 0
     before = [path.stat().st_mtime_ns for path in (target, *sorted(target.glob("*")))]
     refused = cli(*words)

@@ -2,14 +2,31 @@ import json
 
 import pytest
 
-WORDS = ("embedding_dense_backward", "--grad", "20000x512:fp32", "--indices", "20000:int32", "--num-weights", "3000")
+WORDS = (
+    "embedding_dense_backward",
+    "--grad",
+    "20000x512:fp32",
+    "--indices",
+    "20000:int32",
+    "--num-weights",
+    "3000",
+)
 
 
 def test_one_call_says_what_binds_and_that_it_is_a_lower_bound(cli):
     done = cli("timeline", *WORDS)
     assert done.code == 0
     assert done.out.splitlines()[0].startswith("EmbeddingDenseBackward on Ascend910B1: at least ")
-    for label in ("lower bound", "launches", "changed", "kernel", "imbalance", "unknown", "left out", "assumed"):
+    for label in (
+        "lower bound",
+        "launches",
+        "changed",
+        "kernel",
+        "imbalance",
+        "unknown",
+        "left out",
+        "assumed",
+    ):
         assert any(line.startswith(label) for line in done.out.splitlines())
     assert "sort_and_merge" in done.out
 
@@ -34,7 +51,14 @@ def test_json_has_the_launches_and_what_would_change_them(cli):
 
 def test_socs_are_compared(cli):
     rows = cli("timeline", *WORDS, "--socs", "all", "--json").data["timelines"]
-    assert [row["soc"] for row in rows] == ["Ascend910B1", "Ascend910B2", "Ascend910B2C", "Ascend910B3", "Ascend910B4", "Ascend910B4-1"]
+    assert [row["soc"] for row in rows] == [
+        "Ascend910B1",
+        "Ascend910B2",
+        "Ascend910B2C",
+        "Ascend910B3",
+        "Ascend910B4",
+        "Ascend910B4-1",
+    ]
     bounds = [row["timeline"]["bound_us"] for row in rows]
     assert min(bounds) == bounds[0]
     text = cli("timeline", *WORDS, "--socs", "Ascend910B4,Ascend910A").out
@@ -45,7 +69,10 @@ def test_socs_are_compared(cli):
 def test_sizes_are_compared_and_a_refused_one_stays_in_the_table(cli):
     scaled = [*WORDS, "--scale-grad-by-freq", "--product", "atlas_train", "--vary", "dim=64,5000"]
     rows = cli("timeline", *scaled, "--json").data["timelines"]
-    assert [(row["call"], row["outcome"]) for row in rows] == [("dim=64", "runs"), ("dim=5000", "refused")]
+    assert [(row["call"], row["outcome"]) for row in rows] == [
+        ("dim=64", "runs"),
+        ("dim=5000", "refused"),
+    ]
     assert rows[1]["error"]["status"] == 561002
     assert "refused 561002" in cli("timeline", *scaled).out
 
@@ -55,7 +82,10 @@ def test_the_trace_of_plan_and_of_timeline_are_the_same_bytes_in_the_json(cli, t
     compared = cli("timeline", *WORDS, "--trace", tmp_path / "b.json", "--json").data
     assert planned["timeline"] == compared["timelines"][0]["timeline"]
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
-    assert json.loads((tmp_path / "a.json").read_text())["otherData"]["timelines"][0]["bound_us"] == planned["timeline"]["bound_us"]
+    assert (
+        json.loads((tmp_path / "a.json").read_text())["otherData"]["timelines"][0]["bound_us"]
+        == planned["timeline"]["bound_us"]
+    )
 
 
 @pytest.mark.parametrize("vary", ["dim", "width=3", "dim=a", "dim=1,x"])
@@ -69,7 +99,17 @@ def test_a_call_refused_everywhere_is_refused(cli):
     assert "161002" in refused.err
 
 
-RMS = ("rms_norm_grad", "--dy", "4096x1024:bf16", "--x", "4096x1024:bf16", "--rstd", "4096:fp32", "--gamma", "1024:bf16")
+RMS = (
+    "rms_norm_grad",
+    "--dy",
+    "4096x1024:bf16",
+    "--x",
+    "4096x1024:bf16",
+    "--rstd",
+    "4096:fp32",
+    "--gamma",
+    "1024:bf16",
+)
 COMPARED = ("--soc", "Ascend910B3", "--release", "8.3")
 
 
@@ -91,7 +131,10 @@ def test_a_comparison_shows_estimates_with_ranges_and_evidence(cli, monkeypatch)
     text = words_of(cli("timeline", *RMS, *COMPARED, "--vary", "row=4096,8192"))
     assert "V about 37 us (33 to 40)" in text
     assert "V about 74 us (66 to 81)" in text
-    assert "busy time of the vector pipe, not of the launch): published rates, compared with one device" in text
+    assert (
+        "busy time of the vector pipe, not of the launch): published rates, compared with one device"
+        in text
+    )
 
 
 def test_explain_and_diff_say_what_an_estimate_is_made_of(cli, monkeypatch):
@@ -99,12 +142,17 @@ def test_explain_and_diff_say_what_an_estimate_is_made_of(cli, monkeypatch):
     explained = words_of(cli("explain", *RMS, *COMPARED))
     assert "dy and x start in the same bank group: 2 cycles a repeat" in explained
     rows = cli("diff", *RMS, "--product", "atlas_a2", *COMPARED, "--json").data["rows"]
-    assert [one["evidence"] for row in rows for one in row["estimates"]] == ["published rates, compared with one device"]
+    assert [one["evidence"] for row in rows for one in row["estimates"]] == [
+        "published rates, compared with one device"
+    ]
 
 
 def test_a_calibration_file_is_read(cli, tmp_path):
     file = tmp_path / "calibration.yaml"
-    file.write_text("{source: mine.csv, soc: Ascend910B3, release: '8.3', vector_cores: 40, clock_mhz: 1650}", encoding="utf-8")
+    file.write_text(
+        "{source: mine.csv, soc: Ascend910B3, release: '8.3', vector_cores: 40, clock_mhz: 1650}",
+        encoding="utf-8",
+    )
     (row,) = cli("timeline", *RMS, *COMPARED, "--calibration", file, "--json").data["timelines"]
     assert row["timeline"]["launches"][0]["estimate"]["vector_us"] == pytest.approx(40.13, abs=0.01)
     assert row["timeline"]["estimate_us"] is None
@@ -128,7 +176,10 @@ def test_the_price_is_one_line_that_calls_no_mode_faster(cli, monkeypatch, switc
     monkeypatch.setenv("COLUMNS", "400")
     words = ("--grad", "8192x256:fp32", "--indices", "8192:int32", "--num-weights", "8000")
     for command, label in (("timeline", "determinism"), ("explain", "off")):
-        lines = [" ".join(line.split()) for line in cli(command, "embedding_dense_backward", *words, *switch).out.splitlines()]
+        lines = [
+            " ".join(line.split())
+            for line in cli(command, "embedding_dense_backward", *words, *switch).out.splitlines()
+        ]
         (line,) = [line for line in lines if line.startswith(label) and "on: 4 launches" in line]
         assert "off: 2 launches" in line
         assert line.endswith("no time Sort, ZerosLike not published, so no time stated")

@@ -20,7 +20,9 @@ from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.measured import GRAD, OTHER, Row, write_csv
 
-STREAM = Row("Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40)
+STREAM = Row(
+    "Add", 2000.0, 40, "200000000", "FLOAT", "200000000", "FLOAT", cycles=1650 * 2000.0 * 40
+)
 README = Path(__file__).parents[2] / "README.md"
 NAMES = [one.name for one in OPERATORS]
 PLANNED = ("plan", "explain", "diff", "limits", "timeline", "workspace")
@@ -48,7 +50,9 @@ OTHERS = (
 def examples():
     """Go through the examples of the help of every operator, of the README, and of what neither shows."""
     for number, name in enumerate(NAMES):
-        for command in PLANNED if number % BOUNDED == 0 else (one for one in PLANNED if one != "limits"):
+        for command in (
+            PLANNED if number % BOUNDED == 0 else (one for one in PLANNED if one != "limits")
+        ):
             yield f"{command} {name} {example_call(load_operator(name)).options}{' --socs all' if command == 'timeline' else ''}"
         yield f"run {name} {example_call(load_operator(name), small=True).options}"
     for number, name in enumerate(NAMES):
@@ -76,7 +80,11 @@ def folder(tmp_path, monkeypatch):
     np.save(tmp_path / "g.npy", np.ones((64, 8), np.float32))
     np.save(tmp_path / "i.npy", np.arange(64, dtype=np.int32))
     np.save(tmp_path / "same.npy", np.zeros(64, np.int32))
-    own = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("ub_bytes: 196608", "ub_bytes: 98304")
+    own = (
+        (config_directory() / "atlas_a2.yaml")
+        .read_text(encoding="utf-8")
+        .replace("ub_bytes: 196608", "ub_bytes: 98304")
+    )
     (tmp_path / "small.yaml").write_text(own, encoding="utf-8")
     calls = [
         '{"op": "rms_norm_grad", "name": "layer.0.norm", "inputs": {"dy": "4096x7168:bf16", "gamma": "7168:bf16"}}',
@@ -94,26 +102,41 @@ def folder(tmp_path, monkeypatch):
 
 def words_of(text):
     """The words of a text, without the punctuation that separates them; Chinese has no blanks between them."""
-    return {word for word in (word.strip("|,;:") for word in text.split()) if word and word.isascii()}
+    return {
+        word for word in (word.strip("|,;:") for word in text.split()) if word and word.isascii()
+    }
 
 
 def test_every_command_has_an_example():
     shown = {line.split()[0] for line in EXAMPLES}
-    assert {name for names in HEADINGS.values() for name in names} - shown == {"explore", "record"}  # a server; and a script's own
+    assert {name for names in HEADINGS.values() for name in names} - shown == {
+        "explore",
+        "record",
+    }  # a server; and a script's own
 
 
 @pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
-    monkeypatch.setattr(console, "print_to", lambda screen, view: shown.append((screen.width, view)))
+    monkeypatch.setattr(
+        console, "print_to", lambda screen, view: shown.append((screen.width, view))
+    )
     assert cli(*shlex.split(example)).code in (0, 1, 2)
-    assert {width for width, _ in shown} == {UNLIMITED}, "everything is shown through the one place, and not wrapped in a pipe"
+    assert {width for width, _ in shown} == {UNLIMITED}, (
+        "everything is shown through the one place, and not wrapped in a pipe"
+    )
     view = stack(*(view for _, view in shown))
     whole = render(view, UNLIMITED)
     for width in (60, 80, 120):
         printed = render(view, width)
         assert words_of(printed) <= words_of(whole), f"at {width} columns"
         assert not re.search(r"[ \t]$", printed, re.M)
-        assert not [quantity for quantity in QUANTITY.findall(whole) if quantity not in printed], f"at {width} columns"
-        assert not [line for line in printed.splitlines() if cell_len(line) > width and len(line.split()) > 1], f"at {width} columns"
+        assert not [quantity for quantity in QUANTITY.findall(whole) if quantity not in printed], (
+            f"at {width} columns"
+        )
+        assert not [
+            line
+            for line in printed.splitlines()
+            if cell_len(line) > width and len(line.split()) > 1
+        ], f"at {width} columns"
     assert not re.search(r"[ \t]$", whole, re.M)

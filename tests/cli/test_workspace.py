@@ -1,13 +1,24 @@
 import npu_sim
 
-WORDS = ("workspace", "embedding_dense_backward", "--grad", "1000x1024:fp16", "--indices", "1000:int64", "--num-weights", 5000)
+WORDS = (
+    "workspace",
+    "embedding_dense_backward",
+    "--grad",
+    "1000x1024:fp16",
+    "--indices",
+    "1000:int64",
+    "--num-weights",
+    5000,
+)
 
 
 def test_the_workspace_is_shown_as_tables(cli):
     done = cli(*WORDS)
     assert done.code == 0
     text = " ".join(done.out.split())
-    assert text.startswith("EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace node")
+    assert text.startswith(
+        "EmbeddingDenseBackward on Atlas A2, Ascend910B1: 41362944 bytes of workspace node"
+    )
     lines = (
         "2 Sort indices as int32",
         "result 20480000 20874240 2 nodes 3 to 5",
@@ -19,7 +30,9 @@ def test_the_workspace_is_shown_as_tables(cli):
 
 
 def test_json_is_the_workspace_of_the_plan(cli):
-    planned = npu_sim.plan("embedding_dense_backward", grad="1000x1024:fp16", indices="1000:int64", num_weights=5000)
+    planned = npu_sim.plan(
+        "embedding_dense_backward", grad="1000x1024:fp16", indices="1000:int64", num_weights=5000
+    )
     data = cli(*WORDS, "--json").data
     assert data["outcome"] == "runs"
     assert data["workspace"] == planned.as_dict()["workspace"]
@@ -27,15 +40,41 @@ def test_json_is_the_workspace_of_the_plan(cli):
 
 
 def test_switches_reach_the_plan(cli):
-    words = ("workspace", "embedding_dense_backward", "--grad", "100x8:fp32", "--indices", "100:int32", "--num-weights", 50)
-    usual, fixed = (cli(*words, *more, "--json").data for more in ((), ("--deterministic", "--soc", "Ascend910B4")))
+    words = (
+        "workspace",
+        "embedding_dense_backward",
+        "--grad",
+        "100x8:fp32",
+        "--indices",
+        "100:int32",
+        "--num-weights",
+        50,
+    )
+    usual, fixed = (
+        cli(*words, *more, "--json").data
+        for more in ((), ("--deterministic", "--soc", "Ascend910B4"))
+    )
     assert [area["name"] for area in usual["workspace"]["areas"]] == ["system"]
-    assert [area["name"] for area in fixed["workspace"]["areas"]] == ["workspace of Sort", "sorted indices", "positions", "system"]
+    assert [area["name"] for area in fixed["workspace"]["areas"]] == [
+        "workspace of Sort",
+        "sorted indices",
+        "positions",
+        "system",
+    ]
     assert (fixed["soc"], fixed["deterministic"]) == ("Ascend910B4", True)
 
 
 def test_a_call_that_needs_no_workspace_says_so(cli):
-    words = ("workspace", "embedding_dense_backward", "--grad", "0x8:fp32", "--indices", "0:int32", "--num-weights", 50)
+    words = (
+        "workspace",
+        "embedding_dense_backward",
+        "--grad",
+        "0x8:fp32",
+        "--indices",
+        "0:int32",
+        "--num-weights",
+        50,
+    )
     assert cli(*words).out.splitlines()[-1].strip() == "no kernel needs any"
 
 
@@ -48,5 +87,10 @@ def test_the_report_has_the_tables_and_the_command(cli, tmp_path):
     words = ("--grad", "4096x512:bf16", "--indices", "4096:int64", "--num-weights", 32000)
     assert cli("workspace", "embedding_dense_backward", *words, "--report", out).code == 0
     page = out.read_text(encoding="utf-8")
-    for word in ("npu-sim workspace embedding_dense_backward", "grad as fp32", "nodes 0 to 2", "Buckets"):
+    for word in (
+        "npu-sim workspace embedding_dense_backward",
+        "grad as fp32",
+        "nodes 0 to 2",
+        "Buckets",
+    ):
         assert word in page

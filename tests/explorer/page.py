@@ -3,18 +3,27 @@
 import json
 from base64 import b64encode
 
-SMALL_DIM = "#operator=embedding_dense_backward&product=atlas_a2&rows=65536&dim=512&num_weights=32000"
+SMALL_DIM = (
+    "#operator=embedding_dense_backward&product=atlas_a2&rows=65536&dim=512&num_weights=32000"
+)
 
 
 class PageObject:
     """What a user does and sees."""
 
     def __init__(self, browser, explorer):
-        self.browser, self.driver, self.explorer, self.address = browser, browser.driver, explorer, explorer.address
+        self.browser, self.driver, self.explorer, self.address = (
+            browser,
+            browser.driver,
+            explorer,
+            explorer.address,
+        )
 
     def open(self, link="", dark=False):
         self.browser.open(self.address + link, dark)
-        self.wait(lambda: self.script("return document.querySelector('#first .headline')?.textContent"))
+        self.wait(
+            lambda: self.script("return document.querySelector('#first .headline')?.textContent")
+        )
         self.settle()
 
     def settle(self):
@@ -39,11 +48,15 @@ class PageObject:
         return [one.text for one in self.find(selector)]
 
     def path(self):
-        return self.script("const shown = document.querySelector('#first dd.path'); return shown ? shown.textContent : ''")
+        return self.script(
+            "const shown = document.querySelector('#first dd.path'); return shown ? shown.textContent : ''"
+        )
 
     def asked(self, path, query="location.hash.slice(1)"):
         """What the server answers to a pane's question (a browser would round integers above 2^53)."""
-        return json.loads(self.script(f"return fetch('api/{path}?' + {query}).then((reply) => reply.text())"))
+        return json.loads(
+            self.script(f"return fetch('api/{path}?' + {query}).then((reply) => reply.text())")
+        )
 
     def plan(self):
         """The plan behind the screen, as the server sends it."""
@@ -69,7 +82,9 @@ class PageObject:
 
     def copied(self, button):
         """Press a copy button and return what it put on the clipboard."""
-        self.script("window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+        self.script(
+            "window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+        )
         self.one(button).click()
         self.wait(lambda: self.script("return window.copied") is not None)
         return self.script("return window.copied")

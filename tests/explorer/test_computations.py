@@ -6,7 +6,7 @@ import pytest
 from npu_sim.explorer import computations
 from npu_sim.explorer.computations import CountingGenerator, Progress, drawn_elements
 from npu_sim.explorer.state import catalog
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 
 MOST = 32
@@ -17,10 +17,18 @@ def test_the_share_of_generated_data_grows_to_the_whole(monkeypatch, name):
     monkeypatch.setattr(computations, "TELL_SECONDS", 0)
     operator = load_operator(name)
     entry = next(one for one in catalog({})["operators"] if one["name"] == name)
-    small = {axis["name"]: min(int(axis["default"]), MOST) for axis in entry["axes"] if axis["kind"] == "number"}
+    small = {
+        axis["name"]: min(int(axis["default"]), MOST)
+        for axis in entry["axes"]
+        if axis["kind"] == "number"
+    }
     arguments = operator.build(operator.call({**operator.defaults(), **small}))
     told = []
-    progress = Progress("generating data", drawn_elements(operator, arguments), lambda stage, share: told.append(share))
+    progress = Progress(
+        "generating data",
+        drawn_elements(operator, arguments),
+        lambda stage, share: told.append(share),
+    )
     data = generate(name, arguments, CountingGenerator(np.random.PCG64(0), progress))
     assert told == sorted(told)
     assert told[0] == 0

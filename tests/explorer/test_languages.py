@@ -23,19 +23,31 @@ def test_answers_are_said_in_chinese_and_named_in_english():
     english = work_answer(STATE, PRODUCTS)
     with speaking("zh"):
         chinese = work_answer(STATE, PRODUCTS)
-    assert [one["argument"] for one in chinese["changes"]] == [one["argument"] for one in english["changes"]]
-    assert [one["outcome"] for one in chinese["changes"]] == [one["outcome"] for one in english["changes"]]
+    assert [one["argument"] for one in chinese["changes"]] == [
+        one["argument"] for one in english["changes"]
+    ]
+    assert [one["outcome"] for one in chinese["changes"]] == [
+        one["outcome"] for one in english["changes"]
+    ]
     assert chinese["changes"][0]["decision"] != english["changes"][0]["decision"]
     assert chinese["steps"]["why"] != english["steps"]["why"]
-    assert [one["name"] for one in chinese["steps"]["views"]] == [one["name"] for one in english["steps"]["views"]]
+    assert [one["name"] for one in chinese["steps"]["views"]] == [
+        one["name"] for one in english["steps"]["views"]
+    ]
 
 
 def test_titles_of_sections_are_said_in_chinese():
     with speaking("zh"):
-        titles = {one["title"] for answer in (plan_answer, work_answer) for one in answer(STATE, PRODUCTS)["sections"]}
+        titles = {
+            one["title"]
+            for answer in (plan_answer, work_answer)
+            for one in answer(STATE, PRODUCTS)["sections"]
+        }
     assert not titles & SECTIONS.keys() - {"Tiling"}
 
 
-@pytest.mark.parametrize(("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")])
+@pytest.mark.parametrize(
+    ("asked", "spoken"), [("zh", "zh"), ("en", "en"), ("", "en"), ("fr", "en")]
+)
 def test_the_page_says_which_language(asked, spoken):
     assert language_of({"lang": asked}) == spoken

@@ -23,7 +23,10 @@ def test_a_size_is_read_as_people_write_it(text, number):
     assert whole_number("rows", text) == number
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.5", "4KB", "1**2", "--3", "-", "1e", "٣", "1" * 101, "2*", "1e-2", "0x10", "nan"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1.5", "4KB", "1**2", "--3", "-", "1e", "٣", "1" * 101, "2*", "1e-2", "0x10", "nan"],
+)
 def test_what_is_no_whole_number_is_refused_with_examples(text):
     with pytest.raises(UsageError) as refused:
         whole_number("rows", text)

@@ -57,7 +57,11 @@ def test_the_link_restores_the_same_plan(page):
 def test_a_flip_is_applied_by_a_click(page):
     page.open(SMALL_DIM)
     page.look()
-    button = next(one for one in page.driver.find_elements("css selector", "#first .changes button") if one.text.startswith("dim = 513"))
+    button = next(
+        one
+        for one in page.driver.find_elements("css selector", "#first .changes button")
+        if one.text.startswith("dim = 513")
+    )
     button.click()
     page.wait(lambda: page.path().startswith("sorted"))
     assert "dim=513" in page.driver.current_url
@@ -65,11 +69,24 @@ def test_a_flip_is_applied_by_a_click(page):
 
 def test_the_pointer_on_the_buffer_map_shows_bytes(page):
     page.open(SMALL_DIM)
-    assert page.browser.title_under_the_pointer("#first section[data-title^='On-chip'] rect.c5") == "gradient rows: 167936 bytes"
-    assert page.browser.title_under_the_pointer("#first section[data-title=Cores] rect.cell") == "core 0: rows 0..1365 (1365)"
+    assert (
+        page.browser.title_under_the_pointer("#first section[data-title^='On-chip'] rect.c5")
+        == "gradient rows: 167936 bytes"
+    )
+    assert (
+        page.browser.title_under_the_pointer("#first section[data-title=Cores] rect.cell")
+        == "core 0: rows 0..1365 (1365)"
+    )
 
 
-@pytest.mark.parametrize("more", ["", "&deterministic=true&limits=hardware&soc=Ascend910B4", "&scale_grad_by_freq=true&padding_idx=-5"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        "",
+        "&deterministic=true&limits=hardware&soc=Ascend910B4",
+        "&scale_grad_by_freq=true&padding_idx=-5",
+    ],
+)
 def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more):
     page.open(SMALL_DIM + more)
     words = shlex.split(page.copied("#first .copy-cli"))
@@ -80,15 +97,28 @@ def test_the_copied_command_gives_the_same_json(page, capsys, monkeypatch, more)
 
 def test_the_copied_python_prints_the_same_plan(page):
     page.open(SMALL_DIM + "&grad_dtype=bfloat16&deterministic=true")
-    source = page.copied("#first .copy-python").replace("print(plan)", "import json; print(json.dumps(plan.as_dict()))")
-    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)
+    source = page.copied("#first .copy-python").replace(
+        "print(plan)", "import json; print(json.dumps(plan.as_dict()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, check=True
+    )
     assert json.loads(done.stdout) == page.plan()
 
 
 def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypatch):
     page.open(SMALL_DIM + "&indices=7:int32")
     refused = runner.npu_sim(
-        capsys, monkeypatch, "plan", "embedding_dense_backward", "--grad", "65536x512:fp32", "--indices", "7:int32", "--num-weights", 32000
+        capsys,
+        monkeypatch,
+        "plan",
+        "embedding_dense_backward",
+        "--grad",
+        "65536x512:fp32",
+        "--indices",
+        "7:int32",
+        "--num-weights",
+        32000,
     )
     shown = page.text("#first .headline") + "\n\n" + page.text("#first .refusal")
     assert shown.strip() == refused.err.strip()
@@ -98,19 +128,25 @@ def test_bad_input_shows_the_message_of_the_command_line(page, capsys, monkeypat
 def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(page):
     page.open(SMALL_DIM + "&product=atlas_inference")
     assert "161002" in page.text("#first .headline")
-    page.script("const s = document.getElementById('field-product'); s.value = 'atlas_train'; s.dispatchEvent(new Event('change'))")
+    page.script(
+        "const s = document.getElementById('field-product'); s.value = 'atlas_train'; s.dispatchEvent(new Event('change'))"
+    )
     page.wait(lambda: page.text("#first .headline").endswith("runs"))
     assert page.script("return document.getElementById('field-soc').value") == "Ascend910A"
 
 
 def test_texts_from_the_link_are_no_markup(page):
-    page.open("#operator=embedding_dense_backward&grad=<img src=x onerror=document.title='bad'>&product=atlas_a2")
+    page.open(
+        "#operator=embedding_dense_backward&grad=<img src=x onerror=document.title='bad'>&product=atlas_a2"
+    )
     assert "<img" in page.text("#first .headline")
     assert page.driver.title == "npu-sim explorer"
 
 
 def test_a_run_shows_its_progress_and_its_order_strip(page):
-    page.open("#operator=embedding_dense_backward&product=atlas_a2&rows=2000&dim=16&num_weights=300")
+    page.open(
+        "#operator=embedding_dense_backward&product=atlas_a2&rows=2000&dim=16&num_weights=300"
+    )
     page.one("#first .run").click()
     page.wait(lambda: page.text("#stage").startswith("done"), 60)
     assert "grad_weight 300x16 float32" in page.text("#job-result")

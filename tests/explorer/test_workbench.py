@@ -12,8 +12,16 @@ from tests.explorer.page import SMALL_DIM
 from tests.measured import EMBEDDING, GRAD, write_csv, write_database
 
 REFUSED = "#operator=moe_token_permute_grad&num_topk=1024&hidden=7168&tokens=4K"
-OTHER = {"product": "atlas_a3", "soc": "Ascend910_9391", "release": "9.1", "deterministic": "true", "limits": "documented"}
-TWO_PANES = "#operator=rms_norm_grad" + "".join(f"&other.{name}={value}" for name, value in OTHER.items())
+OTHER = {
+    "product": "atlas_a3",
+    "soc": "Ascend910_9391",
+    "release": "9.1",
+    "deterministic": "true",
+    "limits": "documented",
+}
+TWO_PANES = "#operator=rms_norm_grad" + "".join(
+    f"&other.{name}={value}" for name, value in OTHER.items()
+)
 PAGES = (SMALL_DIM, REFUSED, TWO_PANES)
 
 
@@ -24,10 +32,15 @@ def wait_for_others(page):
 def test_a_refused_call_offers_what_would_run(page):
     page.open(REFUSED)
     wait_for_others(page)
-    assert page.texts("#first .nearest .chips button") == ["num_topk = 512 runs: whole rows", "limits = hardware runs: whole rows"]
+    assert page.texts("#first .nearest .chips button") == [
+        "num_topk = 512 runs: whole rows",
+        "limits = hardware runs: whole rows",
+    ]
     page.chip("num_topk = 512").send_keys("\ue007")  # Enter
     page.settle()
-    assert page.script("return document.activeElement === document.querySelector('#first .headline')")
+    assert page.script(
+        "return document.activeElement === document.querySelector('#first .headline')"
+    )
     assert page.text("#first .headline").endswith("runs")
     assert page.plan()["arguments"]["num_topk"] == 512
     assert not page.one("#first .nearest").is_displayed()
@@ -50,10 +63,13 @@ def test_what_is_asked_is_drawn_beside_what_is_accepted(page):
         const of = (element, ...names) => names.map((name) => Number(element.getAttribute(name)));
         return [of(shape("rect.legal"), "x", "width"), of(shape("line.over"), "x1")];
     """)
-    row = limits("moe_token_permute_grad", "num_topk", product="atlas_a2", hidden=7168, tokens=4096).rows[0]
+    row = limits(
+        "moe_token_permute_grad", "num_topk", product="atlas_a2", hidden=7168, tokens=4096
+    ).rows[0]
     unit = mark[0] / 1024
     assert [(legal[0], legal[0] + legal[1])] == [
-        (pytest.approx(first * unit, abs=0.02), pytest.approx((last + 1) * unit, abs=0.02)) for first, last in row.documented.ranges
+        (pytest.approx(first * unit, abs=0.02), pytest.approx((last + 1) * unit, abs=0.02))
+        for first, last in row.documented.ranges
     ]
 
 
@@ -72,7 +88,9 @@ def test_an_empty_size_is_missing_and_not_its_default(page):
     assert page.one("#field-hidden").get_attribute("aria-invalid") is None
 
 
-@pytest.mark.parametrize(("text", "number"), [("4K", 4096), ("7168*2", 14336), ("1e4", 10000), ("1.5k", 1536)])
+@pytest.mark.parametrize(
+    ("text", "number"), [("4K", 4096), ("7168*2", 14336), ("1e4", 10000), ("1.5k", 1536)]
+)
 def test_sizes_are_written_as_people_write_them(page, text, number):
     page.open("#operator=moe_token_permute_grad&hidden=7168")
     page.type("hidden", text)
@@ -84,7 +102,9 @@ def test_sizes_are_written_as_people_write_them(page, text, number):
 
 
 def test_changes_are_offered_once_and_say_where_they_lead(page):
-    page.open("#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8")
+    page.open(
+        "#operator=moe_token_permute_grad&product=atlas_a2&hidden=7168&tokens=4096&num_topk=8"
+    )
     page.look()
     told = page.texts("#first .changes button")
     assert len({tuple(text.split()[:3]) for text in told}) == len(told)
@@ -127,7 +147,10 @@ def test_a_second_pane_is_in_the_link_that_is_copied(page):
     page.settle()
     page.choose("other.product", "atlas_train")
     headlines = page.texts(".headline")
-    assert [text.split(" on ")[1] for text in headlines] == ["Atlas A2, Ascend910B1: runs", "Atlas training series, Ascend910A: runs"]
+    assert [text.split(" on ")[1] for text in headlines] == [
+        "Atlas A2, Ascend910B1: runs",
+        "Atlas training series, Ascend910A: runs",
+    ]
     link = page.copied("#copy-link")
     page.browser.open(link)
     page.wait(lambda: len(page.find(".headline")) == 2)
@@ -136,7 +159,12 @@ def test_a_second_pane_is_in_the_link_that_is_copied(page):
 
 
 def small_chip():
-    return (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("ub_bytes: 196608", "ub_bytes: 98304").encode()
+    return (
+        (config_directory() / "atlas_a2.yaml")
+        .read_text(encoding="utf-8")
+        .replace("ub_bytes: 196608", "ub_bytes: 98304")
+        .encode()
+    )
 
 
 def test_a_product_dropped_on_the_page_is_put_beside_the_one_that_is_shown(page):
@@ -166,7 +194,10 @@ def test_a_file_that_is_none_says_so_by_its_own_name(page, name, content, says):
     assert not page.find("#second")
 
 
-@pytest.mark.parametrize(("name", "write", "rows"), [("kernel_details.csv", write_csv, EMBEDDING), ("profile.db", write_database, [GRAD])])
+@pytest.mark.parametrize(
+    ("name", "write", "rows"),
+    [("kernel_details.csv", write_csv, EMBEDDING), ("profile.db", write_database, [GRAD])],
+)
 @pytest.mark.long
 def test_a_profile_dropped_on_the_page_is_read_and_shown(page, tmp_path, name, write, rows):
     page.open(SMALL_DIM)
@@ -182,22 +213,34 @@ def test_calls_dropped_on_the_page_are_checked_for_the_products_of_its_panes(pag
     call = {"op": "rms_norm_grad", "inputs": {"dy": "64x7168:bf16", "gamma": "7168:bf16"}}
     refused = {
         "op": "moe_token_permute_grad",
-        "inputs": {"permuted_output_grad": "4194304x64:bf16", "sorted_indices": "4194304:int32", "num_topk": 1024},
+        "inputs": {
+            "permuted_output_grad": "4194304x64:bf16",
+            "sorted_indices": "4194304:int32",
+            "num_topk": 1024,
+        },
     }
     page.drop("calls.jsonl", "\n".join(map(json.dumps, (call, refused))).encode())
     shown = page.text("#job-result")
-    assert "calls.jsonl: 2 calls, 2 different, on atlas_a2 Ascend910B1, atlas_a3 Ascend910_9391: 2 not accepted" in shown
+    assert (
+        "calls.jsonl: 2 calls, 2 different, on atlas_a2 Ascend910B1, atlas_a3 Ascend910_9391: 2 not accepted"
+        in shown
+    )
     assert "num_topk = 1024 exceeds the documented limit" in shown
 
 
 def test_report_trace_and_json_are_those_of_the_call(page):
     page.open(SMALL_DIM)
     got = {
-        name: page.script(f"return fetch(document.querySelector('#first a.{name}').href).then((reply) => reply.text())")
+        name: page.script(
+            f"return fetch(document.querySelector('#first a.{name}').href).then((reply) => reply.text())"
+        )
         for name in ("report", "trace", "json")
     }
     assert page.text("#first .headline") in got["report"]
-    assert json.loads(got["trace"])["otherData"]["timelines"][0]["arguments"] == page.plan()["arguments"]
+    assert (
+        json.loads(got["trace"])["otherData"]["timelines"][0]["arguments"]
+        == page.plan()["arguments"]
+    )
     assert json.loads(got["json"])["plan"] == page.plan()
     page.open(REFUSED)
     assert not any(one.is_displayed() for one in page.find("#first a.button"))
@@ -237,7 +280,12 @@ def test_what_every_core_has_is_in_a_table_that_the_keyboard_reaches(page):
     rows = page.texts("#first .steps-of-a-core .drawn > details tbody tr")
     assert len(rows) == page.plan()["block_dim"]
     assert rows[0] == "0 rows 0..1365"
-    assert page.script("return [...document.querySelectorAll('.scroll')].filter((one) => one.tabIndex !== 0).length") == 0
+    assert (
+        page.script(
+            "return [...document.querySelectorAll('.scroll')].filter((one) => one.tabIndex !== 0).length"
+        )
+        == 0
+    )
 
 
 def test_the_call_over_time_and_the_steps_of_a_core_are_drawn(page):
@@ -261,7 +309,9 @@ def test_the_language_is_in_the_link(page):
 
 def test_braces_of_a_text_that_is_no_sentence_of_the_page_stay(page):
     page.open(SMALL_DIM)
-    said = page.script("return import('./texts.js').then(({ t }) => [t('refused: {why}', { why: '{a}' }), t('{b} is none')])")
+    said = page.script(
+        "return import('./texts.js').then(({ t }) => [t('refused: {why}', { why: '{a}' }), t('{b} is none')])"
+    )
     assert said == ["refused: {a}", "{b} is none"]
 
 

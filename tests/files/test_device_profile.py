@@ -13,30 +13,49 @@ ROWS = (*EMBEDDING, GRAD, OTHER)
 
 
 def facts(path: Path) -> list[tuple[object, ...]]:
-    return [(one.kernel, one.duration_us, one.block_dim, one.inputs, one.outputs) for one in read_device_profile(path)]
+    return [
+        (one.kernel, one.duration_us, one.block_dim, one.inputs, one.outputs)
+        for one in read_device_profile(path)
+    ]
 
 
 def test_a_row_says_kernel_time_cores_and_tensors(tmp_path: Path):
     (one,) = read_device_profile(write_csv(tmp_path / "kernel_details.csv", [GRAD]))
     assert (one.line, one.kernel, one.duration_us, one.block_dim) == (2, "RmsNormGrad", 95.0, 40)
-    assert one.inputs == tuple(map(TensorSpec.parse, ("4096x1x1024:bf16", "4096x1x1024:bf16", "4096x1x1:fp32", "1024:bf16")))
+    assert one.inputs == tuple(
+        map(
+            TensorSpec.parse, ("4096x1x1024:bf16", "4096x1x1024:bf16", "4096x1x1:fp32", "1024:bf16")
+        )
+    )
     assert one.counter("aiv_total_cycles") == 1800 * 95 * 40
 
 
-@pytest.mark.parametrize("names", [SUMMARY_NAMES, {"Block Dim": "Block Num"}, {"Duration(us)": "Duration (us)"}])
+@pytest.mark.parametrize(
+    "names", [SUMMARY_NAMES, {"Block Dim": "Block Num"}, {"Duration(us)": "Duration (us)"}]
+)
 def test_columns_have_other_names_in_other_releases(tmp_path: Path, names: dict[str, str]):
-    assert facts(write_csv(tmp_path / "a.csv", ROWS)) == facts(write_csv(tmp_path / "b.csv", ROWS, names))
+    assert facts(write_csv(tmp_path / "a.csv", ROWS)) == facts(
+        write_csv(tmp_path / "b.csv", ROWS, names)
+    )
 
 
 @pytest.mark.parametrize("blocks", ["blockDim", "blockNum"])
 def test_the_database_says_the_same(tmp_path: Path, blocks: str):
-    assert facts(write_database(tmp_path / "a.db", ROWS, blocks)) == facts(write_csv(tmp_path / "a.csv", ROWS))
+    assert facts(write_database(tmp_path / "a.db", ROWS, blocks)) == facts(
+        write_csv(tmp_path / "a.csv", ROWS)
+    )
 
 
 def test_columns_but_kernel_and_time_may_be_missing(tmp_path: Path):
-    few = write_csv(tmp_path / "few.csv", [GRAD], without=[name for name in SUMMARY_NAMES if name not in ("Type", "Duration(us)")])
+    few = write_csv(
+        tmp_path / "few.csv",
+        [GRAD],
+        without=[name for name in SUMMARY_NAMES if name not in ("Type", "Duration(us)")],
+    )
     assert facts(few)[0][:2] == ("RmsNormGrad", 95.0)
-    none = write_csv(tmp_path / "none.csv", [GRAD], without=["Block Dim", "Input Shapes", "Output Shapes"])
+    none = write_csv(
+        tmp_path / "none.csv", [GRAD], without=["Block Dim", "Input Shapes", "Output Shapes"]
+    )
     assert facts(none) == [("RmsNormGrad", 95.0, None, None, None)]
 
 
@@ -77,12 +96,18 @@ def damaged(path: Path, find: str, put: str) -> Path:
     [
         (",95.0,", ",fast,", r"line 2, column 'Duration\(us\)': 'fast' is not a number"),
         (",95.0,", ",inf,", r"line 2, column 'Duration\(us\)': 'inf' is not a number"),
-        ("4096,1,1024;4096", "4096,x,1024;4096", r"line 2, column 'Input Shapes': '4096,x,1024' is not a shape"),
+        (
+            "4096,1,1024;4096",
+            "4096,x,1024;4096",
+            r"line 2, column 'Input Shapes': '4096,x,1024' is not a shape",
+        ),
         (",RmsNormGrad,", ",", "line 2: 12 columns"),
         ("Type", "Kind", "line 1: has no column 'type' or 'op type'"),
     ],
 )
-def test_a_damaged_file_is_refused_with_line_and_column(tmp_path: Path, find: str, put: str, wanted: str):
+def test_a_damaged_file_is_refused_with_line_and_column(
+    tmp_path: Path, find: str, put: str, wanted: str
+):
     path = damaged(write_csv(tmp_path / "kernel_details.csv", [GRAD]), find, put)
     with pytest.raises(UsageError, match=wanted):
         read_device_profile(path)
@@ -92,7 +117,11 @@ def test_what_is_no_profile_is_refused(tmp_path: Path):
     text, damaged_database, folder = tmp_path / "a.csv", tmp_path / "a.db", tmp_path
     text.write_bytes(b"Type,Duration(us)\nRmsNormGrad,\xff\n")
     damaged_database.write_bytes(b"SQLite format 3\x00" + b"x" * 200)
-    for path, wanted in ((text, "line 2: is no text"), (damaged_database, "cannot be read as a database"), (folder, "is no file")):
+    for path, wanted in (
+        (text, "line 2: is no text"),
+        (damaged_database, "cannot be read as a database"),
+        (folder, "is no file"),
+    ):
         with pytest.raises(UsageError, match=wanted):
             read_device_profile(path)
     with pytest.raises(UsageError, match="there is no such file"):

@@ -38,14 +38,28 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.hostile", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=None, help="end after so many; 1 where no part is named")
+    parser.add_argument(
+        "--minutes", type=float, default=None, help="end after so many; 1 where no part is named"
+    )
     parser.add_argument("--seed", type=int, default=None, help="first seed; drawn when left out")
     parser.add_argument("--only", choices=TRIALS, default=None)
     parser.add_argument("--trials", type=int, default=None, help="stop after so many of --only")
     parser.add_argument("--plans", type=int, default=0, help="plan so many calls")
-    parser.add_argument("--runs", type=int, default=0, help="run so many calls between forbidden pages, in every layout")
-    parser.add_argument("--kills", type=int, default=0, help="kill every command that writes so many times, and go on with it")
-    parser.add_argument("--races", type=float, default=0, help="seconds for every input whose values are addresses")
+    parser.add_argument(
+        "--runs",
+        type=int,
+        default=0,
+        help="run so many calls between forbidden pages, in every layout",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=0,
+        help="kill every command that writes so many times, and go on with it",
+    )
+    parser.add_argument(
+        "--races", type=float, default=0, help="seconds for every input whose values are addresses"
+    )
     asked = parser.parse_args()
     parts = asked.plans or asked.runs or asked.kills or asked.races or asked.trials
     asked.minutes = (float("inf") if parts else 1.0) if asked.minutes is None else asked.minutes
@@ -59,7 +73,10 @@ def _parts(asked: argparse.Namespace, first: int) -> Iterator[Part]:
         counts = {asked.only: asked.trials or sys.maxsize}
     if any(counts.values()):
         for kind, count in counts.items():
-            yield from ((kind, range(begin, min(begin + BATCH, first + count))) for begin in range(first, first + count, BATCH))
+            yield from (
+                (kind, range(begin, min(begin + BATCH, first + count)))
+                for begin in range(first, first + count, BATCH)
+            )
     elif not (asked.kills or asked.races):
         for turn, kind in zip(itertools.count(), itertools.cycle(TRIALS)):
             yield kind, range(first + turn * FEW, first + (turn + 1) * FEW)

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 
 import npu_sim
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.generate import generate
+from npu_sim.framework.axes import Number
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import OPERATORS, load_operator
 
 NAMES = tuple(entry.name for entry in OPERATORS)

@@ -13,8 +13,8 @@ import npu_sim
 from npu_sim import NpuSimError
 from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.files.tensors import read_tensor
-from npu_sim.operators.contract.axes import Number, Switch, Word
-from npu_sim.operators.contract.results import CORE_ORDERS
+from npu_sim.framework.axes import Number, Switch, Word
+from npu_sim.framework.results import CORE_ORDERS
 from npu_sim.questions.preflight import check_line
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
@@ -22,9 +22,29 @@ from tests.hostile.calls import NAMES, same_bits, small_call
 from tests.hostile.guarded import LAYOUTS, guarded
 
 Trial = Callable[[np.random.Generator], bool]
-"""Does something with drawn values; says whether it was answered rather than refused. Any other exception is a find."""
+"""Does something with drawn values; says whether it was answered rather than refused. Any other
+exception is a find."""
 PROFILE = (config_directory() / "atlas_a2.yaml").read_bytes()
-STRANGE = (None, -1, 0, 1.5, float("nan"), 2**31, 2**63, 10**30, "", "x", "4x4:fp32", b"x", [], {}, (1, 2), True, np.int8(3), np.float16(1))
+STRANGE = (
+    None,
+    -1,
+    0,
+    1.5,
+    float("nan"),
+    2**31,
+    2**63,
+    10**30,
+    "",
+    "x",
+    "4x4:fp32",
+    b"x",
+    [],
+    {},
+    (1, 2),
+    True,
+    np.int8(3),
+    np.float16(1),
+)
 EXTREMES = (np.nan, np.inf, -np.inf, -0.0, 6e-8, 1e-45, 65504.0, 3e38)
 
 
@@ -35,7 +55,9 @@ def draw(rng: np.random.Generator, options: Any) -> Any:
 def size(rng: np.random.Generator, most: int) -> int:
     """A number of any order of magnitude up to ``most``, often beside a power of two."""
     bits = rng.uniform(0, math.log2(most))
-    return max(int(2 ** (bits if rng.random() < 0.5 else round(bits))) + int(rng.integers(-1, 2)), 0)
+    return max(
+        int(2 ** (bits if rng.random() < 0.5 else round(bits))) + int(rng.integers(-1, 2)), 0
+    )
 
 
 def values_of(rng: np.random.Generator, operator: str, most: int) -> dict[str, Any]:
@@ -55,21 +77,30 @@ def device_of(rng: np.random.Generator, operator: str) -> dict[str, Any]:
     profile = load_profile(draw(rng, shipped_products()))
     while operator not in profile.product.operators and rng.random() < 0.9:
         profile = load_profile(draw(rng, shipped_products()))
-    return {"product": profile, "soc": draw(rng, list(profile.product.socs)), "release": draw(rng, release_names())}
+    return {
+        "product": profile,
+        "soc": draw(rng, list(profile.product.socs)),
+        "release": draw(rng, release_names()),
+    }
 
 
 def plan(rng: np.random.Generator) -> bool:
     """Plan a call of any size on any SoC, now and then with a strange argument."""
     operator = draw(rng, NAMES)
     declared = load_operator(operator)
-    options = {"deterministic": bool(rng.integers(2)), "limits": draw(rng, ("documented", "hardware"))}
+    options = {
+        "deterministic": bool(rng.integers(2)),
+        "limits": draw(rng, ("documented", "hardware")),
+    }
     call = declared.call(values_of(rng, operator, 1 << int(rng.integers(3, 35))))
     if rng.random() < 0.1:
         call[draw(rng, [one.name for one in declared.arguments])] = draw(rng, STRANGE)
     made = npu_sim.plan(operator, **device_of(rng, operator), **options, **call)
     json.dumps(made.as_dict())
     assert 0 <= made.block_dim <= made.cores_available
-    assert {f"hardware_limit_{memory.name.lower()}" for memory in made.memories if memory.overflows} <= {one.code for one in made.caveats}
+    assert {
+        f"hardware_limit_{memory.name.lower()}" for memory in made.memories if memory.overflows
+    } <= {one.code for one in made.caveats}
     assert all(0 <= begin <= end for core in made.cores for begin, end in core.ranges.values())
     assert 0 <= made.workspace.kernel_bytes <= made.workspace.total_bytes
     if rng.random() < 0.02:
@@ -80,10 +111,21 @@ def plan(rng: np.random.Generator) -> bool:
 def run(rng: np.random.Generator) -> bool:
     """Run a small call on plain arrays, then on arrays of any layout between forbidden pages, inputs read-only: the same bits."""
     operator = draw(rng, NAMES)
-    values = {name: value for name, value in values_of(rng, operator, 40).items() if rng.random() < 0.7}
+    values = {
+        name: value for name, value in values_of(rng, operator, 40).items() if rng.random() < 0.7
+    }
     if rng.random() < 0.05:
-        values[draw(rng, [axis.name for axis in load_operator(operator).axes if isinstance(axis, Number)])] = size(rng, 3000)
-    options = {"deterministic": bool(rng.integers(2)), "core_order": draw(rng, CORE_ORDERS), "seed": int(rng.integers(100))}
+        values[
+            draw(
+                rng,
+                [axis.name for axis in load_operator(operator).axes if isinstance(axis, Number)],
+            )
+        ] = size(rng, 3000)
+    options = {
+        "deterministic": bool(rng.integers(2)),
+        "core_order": draw(rng, CORE_ORDERS),
+        "seed": int(rng.integers(100)),
+    }
     options |= device_of(rng, operator)
     call = disturbed(rng, small_call(operator, int(rng.integers(1 << 30)), **values))
     expected = npu_sim.run(operator, **call, **options).outputs
@@ -91,7 +133,10 @@ def run(rng: np.random.Generator) -> bool:
     def somewhere(array: np.ndarray, written: bool) -> np.ndarray:
         return guarded(array, bool(rng.integers(2)), draw(rng, LAYOUTS), written)
 
-    inside = {name: somewhere(value, False) if isinstance(value, np.ndarray) else value for name, value in call.items()}
+    inside = {
+        name: somewhere(value, False) if isinstance(value, np.ndarray) else value
+        for name, value in call.items()
+    }
     outs = tuple(somewhere(array, True) for array in expected.values())
     npu_sim.run(operator, **inside, **options, out=outs)
     for name, out in zip(expected, outs, strict=True):
@@ -106,10 +151,14 @@ def disturbed(rng: np.random.Generator, call: dict[str, Any]) -> dict[str, Any]:
             continue
         places = rng.integers(array.size, size=3)
         if array.dtype.kind in "iu":
-            array.reshape(-1)[places] = rng.integers(np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, 3, array.dtype, endpoint=True)
+            array.reshape(-1)[places] = rng.integers(
+                np.iinfo(array.dtype).min, np.iinfo(array.dtype).max, 3, array.dtype, endpoint=True
+            )
         else:
             with np.errstate(over="ignore"):
-                array.reshape(-1)[places] = np.array([draw(rng, EXTREMES) for _ in places]).astype(array.dtype)
+                array.reshape(-1)[places] = np.array([draw(rng, EXTREMES) for _ in places]).astype(
+                    array.dtype
+                )
     return call
 
 
@@ -123,7 +172,23 @@ def damaged(rng: np.random.Generator, content: bytes) -> bytes:
             case 1:
                 del data[place : place + int(rng.integers(1, 40))]
             case 2:
-                data[place:place] = draw(rng, (b"[", b"{", b"&a ", b"*a", b"!!x ", b"- ", b"\n", b"\0", b"\xff", b"9" * 30, b"'", b": "))
+                data[place:place] = draw(
+                    rng,
+                    (
+                        b"[",
+                        b"{",
+                        b"&a ",
+                        b"*a",
+                        b"!!x ",
+                        b"- ",
+                        b"\n",
+                        b"\0",
+                        b"\xff",
+                        b"9" * 30,
+                        b"'",
+                        b": ",
+                    ),
+                )
             case _:
                 other = int(rng.integers(len(data) + 1))
                 data[place:place] = data[other : other + 50]
@@ -160,7 +225,13 @@ def line(rng: np.random.Generator) -> bool:
     return checked.outcome == "runs"
 
 
-TRIALS: dict[str, Trial] = {"plan": plan, "run": run, "profile": profile, "tensor": tensor, "line": line}
+TRIALS: dict[str, Trial] = {
+    "plan": plan,
+    "run": run,
+    "profile": profile,
+    "tensor": tensor,
+    "line": line,
+}
 
 
 def attempt(trial: Trial, seed: int) -> bool:

@@ -11,7 +11,9 @@ LAYOUTS = ("plain", "fortran", "gaps", "gaps of rows", "backwards", "unaligned",
 """How the elements of an array may lie in memory."""
 
 
-def guarded(values: np.ndarray, at_end: bool, layout: str = "plain", written: bool = True) -> np.ndarray:
+def guarded(
+    values: np.ndarray, at_end: bool, layout: str = "plain", written: bool = True
+) -> np.ndarray:
     """Return a copy of an array in memory whose last (or first) byte lies against a page without access.
 
     Parameters
@@ -31,7 +33,10 @@ def guarded(values: np.ndarray, at_end: bool, layout: str = "plain", written: bo
             room = _Room((*shape[:-1], shape[-1] + 3), dtype, at_end)
             view = (lambda base: base[..., 3:]) if at_end else (lambda base: base[..., :-3])
         case "backwards" if shape:
-            room, view = _Room(shape, dtype, at_end), lambda base: base[(slice(None, None, -1),) * base.ndim]
+            room, view = (
+                _Room(shape, dtype, at_end),
+                lambda base: base[(slice(None, None, -1),) * base.ndim],
+            )
         case "unaligned":
             room = _Room((values.nbytes + 1,), np.dtype(np.uint8), at_end)
             begin = int(not at_end)

@@ -21,7 +21,14 @@ import numpy as np
 from npu_sim import cli
 from npu_sim.sweeps import runner
 
-LOADED = ("numba", "pyarrow.parquet", "torch", "npu_sim.operators.contract.execution", "npu_sim.torch", "npu_sim.show.preflight")
+LOADED = (
+    "numba",
+    "pyarrow.parquet",
+    "torch",
+    "npu_sim.framework.execution",
+    "npu_sim.torch",
+    "npu_sim.show.preflight",
+)
 CHUNK_ROWS = 5000
 """Of sweeps, which write after every one."""
 GIVEN = "given"
@@ -57,18 +64,52 @@ class Interrupted:
 
 
 def _sweep(output: str, rows: int) -> Interrupted:
-    words = ("sweep", "rms_norm", "--grid", f"rows=1..{rows}", "--columns", "row,status,block_dim,row_factor", "--out", output)
-    return Interrupted(words, output, (f"{output}.partial", f"{output}.progress.json"), ("--resume",), ("--overwrite",))
+    words = (
+        "sweep",
+        "rms_norm",
+        "--grid",
+        f"rows=1..{rows}",
+        "--columns",
+        "row,status,block_dim,row_factor",
+        "--out",
+        output,
+    )
+    return Interrupted(
+        words,
+        output,
+        (f"{output}.partial", f"{output}.progress.json"),
+        ("--resume",),
+        ("--overwrite",),
+    )
 
 
-RUN = ("run", "embedding_dense_backward", "--grad", "8000x256:fp32", "--indices", "8000:int64", "--num-weights", "9000", "--out", "w.npy")
+RUN = (
+    "run",
+    "embedding_dense_backward",
+    "--grad",
+    "8000x256:fp32",
+    "--indices",
+    "8000:int64",
+    "--num-weights",
+    "9000",
+    "--out",
+    "w.npy",
+)
 COMPILES = ("run", "rms_norm", "--x", "64x1280:fp32", "--gamma", "1280:fp32", "--out", "y.npz")
 INTERRUPTED = {
     "sweep to columns": _sweep("plans", 200_000),
     "sweep to .csv": _sweep("plans.csv", 100_000),
     "sweep to .parquet": _sweep("plans.parquet", 200_000),
     "preflight": Interrupted(
-        ("preflight", f"{GIVEN}/calls.jsonl", "--products", "atlas_a2,atlas_a3", "--out", "checked.jsonl"), "checked.jsonl"
+        (
+            "preflight",
+            f"{GIVEN}/calls.jsonl",
+            "--products",
+            "atlas_a2,atlas_a3",
+            "--out",
+            "checked.jsonl",
+        ),
+        "checked.jsonl",
     ),
     "run": Interrupted(RUN, "w.npy"),
     "run that compiles": Interrupted(COMPILES, "y.npz", ("cache",), cold=True),
@@ -101,7 +142,10 @@ def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
                 wrong += [f"killed: {one}" for one in _wrong_on_the_way(command, folder, whole)]
                 if not killed:
                     break
-            wrong += [f"ended: {one}" for one in _finished(command, folder) or _differences(_contents(folder), whole)]
+            wrong += [
+                f"ended: {one}"
+                for one in _finished(command, folder) or _differences(_contents(folder), whole)
+            ]
             finds += [f"{name}, folder {folders}, {one}" for one in wrong]
             shutil.rmtree(folder)
     print(f"{name}: {done} kills in {folders} folders, {len(finds)} finds", flush=True)
@@ -110,7 +154,10 @@ def kills(name: str, count: int, rng: np.random.Generator) -> list[str]:
 
 def _prepared(folder: Path) -> Path:
     (folder / GIVEN).mkdir(parents=True)
-    calls = [f'{{"op": "rms_norm", "inputs": {{"x": "{rows}x256:fp32", "gamma": "256:fp32"}}}}\n' for rows in range(1, 200)]
+    calls = [
+        f'{{"op": "rms_norm", "inputs": {{"x": "{rows}x256:fp32", "gamma": "256:fp32"}}}}\n'
+        for rows in range(1, 200)
+    ]
     (folder / GIVEN / "calls.jsonl").write_text("".join(calls), encoding="utf-8")
     (folder / GIVEN / "train.py").write_text(SCRIPT, encoding="utf-8")
     return folder
@@ -157,7 +204,13 @@ def _undisturbed(command: Interrupted, folder: Path) -> tuple[Contents, float]:
 def _finished(command: Interrupted, folder: Path) -> list[str]:
     """Run a command to its end; return what it complains of."""
     _, status = os.waitpid(_start(command, folder), 0)
-    return [f"exit {os.waitstatus_to_exitcode(status)}: {_said_by(folder).read_text(encoding='utf-8')}"] if status else []
+    return (
+        [
+            f"exit {os.waitstatus_to_exitcode(status)}: {_said_by(folder).read_text(encoding='utf-8')}"
+        ]
+        if status
+        else []
+    )
 
 
 def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
@@ -174,17 +227,35 @@ def _killed(command: Interrupted, folder: Path, seconds: float) -> bool:
 def _contents(folder: Path) -> Contents:
     """Return every file but what compilers leave, whose names tell enough."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
-    return {str(path.relative_to(folder)): b"" if "cache" in path.parts else path.read_bytes() for path in files}
+    return {
+        str(path.relative_to(folder)): b"" if "cache" in path.parts else path.read_bytes()
+        for path in files
+    }
 
 
 def _wrong_on_the_way(command: Interrupted, folder: Path, whole: Contents) -> list[str]:
     """Return what is wrong with a folder in which a command was killed."""
-    found = {name: data for name, data in _contents(folder).items() if name.split("/")[0] not in (GIVEN, *command.on_the_way)}
+    found = {
+        name: data
+        for name, data in _contents(folder).items()
+        if name.split("/")[0] not in (GIVEN, *command.on_the_way)
+    }
     if not (folder / command.output).exists():
         return [f"{name} was left behind" for name in found]
-    return _differences(found, {name: data for name, data in whole.items() if name.split("/")[0] not in (GIVEN, *command.on_the_way)})
+    return _differences(
+        found,
+        {
+            name: data
+            for name, data in whole.items()
+            if name.split("/")[0] not in (GIVEN, *command.on_the_way)
+        },
+    )
 
 
 def _differences(found: Contents, whole: Contents) -> list[str]:
-    wrong = [f"{name} is missing" for name in whole.keys() - found.keys()] + [f"{name} is too much" for name in found.keys() - whole.keys()]
-    return wrong + [f"{name} is different" for name in whole.keys() & found.keys() if whole[name] != found[name]]
+    wrong = [f"{name} is missing" for name in whole.keys() - found.keys()] + [
+        f"{name} is too much" for name in found.keys() - whole.keys()
+    ]
+    return wrong + [
+        f"{name} is different" for name in whole.keys() & found.keys() if whole[name] != found[name]
+    ]

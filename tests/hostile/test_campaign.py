@@ -24,7 +24,14 @@ def test_guarded_arrays_hold_what_they_are_given(at_end):
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "same"), [(1.0, 1.0, True), (0.0, -0.0, False), (np.nan, -np.nan, True), (np.nan, 1.0, False), (1.0, 2.0, False)]
+    ("one", "other", "same"),
+    [
+        (1.0, 1.0, True),
+        (0.0, -0.0, False),
+        (np.nan, -np.nan, True),
+        (np.nan, 1.0, False),
+        (1.0, 2.0, False),
+    ],
 )
 def test_results_are_compared_bit_for_bit_but_for_nan(one, other, same):
     assert same_bits(np.full((2, 2), one, np.float32), np.full((2, 2), other, np.float32)) == same

@@ -38,8 +38,14 @@ PROFILES = {
     "a tag without a constructor": ("name: !!timestamp abc", "no tags"),
     "many digits": ("name: " + "9" * 5000, "5000 characters"),
     "nesting": ("a: " + "[" * 1500 + "]" * 1500, "nested more than 20 deep"),
-    "a whole number too large": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: 0x" + "f" * 900), "cube_clock_mhz"),
-    "bytes beyond every product": (PROFILE.replace("l2_bytes: 201326592", "l2_bytes: 0x" + "f" * 30), "l2_bytes"),
+    "a whole number too large": (
+        PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: 0x" + "f" * 900),
+        "cube_clock_mhz",
+    ),
+    "bytes beyond every product": (
+        PROFILE.replace("l2_bytes: 201326592", "l2_bytes: 0x" + "f" * 30),
+        "l2_bytes",
+    ),
     "infinite": (PROFILE.replace("cube_clock_mhz: 1850", "cube_clock_mhz: .inf"), "finite"),
     "size": ("a: 1\n" * 300000, "larger than 1048576 bytes"),
     "no text": ("a: \0", "not valid YAML"),
@@ -59,7 +65,10 @@ def test_profiles_of_strangers_are_refused_by_what_is_wrong(tmp_path, text, word
 
 def test_an_alias_is_refused_before_it_is_unfolded(tmp_path):
     """Six levels of nine aliases each are half a million entries, twenty more than there is memory."""
-    levels = [f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]" for level in range(20)]
+    levels = [
+        f"l{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]"
+        for level in range(20)
+    ]
     path = tmp_path / "laughs.yaml"
     path.write_text("\n".join(levels), encoding="utf-8")
     with pytest.raises(UsageError, match="take no aliases"):
@@ -76,7 +85,10 @@ def device(path):
 
 @pytest.mark.parametrize("make", [pipe, device, Path.mkdir], ids=["pipe", "device", "folder"])
 def test_what_is_no_plain_file_is_not_waited_for(tmp_path, make):
-    for name, read in (("own.yaml", npu_sim.load_profile), ("own.npy", lambda path: read_tensor("x", str(path)))):
+    for name, read in (
+        ("own.yaml", npu_sim.load_profile),
+        ("own.npy", lambda path: read_tensor("x", str(path))),
+    ):
         make(tmp_path / name)
         with pytest.raises(UsageError, match="no plain file"):
             read(tmp_path / name)
@@ -127,13 +139,20 @@ def test_a_long_name_is_not_compared_with_the_known_ones():
     assert check_line(line).outcome == "malformed"
 
 
-def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(tmp_path, monkeypatch, capsys):
-    (tmp_path / "calls.jsonl").write_text('{"op": "\\ud800", "inputs": {}}\n' + CALLS, encoding="utf-8")
+def test_half_a_pair_of_surrogates_goes_into_every_file_of_a_preflight(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "calls.jsonl").write_text(
+        '{"op": "\\ud800", "inputs": {}}\n' + CALLS, encoding="utf-8"
+    )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", "step.md")
     files = ("--out", "checked.jsonl", "--junit", "checked.xml", "--report", "checked.html")
     assert run_here(capsys, monkeypatch, "preflight", "calls.jsonl", *files).code == 1
-    checked = [json.loads(line) for line in (tmp_path / "checked.jsonl").read_text(encoding="utf-8").splitlines()]
+    checked = [
+        json.loads(line)
+        for line in (tmp_path / "checked.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert [one["outcome"] for one in checked] == ["malformed", "runs"]
     assert checked[0]["op"] == "\ud800"
     assert len(list(ElementTree.parse(tmp_path / "checked.xml").iter("testcase"))) == 2
@@ -150,9 +169,22 @@ def npu_sim_command(*words, cwd, room=None):
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NPU_SIM_CACHE_DIR": ""} if room else {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = (
+        {**os.environ, "PYTHONPATH": str(ROOT), "NPU_SIM_CACHE_DIR": ""}
+        if room
+        else {**os.environ, "PYTHONPATH": str(ROOT)}
+    )
     command = [sys.executable, "-m", "npu_sim", *map(str, words)]
-    return subprocess.run(command, cwd=cwd, env=environment, preexec_fn=limit, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        env=environment,
+        preexec_fn=limit,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 CALLS = '{"op": "rms_norm", "inputs": {"x": "4x128:fp32", "gamma": "128:fp32"}}\n'
@@ -174,16 +206,24 @@ MISTAKES = {
 
 @pytest.mark.parametrize("command", COMMANDS.values(), ids=list(COMMANDS))
 @pytest.mark.parametrize(("target", "words"), MISTAKES.values(), ids=list(MISTAKES))
-def test_targets_that_cannot_be_are_refused_before_the_work(tmp_path, monkeypatch, capsys, command, target, words):
+def test_targets_that_cannot_be_are_refused_before_the_work(
+    tmp_path, monkeypatch, capsys, command, target, words
+):
     (tmp_path / "calls.jsonl").write_text(CALLS, encoding="utf-8")
     (tmp_path / "folder.npz").mkdir()
     os.mkfifo(tmp_path / "pipe.npz")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("npu_sim.operators.contract.operator.Operator.check", lambda *_: pytest.fail("work began"))
+    monkeypatch.setattr(
+        "npu_sim.framework.operator.Operator.check", lambda *_: pytest.fail("work began")
+    )
     outcome = run_here(capsys, monkeypatch, *command, target)
     assert outcome.code == 64
     assert any(word in outcome.err for word in words.split("|")), outcome.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.jsonl", "folder.npz", "pipe.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "calls.jsonl",
+        "folder.npz",
+        "pipe.npz",
+    ]
 
 
 @pytest.mark.parametrize("name", ["run --out", "preflight --out", "plan --report"])
@@ -202,7 +242,11 @@ def test_a_killed_writer_leaves_nothing(tmp_path):
         "import sys, os, signal; from pathlib import Path; from npu_sim.files.writing import whole_file\n"
         "with whole_file(Path(sys.argv[1])) as file: file.write(b'half'); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "x"], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+    subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "x"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
     left = sorted(path.name for path in tmp_path.iterdir())
     assert left == [] or (not writing.UNNAMED and len(left) == 1)
 
@@ -218,7 +262,11 @@ def test_what_a_writer_leaves_that_is_killed_between_two_names_goes_with_the_nex
     for text in ("old", "newest"):
         writing.write_text(path, text)
         assert (path.read_text(encoding="utf-8"), list(tmp_path.iterdir())) == (text, [path])
-        subprocess.run([sys.executable, "-c", code, path], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
+        subprocess.run(
+            [sys.executable, "-c", code, path],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            check=False,
+        )
         assert path.read_text(encoding="utf-8") == text
 
 
@@ -268,7 +316,9 @@ def test_new_files_have_the_rights_of_the_umask(tmp_path):
 
 def test_room_is_looked_for_before_the_sweep(tmp_path, monkeypatch):
     usage = type(writing.shutil.disk_usage(tmp_path))
-    monkeypatch.setattr(writing.shutil, "disk_usage", lambda path: usage(1 << 40, (1 << 40) - 100, 100))
+    monkeypatch.setattr(
+        writing.shutil, "disk_usage", lambda path: usage(1 << 40, (1 << 40) - 100, 100)
+    )
     with pytest.raises(UsageError, match="its disk has 100 left"):
         sweep_to(tmp_path / "plans", *SWEEP, **COLUMNS)
     assert list(tmp_path.iterdir()) == []
@@ -285,21 +335,37 @@ def test_a_sweep_takes_the_place_of_a_sweep(tmp_path):
     for rows in ("1..50", "1..3"):
         folder = sweep_to(tmp_path / "plans", "rms_norm", {"rows": rows}, **COLUMNS)
     assert len(np.load(folder / "row.npy")) == 3
-    assert names(tmp_path) == ["plans", "plans/block_dim.npy", "plans/row.npy", "plans/status.npy", "plans/sweep.json"]
+    assert names(tmp_path) == [
+        "plans",
+        "plans/block_dim.npy",
+        "plans/row.npy",
+        "plans/status.npy",
+        "plans/sweep.json",
+    ]
 
 
 FOREIGN = {
-    "a file beside a sweep": lambda at: (at / "plans" / "notes.txt").write_text("mine", encoding="utf-8"),
+    "a file beside a sweep": lambda at: (at / "plans" / "notes.txt").write_text(
+        "mine", encoding="utf-8"
+    ),
     "a folder beside a sweep": lambda at: (at / "plans" / "mine").mkdir(),
     "a link in place of a column": lambda at: _link(at / "plans" / "row.npy"),
-    "a description of nothing": lambda at: (at / "plans" / "sweep.json").write_text("{}", encoding="utf-8"),
+    "a description of nothing": lambda at: (at / "plans" / "sweep.json").write_text(
+        "{}", encoding="utf-8"
+    ),
     "a description that names other files": lambda at: (at / "plans" / "sweep.json").write_text(
         '{"columns": {"../x": {}}}', encoding="utf-8"
     ),
     "something at the partial name": lambda at: (at / "plans.partial").mkdir(),
-    "a file at the partial name": lambda at: (at / "plans.partial").write_text("mine", encoding="utf-8"),
-    "a progress of something else": lambda at: (at / "plans.progress.json").write_text("[1]", encoding="utf-8"),
-    "a damaged progress": lambda at: (at / "plans.progress.json").write_text('{"chunks": 3, "st', encoding="utf-8"),
+    "a file at the partial name": lambda at: (at / "plans.partial").write_text(
+        "mine", encoding="utf-8"
+    ),
+    "a progress of something else": lambda at: (at / "plans.progress.json").write_text(
+        "[1]", encoding="utf-8"
+    ),
+    "a damaged progress": lambda at: (at / "plans.progress.json").write_text(
+        '{"chunks": 3, "st', encoding="utf-8"
+    ),
 }
 
 
@@ -342,7 +408,11 @@ def test_a_partial_output_that_lost_something_is_not_gone_on_with(tmp_path, endi
     target = tmp_path / f"plans{ending}"
     interrupted(target)
     partial = target.with_name(target.name + ".partial")
-    torn = next(path for path in sorted(partial.iterdir()) if path.suffix != ".json") if partial.is_dir() else partial
+    torn = (
+        next(path for path in sorted(partial.iterdir()) if path.suffix != ".json")
+        if partial.is_dir()
+        else partial
+    )
     os.truncate(torn, 3) if ending != ".parquet" else torn.unlink()
     with pytest.raises(UsageError, match="is not what was written"):
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
@@ -364,7 +434,11 @@ def test_a_sweep_that_died_at_any_step_of_its_end_goes_on(tmp_path, monkeypatch,
         pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
     target = tmp_path / f"plans{ending}"
     sweep_to(target, *SWEEP, chunk_rows=10, **COLUMNS)
-    wanted = {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()}
+    wanted = {
+        name: (tmp_path / name).read_bytes()
+        for name in names(tmp_path)
+        if (tmp_path / name).is_file()
+    }
     step = 0
     while True:
         step += 1
@@ -378,7 +452,11 @@ def test_a_sweep_that_died_at_any_step_of_its_end_goes_on(tmp_path, monkeypatch,
             except Died:
                 pass
         sweep_to(target, *SWEEP, chunk_rows=10, resume=True, **COLUMNS)
-        assert {name: (tmp_path / name).read_bytes() for name in names(tmp_path) if (tmp_path / name).is_file()} == wanted
+        assert {
+            name: (tmp_path / name).read_bytes()
+            for name in names(tmp_path)
+            if (tmp_path / name).is_file()
+        } == wanted
     assert step > 1
 
 

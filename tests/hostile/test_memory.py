@@ -8,18 +8,24 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.kernels import embedding_dense_backward_grouping as grouping
-from npu_sim.operators.contract import execution
+from npu_sim.framework import execution
+from npu_sim.kernels.embedding_dense_backward import grouping
 from npu_sim.registry import load_operator
 from tests.hostile.calls import NAMES, outputs_of, same_bits, small_call
 
 ROOT = Path(__file__).parents[2]
-ADDRESSING = [(name, one.name) for name in NAMES for one in load_operator(name).inputs if one.addresses]
+ADDRESSING = [
+    (name, one.name) for name in NAMES for one in load_operator(name).inputs if one.addresses
+]
 
 
 @pytest.mark.parametrize("operator", NAMES)
 def test_every_whole_number_among_the_inputs_is_declared_to_address_memory(operator):
-    whole = {name for name, value in small_call(operator).items() if isinstance(value, np.ndarray) and value.dtype.kind in "iub"}
+    whole = {
+        name
+        for name, value in small_call(operator).items()
+        if isinstance(value, np.ndarray) and value.dtype.kind in "iub"
+    }
     assert whole == {name for owner, name in ADDRESSING if owner == operator}
 
 
@@ -58,16 +64,22 @@ def test_an_array_may_change_its_shape_under_a_call(operator, name, monkeypatch)
 
 def test_the_workspace_does_not_decide_an_address(monkeypatch):
     """It is the caller's memory as well: positions are copied there, and the kernels read their own."""
-    from npu_sim.kernels import embedding_dense_backward as kernels
+    from npu_sim.kernels.embedding_dense_backward import gradient as kernels
 
     seen = []
     group = grouping.group_rows
-    monkeypatch.setattr(kernels, "group_rows", lambda *arguments: seen.append(group(*arguments)) or seen[-1])
+    monkeypatch.setattr(
+        kernels, "group_rows", lambda *arguments: seen.append(group(*arguments)) or seen[-1]
+    )
     workspace_positions = np.zeros(4, np.int32)
     grad, out = np.ones((4, 2), np.float32), np.zeros((3, 2), np.float32)
-    cut = kernels.Cut(path=4, cores=1, former_cores=1, former_rows=4, tail_rows=4, batch_rows=0, chunk_rows=11)
+    cut = kernels.Cut(
+        path=4, cores=1, former_cores=1, former_rows=4, tail_rows=4, batch_rows=0, chunk_rows=11
+    )
     scratch = kernels.Scratch(positions=workspace_positions)
-    grouped = kernels.embedding_dense_backward(grad, np.array([0, 2, 2, 0], np.int32), out, cut, -1, False, scratch=scratch)
+    grouped = kernels.embedding_dense_backward(
+        grad, np.array([0, 2, 2, 0], np.int32), out, cut, -1, False, scratch=scratch
+    )
     assert grouped.marked is seen[0][1]
     assert workspace_positions.tolist() == grouped.marked.tolist()
 
@@ -76,7 +88,9 @@ def test_the_workspace_does_not_decide_an_address(monkeypatch):
 def test_racing_threads_end_in_results_or_refusals():
     """For two seconds a thread writes wild indices while calls run; a process that died would say so by its code."""
     command = [sys.executable, "-m", "tests.hostile.race", "--seconds", "2"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert "calls" in done.stdout
 
@@ -152,7 +166,9 @@ def read_only(shape, dtype):
 
 
 def broadcast(shape, dtype):
-    return np.lib.stride_tricks.as_strided(np.zeros(2, dtype), shape, (0,) * len(shape), writeable=True)
+    return np.lib.stride_tricks.as_strided(
+        np.zeros(2, dtype), shape, (0,) * len(shape), writeable=True
+    )
 
 
 REFUSED = {
@@ -185,5 +201,9 @@ def test_more_outs_than_outputs_are_refused(operator):
 
 
 def _call(operator, dtype):
-    words = {axis.name: dtype for axis in load_operator(operator).dtype_axes if dtype in axis.words and "indices" not in axis.name}
+    words = {
+        axis.name: dtype
+        for axis in load_operator(operator).dtype_axes
+        if dtype in axis.words and "indices" not in axis.name
+    }
     return small_call(operator, **words)

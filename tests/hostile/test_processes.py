@@ -41,7 +41,9 @@ def environment(**others):
 def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS=threads)
     command = [sys.executable, "-W", "ignore", "-c", FORK]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, env=variables, capture_output=True, text=True, timeout=240, check=False
+    )
     if "No threading layer could be loaded" in done.stderr:
         pytest.skip(f"{layer} is not there")
     assert done.stdout == "the same bits\n", done.stderr
@@ -51,7 +53,9 @@ def test_a_child_forked_after_a_kernel_ran_goes_on_computing(layer, threads):
 def test_two_python_threads_compute_at_once(layer):
     variables = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2")
     command = [sys.executable, "-m", "tests.hostile.two_threads"]
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=240, check=False
+    )
     if "No threading layer could be loaded" in done.stderr:
         pytest.skip(f"{layer} is not there")
     assert done.stdout == "the same bits\n", done.stderr
@@ -76,7 +80,9 @@ def busy_seconds(layer, **variables):
     """Processor time that threads take in three hundredths of a second after a call, waiting for the next."""
     chosen = environment(NUMBA_THREADING_LAYER=layer, NUMBA_NUM_THREADS="2", **variables)
     command = [sys.executable, "-c", IDLE]
-    done = subprocess.run(command, cwd=ROOT, env=chosen, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=chosen, capture_output=True, text=True, timeout=240, check=False
+    )
     if "No threading layer could be loaded" in done.stderr:
         pytest.skip(f"{layer} is not there")
     return float(done.stdout)
@@ -91,17 +97,37 @@ def test_threads_do_not_keep_others_from_computing_when_a_call_is_done(layer):
 # --- interruption ------------------------------------------------------------------------------------------------
 
 COMMANDS = {
-    "while a study compiles": ["study", "determinism", "rms_norm_grad", "--dy", "64x256:fp32", "--gamma", "256:fp32"],
-    "while a sweep compiles": ["sweep", "embedding_dense_backward", "--grid", "rows=1..100000000", "--out", "plans.csv"],
+    "while a study compiles": [
+        "study",
+        "determinism",
+        "rms_norm_grad",
+        "--dy",
+        "64x256:fp32",
+        "--gamma",
+        "256:fp32",
+    ],
+    "while a sweep compiles": [
+        "sweep",
+        "embedding_dense_backward",
+        "--grid",
+        "rows=1..100000000",
+        "--out",
+        "plans.csv",
+    ],
 }
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("words", COMMANDS.values(), ids=list(COMMANDS))
 def test_an_interruption_is_one_line_and_exit_130(tmp_path, words):
-    command, variables = [sys.executable, "-m", "npu_sim", *words], environment(NPU_SIM_CACHE_DIR=str(tmp_path / "cache"))
+    command, variables = (
+        [sys.executable, "-m", "npu_sim", *words],
+        environment(NPU_SIM_CACHE_DIR=str(tmp_path / "cache")),
+    )
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=tmp_path, env=variables, preexec_fn=interruptible, **streams) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=variables, preexec_fn=interruptible, **streams
+    ) as process:
         time.sleep(4)
         process.send_signal(signal.SIGINT)
         said = process.stderr.read()
@@ -120,7 +146,9 @@ def test_an_interruption_while_modules_load_is_one_line_and_exit_130():
         "sys.meta_path.insert(0, Interrupted())\n"
         "entry.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 
@@ -134,7 +162,9 @@ def test_an_interruption_that_a_library_makes_another_error_of_is_one_line_and_e
         "npu_sim.cli.main = command\n"
         "entry.main()"
     )
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment(), capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
 
 

@@ -86,13 +86,17 @@ print("ended")
 def ended(program, *arguments):
     variables = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.parametrize("way", ["run", "prepare"])
-@pytest.mark.parametrize("operator", ["embedding_dense_backward", "cross_entropy_loss_grad", "moe_token_unpermute_grad"])
+@pytest.mark.parametrize(
+    "operator", ["embedding_dense_backward", "cross_entropy_loss_grad", "moe_token_unpermute_grad"]
+)
 def test_an_output_whose_shape_another_thread_changes_is_written_whole_or_refused(operator, way):
     assert ended(OUT_CHANGES, operator, way) == "ended True\n"
 

@@ -59,7 +59,9 @@ def test_strange_options(option, value):
     plans("rms_norm", **{option: value})
 
 
-@pytest.mark.parametrize("value", [value for value in STRANGE.values() if not isinstance(value, int)])
+@pytest.mark.parametrize(
+    "value", [value for value in STRANGE.values() if not isinstance(value, int)]
+)
 def test_strange_operators_orders_and_seeds(value):
     with pytest.raises(NpuSimError, match="operator"):
         npu_sim.plan(value)
@@ -73,7 +75,11 @@ def test_strange_operators_orders_and_seeds(value):
 @pytest.mark.parametrize("option", ["product", "soc", "release", "limits", "deterministic"])
 def test_strange_options_of_questions(option, value):
     for ask in (npu_sim.explain, npu_sim.compare):
-        error = refusal_of(lambda ask=ask: ask("rms_norm", **{**small_call("rms_norm"), "product": "atlas_a2", option: value}))
+        error = refusal_of(
+            lambda ask=ask: ask(
+                "rms_norm", **{**small_call("rms_norm"), "product": "atlas_a2", option: value}
+            )
+        )
         assert error is None or error.argument == option
 
 
@@ -85,7 +91,11 @@ def test_strange_sweeps(option, value):
         assert error is None or error.argument == option
 
 
-@pytest.mark.parametrize("grid", [3, "x", {3: 4}, {"rows": None}, {"rows": {}}, {"rows": [[1]]}, {"rows": "1..5:+"}, {"soc": 3}], ids=str)
+@pytest.mark.parametrize(
+    "grid",
+    [3, "x", {3: 4}, {"rows": None}, {"rows": {}}, {"rows": [[1]]}, {"rows": "1..5:+"}, {"soc": 3}],
+    ids=str,
+)
 def test_strange_grids(grid):
     with pytest.raises(NpuSimError):
         npu_sim.sweep("rms_norm", grid)
@@ -110,16 +120,30 @@ def test_a_result_beyond_memory_is_refused(num_weights):
 
 REFUSED_BEFORE_DATA = {
     "a call that is refused": (
-        ("cross_entropy_loss_grad", "--log-prob", "4x0:fp32", "--grad-loss", "4:fp32", "--target", "4:int64"),
+        (
+            "cross_entropy_loss_grad",
+            "--log-prob",
+            "4x0:fp32",
+            "--grad-loss",
+            "4:fp32",
+            "--target",
+            "4:int64",
+        ),
         "C >= 1",
         2,
     ),
-    "data beyond memory": (("rms_norm", "--x", "1000000x1000000:fp32", "--gamma", "1000000:fp32"), "which this machine does not have", 64),
+    "data beyond memory": (
+        ("rms_norm", "--x", "1000000x1000000:fp32", "--gamma", "1000000:fp32"),
+        "which this machine does not have",
+        64,
+    ),
 }
 
 
 @pytest.mark.parametrize("command", [("run",), ("study", "determinism")], ids=" ".join)
-@pytest.mark.parametrize(("words", "says", "code"), REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA))
+@pytest.mark.parametrize(
+    ("words", "says", "code"), REFUSED_BEFORE_DATA.values(), ids=list(REFUSED_BEFORE_DATA)
+)
 def test_data_is_drawn_for_calls_that_are_possible(capsys, monkeypatch, command, words, says, code):
     outcome = run_here(capsys, monkeypatch, *command, *words)
     assert outcome.code == code
@@ -131,9 +155,15 @@ def test_numpy_scalars_are_the_values_they_are(operator):
     call = small_call(operator)
     attributes = {one.name: call[one.name] for one in load_operator(operator).attributes}
     kinds = {int: np.int64, bool: np.bool_, float: np.float64, str: np.str_}
-    scalars = {name: kinds[type(value)](value) for name, value in attributes.items() if type(value) in kinds}
+    scalars = {
+        name: kinds[type(value)](value)
+        for name, value in attributes.items()
+        if type(value) in kinds
+    }
     expected = npu_sim.plan(operator, **call).as_dict()
-    assert json.loads(json.dumps(npu_sim.plan(operator, **{**call, **scalars}).as_dict())) == json.loads(json.dumps(expected))
+    assert json.loads(
+        json.dumps(npu_sim.plan(operator, **{**call, **scalars}).as_dict())
+    ) == json.loads(json.dumps(expected))
 
 
 def test_indices_of_half_precision_may_count_beyond_what_it_holds():

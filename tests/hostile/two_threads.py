@@ -18,7 +18,10 @@ def bits() -> list[bytes]:
 
 def main() -> None:
     expected, found = bits(), []
-    threads = [threading.Thread(target=lambda: found.extend(bits() == expected for _ in range(ROUNDS))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: found.extend(bits() == expected for _ in range(ROUNDS)))
+        for _ in range(2)
+    ]
     for one in threads:
         one.start()
     for one in threads:

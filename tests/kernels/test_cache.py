@@ -14,7 +14,9 @@ import pytest
 from npu_sim.kernels.engine import cache_files
 from npu_sim.kernels.engine.compile import PLAIN
 
-pytestmark = pytest.mark.skipif(PLAIN, reason="kernels through Numba's public interface are not kept")
+pytestmark = pytest.mark.skipif(
+    PLAIN, reason="kernels through Numba's public interface are not kept"
+)
 PROGRAM = """
 import hashlib, numpy as np
 from npu_sim.kernels.elementwise import narrow_array
@@ -44,7 +46,9 @@ print(len(passes.buffer))
 
 def digest_of_a_run(cache, threads=2, expect_warning=False):
     environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(cache), "NUMBA_NUM_THREADS": str(threads)}
-    done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True
+    )
     assert ("KernelCacheWarning" in done.stderr) == expect_warning, done.stderr
     return done.stdout.strip()
 
@@ -82,14 +86,27 @@ def test_a_cached_parallel_kernel_gives_the_same_bits_for_any_thread_count(warm,
     assert files_of(cache) == before
 
 
-@pytest.mark.parametrize("damage", ["flipped", *(pytest.param(one, marks=pytest.mark.long) for one in ("truncated", "empty", "replaced"))])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "flipped",
+        *(pytest.param(one, marks=pytest.mark.long) for one in ("truncated", "empty", "replaced")),
+    ],
+)
 def test_a_damaged_file_is_compiled_again(copy, damage):
     cache, digest = copy
     for path in files_of(cache):
         data = bytearray(path.read_bytes())
         if damage == "flipped":
             data[len(data) // 2] ^= 1
-        path.write_bytes({"flipped": bytes(data), "truncated": bytes(data[:-100]), "empty": b"", "replaced": b"x" * 500}[damage])
+        path.write_bytes(
+            {
+                "flipped": bytes(data),
+                "truncated": bytes(data[:-100]),
+                "empty": b"",
+                "replaced": b"x" * 500,
+            }[damage]
+        )
     assert digest_of_a_run(cache) == digest
     assert all(path.stat().st_size > 500 for path in files_of(cache))
 
@@ -114,7 +131,16 @@ def test_what_a_stranger_sealed_for_another_kernel_is_not_unpickled(copy, tmp_pa
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("make", ["link", *(pytest.param(one, marks=pytest.mark.long) for one in ("pipe", "folder", "writable by others"))])
+@pytest.mark.parametrize(
+    "make",
+    [
+        "link",
+        *(
+            pytest.param(one, marks=pytest.mark.long)
+            for one in ("pipe", "folder", "writable by others")
+        ),
+    ],
+)
 def test_what_is_no_file_of_ones_own_is_no_kernel(copy, make):
     cache, digest = copy
     for path in files_of(cache):
@@ -122,11 +148,17 @@ def test_what_is_no_file_of_ones_own_is_no_kernel(copy, make):
             path.chmod(0o666)
             continue
         away = path.rename(path.with_name(path.name + ".moved"))
-        {"pipe": lambda at: os.mkfifo(at), "link": lambda at, to=away: at.symlink_to(to), "folder": lambda at: at.mkdir()}[make](path)
+        {
+            "pipe": lambda at: os.mkfifo(at),
+            "link": lambda at, to=away: at.symlink_to(to),
+            "folder": lambda at: at.mkdir(),
+        }[make](path)
     assert digest_of_a_run(cache, expect_warning=make == "folder") == digest
 
 
-@pytest.mark.parametrize("depth", [0, 1], ids=["the folder that is named", "the folder of this version"])
+@pytest.mark.parametrize(
+    "depth", [0, 1], ids=["the folder that is named", "the folder of this version"]
+)
 def test_a_folder_that_others_may_write_is_not_used(copy, depth):
     cache, digest = copy
     folder = [cache, files_of(cache)[0].parent][depth]
@@ -143,7 +175,9 @@ def test_folders_and_files_are_for_this_user_alone(tmp_path):
         digest_of_a_run(cache)
     finally:
         os.umask(before)
-    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "made").rglob("*") if path.is_dir()} == {0o700}
+    assert {
+        path.stat().st_mode & 0o777 for path in (tmp_path / "made").rglob("*") if path.is_dir()
+    } == {0o700}
     assert {path.stat().st_mode & 0o777 for path in files_of(cache)} == {0o600}
 
 
@@ -169,7 +203,15 @@ def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
 def test_a_second_process_compiles_nothing(tmp_path):
     environment = {**os.environ, "NPU_SIM_CACHE_DIR": str(tmp_path)}
     compile_passes = [
-        int(subprocess.run([sys.executable, "-c", EVERY_OPERATOR], env=environment, capture_output=True, text=True, check=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", EVERY_OPERATOR],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+        )
         for _ in range(2)
     ]
     assert compile_passes[0] > 0
@@ -217,7 +259,13 @@ def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tm
     printed = []
     for factor in (2, 3):
         (tmp_path / "helpers.py").write_text(f"FACTOR = {factor}")
-        done = subprocess.run([sys.executable, tmp_path / "own.py"], env=environment, capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, tmp_path / "own.py"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         printed.append(done.stdout)
     assert printed == ["[2. 2.]\n", "[3. 3.]\n"]
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward_blocks import blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward_folds import arrival, tail_mask, visits_by_core
-from npu_sim.kernels.conv_tbc_backward_operands import round_row
-from npu_sim.kernels.conv_tbc_backward_tile import CHUNK, TILE_COLUMNS, TILE_ROWS
+from npu_sim.kernels.conv_tbc_backward.blocks import blocking, cut_output
+from npu_sim.kernels.conv_tbc_backward.folds import arrival, tail_mask, visits_by_core
+from npu_sim.kernels.conv_tbc_backward.operands import round_row
+from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.vectors.fused import fused_multiply_add
@@ -26,21 +26,39 @@ BF16 = ml_dtypes.bfloat16
 def data(time, batch, in_channels, out_channels, taps, pad, dtype=np.float32, seed=0):
     rng = np.random.default_rng(seed)
     out_time = time + 2 * pad - taps + 1
-    shapes = ((out_time, batch, out_channels), (time, batch, in_channels), (taps, in_channels, out_channels))
+    shapes = (
+        (out_time, batch, out_channels),
+        (time, batch, in_channels),
+        (taps, in_channels, out_channels),
+    )
     return tuple(rng.standard_normal(shape).astype(dtype) for shape in shapes)
 
 
-def weight_gradient(grad, x, taps, pad, shares=None, tail=kernels.NO_TAIL, order=SEQUENTIAL, seed=0, rounding=kernels.EXACT):
+def weight_gradient(
+    grad,
+    x,
+    taps,
+    pad,
+    shares=None,
+    tail=kernels.NO_TAIL,
+    order=SEQUENTIAL,
+    seed=0,
+    rounding=kernels.EXACT,
+):
     out = np.full((taps, x.shape[2], grad.shape[2]), np.nan, grad.dtype)
     whole = kernels.Shares(grad.shape[1], grad.shape[1], grad.shape[0], grad.shape[0])
     views = (storage_view(one) for one in (x, grad))
-    kernels.grad_weight(*views, pad, 1, rounding, storage_view(out), shares or whole, tail, order, seed)
+    kernels.grad_weight(
+        *views, pad, 1, rounding, storage_view(out), shares or whole, tail, order, seed
+    )
     return out
 
 
 def input_gradient(grad, weight, time, pad, rounding=kernels.EXACT, result=kernels.EXACT):
     out = np.full((time, grad.shape[1], weight.shape[1]), np.nan, grad.dtype)
-    kernels.grad_input(storage_view(grad), storage_view(weight), storage_view(out), pad, rounding, result)
+    kernels.grad_input(
+        storage_view(grad), storage_view(weight), storage_view(out), pad, rounding, result
+    )
     return out
 
 
@@ -50,7 +68,9 @@ ANEW = kernels.Shares(4, 4, 5, 5, anew=1)
 
 
 def parts_of(grad, x, shares, taps, pad):
-    cores = [([sample for sample, _, _ in visits], *visits[0][1:]) for visits in visits_by_core(shares)]
+    cores = [
+        ([sample for sample, _, _ in visits], *visits[0][1:]) for visits in visits_by_core(shares)
+    ]
     return [reference.core_weight(grad, x, taps, pad, *core) for core in cores]
 
 
@@ -64,7 +84,9 @@ def folded(parts):
 def test_fused_multiply_add_rounds_once():
     rng = np.random.default_rng(5)
     a, b = (rng.standard_normal(300).astype(np.float32) for _ in range(2))
-    c = np.concatenate([rng.standard_normal(150), -(a[150:].astype(np.float64) * b[150:])]).astype(np.float32)
+    c = np.concatenate([rng.standard_normal(150), -(a[150:].astype(np.float64) * b[150:])]).astype(
+        np.float32
+    )
     c *= np.where(np.arange(300) % 3 == 0, np.float32(2.0**-24), np.float32(1))
     expected = np.array([reference.fused(*line) for line in zip(a, b, c, strict=True)], np.float32)
     np.testing.assert_array_equal(fused_multiply_add(a, b, c), expected)
@@ -74,15 +96,27 @@ def test_fused_multiply_add_rounds_once():
 
 @pytest.mark.parametrize(
     "shape",
-    [SMALL, (5, 2, 3, 37, 2, 1), (1, 3, 2, 20, 1, 0), (9, 1, 2, 9, 40, 20), (2, TILE_ROWS * 17, 1, 3, 3, 1), (4, 2, 2, 17, 20, 18)],
+    [
+        SMALL,
+        (5, 2, 3, 37, 2, 1),
+        (1, 3, 2, 20, 1, 0),
+        (9, 1, 2, 9, 40, 20),
+        (2, TILE_ROWS * 17, 1, 3, 3, 1),
+        (4, 2, 2, 17, 20, 18),
+    ],
 )
 def test_grad_input_adds_blocks_of_channels_then_taps_downwards(shape):
     grad, _, weight = data(*shape)
     time, pad = shape[0], shape[-1]
-    np.testing.assert_array_equal(input_gradient(grad, weight, time, pad), reference.input_in_order(grad, weight, time, pad, 8))
+    np.testing.assert_array_equal(
+        input_gradient(grad, weight, time, pad),
+        reference.input_in_order(grad, weight, time, pad, 8),
+    )
     halves = [one.astype(np.float16).astype(np.float32) for one in (grad, weight)]
     expected = reference.input_in_order(*halves, time, pad, 16)
-    np.testing.assert_array_equal(input_gradient(grad, weight, time, pad, kernels.TO_FP16), expected)
+    np.testing.assert_array_equal(
+        input_gradient(grad, weight, time, pad, kernels.TO_FP16), expected
+    )
     narrow = input_gradient(*(one.astype(np.float16) for one in halves), time, pad)
     np.testing.assert_array_equal(narrow, expected.astype(np.float16))
 
@@ -92,13 +126,18 @@ def test_the_accumulator_of_grad_weight_goes_on_from_sample_to_sample():
     steps = len(grad)
     (whole,) = parts_of(grad, x, kernels.Shares(3, 3, steps, steps), 2, 1)
     np.testing.assert_array_equal(weight_gradient(grad, x, 2, 1), whole)
-    sample_by_sample = folded([reference.core_weight(grad, x, 2, 1, [sample], 0, steps) for sample in range(3)])
+    sample_by_sample = folded(
+        [reference.core_weight(grad, x, 2, 1, [sample], 0, steps) for sample in range(3)]
+    )
     assert (whole != sample_by_sample).any()
     anew = weight_gradient(grad, x, 2, 1, kernels.Shares(3, 3, steps, steps, anew=1))
     np.testing.assert_array_equal(anew, sample_by_sample)
 
 
-@pytest.mark.parametrize(("order", "sequence"), [(SEQUENTIAL, [0, 1, 2, 3]), (REVERSE, [3, 2, 1, 0]), (ROUND_ROBIN, [0, 1, 2, 3])])
+@pytest.mark.parametrize(
+    ("order", "sequence"),
+    [(SEQUENTIAL, [0, 1, 2, 3]), (REVERSE, [3, 2, 1, 0]), (ROUND_ROBIN, [0, 1, 2, 3])],
+)
 def test_sums_of_cores_are_added_in_the_order_of_arrival(order, sequence):
     shares = kernels.Shares(3, 2, 6, 3)
     grad, x, _ = data(*SMALL)
@@ -112,11 +151,15 @@ def test_a_random_order_of_cores_is_drawn_for_every_row():
     grad, x, _ = data(*SMALL)
     shares = kernels.Shares(3, 2, 6, 3)
     parts = parts_of(grad, x, shares, 3, 1)
-    orders = [folded([parts[one] for one in order]) for order in itertools.permutations(range(len(parts)))]
+    orders = [
+        folded([parts[one] for one in order]) for order in itertools.permutations(range(len(parts)))
+    ]
     seen = set()
     for seed in range(6):
         result = weight_gradient(grad, x, 3, 1, shares, order=RANDOM, seed=seed)
-        np.testing.assert_array_equal(result, weight_gradient(grad, x, 3, 1, shares, order=RANDOM, seed=seed))
+        np.testing.assert_array_equal(
+            result, weight_gradient(grad, x, 3, 1, shares, order=RANDOM, seed=seed)
+        )
         seen.add(result.tobytes())
         for tap, channel in np.ndindex(result.shape[:2]):
             assert any((one[tap, channel] == result[tap, channel]).all() for one in orders)
@@ -137,14 +180,19 @@ def test_tail_tiles_are_summed_in_slots(m_fastest):
     plain, slotted = folded(samples), folded(samples[:2]) + folded(samples[2:])
     np.testing.assert_array_equal(weight_gradient(grad, x, 2, 0, ANEW), plain)
     mask = tail_mask(tail, 40, 40)
-    number = [[(i // 24) * 3 + o // 16 if m_fastest else (o // 16) * 2 + i // 24 for o in range(40)] for i in range(40)]
+    number = [
+        [(i // 24) * 3 + o // 16 if m_fastest else (o // 16) * 2 + i // 24 for o in range(40)]
+        for i in range(40)
+    ]
     np.testing.assert_array_equal(mask, np.array(number) >= 3)
     result = weight_gradient(grad, x, 2, 0, ANEW, tail=tail)
     np.testing.assert_array_equal(result, np.where(mask, slotted, plain))
     assert (plain != slotted).any()
 
 
-@pytest.mark.parametrize("shares", [kernels.Shares(2, 2, CHUNK + 40, CHUNK + 40, one) for one in (0, 1)])
+@pytest.mark.parametrize(
+    "shares", [kernels.Shares(2, 2, CHUNK + 40, CHUNK + 40, one) for one in (0, 1)]
+)
 def test_blocks_of_time_are_counted_from_the_start_of_a_sample(shares):
     grad, x, _ = data(CHUNK + 41, 2, 1, 1, 4, 1)
     samples = [[0, 1]] if not shares.anew else [[0], [1]]
@@ -154,7 +202,13 @@ def test_blocks_of_time_are_counted_from_the_start_of_a_sample(shares):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, BF16])
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1, 1, 1, 0), (7, 3, 5, 6, 3, 1), (20, 4, TILE_COLUMNS + 1, 300, 4, 5), (300, 2, 3 * TILE_ROWS + 1, 17, 5, 2)]
+    "shape",
+    [
+        (1, 1, 1, 1, 1, 0),
+        (7, 3, 5, 6, 3, 1),
+        (20, 4, TILE_COLUMNS + 1, 300, 4, 5),
+        (300, 2, 3 * TILE_ROWS + 1, 17, 5, 2),
+    ],
 )
 def test_gradients_agree_with_float64(shape, dtype):
     grad, x, weight = data(*shape, dtype=dtype)
@@ -162,10 +216,16 @@ def test_gradients_agree_with_float64(shape, dtype):
     expected = reference.gradients(grad, x, weight, pad)
     bias = np.empty(grad.shape[2], dtype)
     kernels.grad_bias(storage_view(grad), storage_view(bias))
-    results = (input_gradient(grad, weight, shape[0], pad), weight_gradient(grad, x, shape[4], pad), bias)
+    results = (
+        input_gradient(grad, weight, shape[0], pad),
+        weight_gradient(grad, x, shape[4], pad),
+        bias,
+    )
     relative = {np.float32: 2.0**-18, np.float16: 2.0**-10, BF16: 2.0**-7}[dtype]
     for result, wanted in zip(results, expected, strict=True):
-        np.testing.assert_allclose(result.astype(np.float64), wanted, rtol=relative, atol=relative * np.abs(wanted).max())
+        np.testing.assert_allclose(
+            result.astype(np.float64), wanted, rtol=relative, atol=relative * np.abs(wanted).max()
+        )
 
 
 def test_terms_outside_self_are_left_out_not_multiplied_by_zero():
@@ -183,13 +243,19 @@ def test_hf32_operands_have_11_explicit_bits_ties_to_even():
     values = np.concatenate([rng.standard_normal(1000).astype(np.float32), ties, -ties])
     rounded = np.empty_like(values)
     round_row(values, rounded, kernels.TO_HF32)
-    scaled = np.abs(rounded.astype(np.float64)) / 2.0 ** np.floor(np.log2(np.abs(rounded.astype(np.float64)))) * 2**11
+    scaled = (
+        np.abs(rounded.astype(np.float64))
+        / 2.0 ** np.floor(np.log2(np.abs(rounded.astype(np.float64))))
+        * 2**11
+    )
     assert (scaled == np.round(scaled)).all()
     np.testing.assert_array_equal((rounded[1000:1064].astype(np.float64) * 2**11) % 2, 0)
     np.testing.assert_array_equal(rounded, round_to_hf32(values))
     grad, x, weight = data(*SMALL)
     exact = input_gradient(round_to_hf32(grad), round_to_hf32(weight), 6, 1)
-    np.testing.assert_array_equal(input_gradient(grad, weight, 6, 1, rounding=kernels.TO_HF32), exact)
+    np.testing.assert_array_equal(
+        input_gradient(grad, weight, 6, 1, rounding=kernels.TO_HF32), exact
+    )
     exact = weight_gradient(round_to_hf32(grad), round_to_hf32(x), 3, 1)
     np.testing.assert_array_equal(weight_gradient(grad, x, 3, 1, rounding=kernels.TO_HF32), exact)
 
@@ -201,7 +267,9 @@ def test_fp16_operands_overflow_or_saturate():
     round_row(values, saturated, kernels.TO_FP16_SATURATED)
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(plain, values.astype(np.float16).astype(np.float32))
-    np.testing.assert_array_equal(saturated, [65504, -65504, 65504, 65504, 0, 65504, 0, np.float32(np.float16(0.1))])
+    np.testing.assert_array_equal(
+        saturated, [65504, -65504, 65504, 65504, 0, 65504, 0, np.float32(np.float16(0.1))]
+    )
 
 
 def test_grad_input_is_rounded_to_the_compute_dtype_before_it_is_widened():
@@ -224,12 +292,20 @@ def test_cores_that_share_grad_bias_add_in_any_order():
     sums = reference.bias_of_cores(grad, 300)
     np.testing.assert_array_equal(kernels.core_sums(grad, 300), sums)
     found = set()
-    for order, seed in ((SEQUENTIAL, 0), (REVERSE, 0), (ROUND_ROBIN, 0), *((RANDOM, seed) for seed in range(8))):
+    for order, seed in (
+        (SEQUENTIAL, 0),
+        (REVERSE, 0),
+        (ROUND_ROBIN, 0),
+        *((RANDOM, seed) for seed in range(8)),
+    ):
         bias = np.empty(5, np.float32)
         kernels.grad_bias(grad, bias, 300, order, seed)
         if order != RANDOM:
             np.testing.assert_array_equal(bias, folded(sums[::-1] if order == REVERSE else sums))
-        assert any((bias == folded([sums[one] for one in drawn])).all() for drawn in itertools.permutations(range(4)))
+        assert any(
+            (bias == folded([sums[one] for one in drawn])).all()
+            for drawn in itertools.permutations(range(4))
+        )
         found.add(bias.tobytes())
     assert len(found) > 2
 
@@ -246,9 +322,13 @@ def test_cores_that_share_grad_bias_add_in_any_order():
 )
 def test_elements_are_multiplied_with_one_rounding_and_keep_the_sign_of_zero(rounding, dtype):
     rng = np.random.default_rng(3)
-    rows, columns = (np.concatenate([rng.standard_normal(30), [0.0, -0.0, 3e-5]]).astype(dtype) for _ in range(2))
+    rows, columns = (
+        np.concatenate([rng.standard_normal(30), [0.0, -0.0, 3e-5]]).astype(dtype) for _ in range(2)
+    )
     out = np.empty((33, 33), dtype)
-    kernels.multiply_elements(storage_view(rows), storage_view(columns), rounding, storage_view(out))
+    kernels.multiply_elements(
+        storage_view(rows), storage_view(columns), rounding, storage_view(out)
+    )
     if rounding == kernels.TO_FP16:
         rows, columns = rows.astype(np.float16), columns.astype(np.float16)
     exact = np.multiply.outer(rows.astype(np.float64), columns.astype(np.float64))
@@ -267,7 +347,9 @@ def test_elements_are_multiplied_with_one_rounding_and_keep_the_sign_of_zero(rou
 )
 def test_every_weight_lies_in_exactly_one_block(taps, in_channels, out_channels, threads, kept):
     owners = np.zeros((taps, in_channels, out_channels), np.int32)
-    for first_tap, stop_tap, first_in, stop_in, first_out, stop_out in cut_output(owners.shape, blocking(kept), threads):
+    for first_tap, stop_tap, first_in, stop_in, first_out, stop_out in cut_output(
+        owners.shape, blocking(kept), threads
+    ):
         assert first_in % TILE_ROWS == 0
         assert first_out % TILE_COLUMNS == 0
         owners[first_tap:stop_tap, first_in:stop_in, first_out:stop_out] += 1
@@ -299,7 +381,11 @@ print(digest.hexdigest())
 def test_the_bits_do_not_depend_on_threads():
     results = set()
     for threads in ("1", "2", "4"):
-        variables = {"NUMBA_NUM_THREADS": "4", "OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads}
+        variables = {
+            "NUMBA_NUM_THREADS": "4",
+            "OPENBLAS_NUM_THREADS": threads,
+            "OMP_NUM_THREADS": threads,
+        }
         results.update(words_printed_by(DIGEST, threads, **variables))
     assert len(results) == 1
 
@@ -321,4 +407,6 @@ product = np.empty((5, 3), np.float32)
 kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
 print(*(one.tobytes().hex() for one in (out_x, out_w, out_b, anew, product)))
 """
-    assert words_printed_by(code, NUMBA_DISABLE_JIT="0") == words_printed_by(code, NUMBA_DISABLE_JIT="1")
+    assert words_printed_by(code, NUMBA_DISABLE_JIT="0") == words_printed_by(
+        code, NUMBA_DISABLE_JIT="1"
+    )

@@ -34,12 +34,21 @@ def case(rows, columns, dtype, reduction, weighted, seed=0):
     ignored = int(target[rows // 2])
     target[rng.random(rows) < 0.125] = ignored
     weight = rng.uniform(0.1, 2, columns).astype(np.float32) if weighted else None
-    return grad_loss.astype(np.float32).astype(dtype), log_prob.astype(dtype), target, weight, reduction, ignored
+    return (
+        grad_loss.astype(np.float32).astype(dtype),
+        log_prob.astype(dtype),
+        target,
+        weight,
+        reduction,
+        ignored,
+    )
 
 
 def compute(grad_loss, log_prob, target, weight, reduction, ignored, soc="Ascend910B1"):
     profile = npu_sim.load_profile("atlas_a2", soc)
-    return npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, weight, reduction, ignored, product=profile)
+    return npu_sim.cross_entropy_loss_grad(
+        grad_loss, log_prob, target, weight, reduction, ignored, product=profile
+    )
 
 
 def assert_close(result, expected, most=2):
@@ -54,11 +63,20 @@ def test_golden_results_within_two_ulp(name):
         meta = json.loads(str(file["meta"]))
         arrays = {key: file[key] for key in file.files if key != "meta"}
     dtype = BF16 if meta["dtype"] == "bfloat16" else np.dtype(meta["dtype"])
-    grad_loss, kept, expected = (arrays[key].view(dtype) for key in ("in_grad_loss", "in_log_prob", "out_x_grad"))
+    grad_loss, kept, expected = (
+        arrays[key].view(dtype) for key in ("in_grad_loss", "in_log_prob", "out_x_grad")
+    )
     # Some rows were left out of the file; no other row depends on their log_prob.
     log_prob = np.full((arrays["in_target"].size, kept.shape[1]), -1, dtype)
     log_prob[arrays["rows"]] = kept
-    call = (grad_loss, log_prob, arrays["in_target"], arrays.get("in_weight"), meta["reduction"], meta["ignore_index"])
+    call = (
+        grad_loss,
+        log_prob,
+        arrays["in_target"],
+        arrays.get("in_weight"),
+        meta["reduction"],
+        meta["ignore_index"],
+    )
     result = compute(*call, soc=meta["soc"])[arrays["rows"]]
     assert_close(result, expected, most=2 if dtype == np.float32 else 0)
     assert (
@@ -78,7 +96,9 @@ def test_golden_results_within_two_ulp(name):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
-@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (7, 5), (47, 33), (48, 64), (49, 129), (100, 300), (13, 8200)])
+@pytest.mark.parametrize(
+    ("rows", "columns"), [(1, 1), (7, 5), (47, 33), (48, 64), (49, 129), (100, 300), (13, 8200)]
+)
 def test_every_combination_agrees_with_the_reference(rows, columns, reduction, weighted, dtype):
     call = case(rows, columns, dtype, reduction, weighted)
     assert_close(compute(*call), reference.x_grad(*call, cores=48))
@@ -89,22 +109,36 @@ def test_every_combination_agrees_with_the_reference(rows, columns, reduction, w
 def test_the_divisor_is_summed_core_by_core(soc, weighted):
     """Weights of very different sizes: any other order of the additions gives other bits."""
     rng = np.random.default_rng(1)
-    target, weight = rng.integers(0, 500, 20000), (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32)
+    target, weight = (
+        rng.integers(0, 500, 20000),
+        (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32),
+    )
     given = weight if weighted else None
     cores = 48 if soc == "Ascend910B1" else 40
     ranges = np.array(reference.core_ranges(20000, cores), np.int64)
     survey = kernels.survey_labels(target, given, 500, 3, ranges, True)
     values = np.where(target == 3, np.float32(0), weight[target] if weighted else np.float32(1))
-    expected = reference.reduce_sum([reference.reduce_sum(values[first:last]) for first, last in ranges])
+    expected = reference.reduce_sum(
+        [reference.reduce_sum(values[first:last]) for first, last in ranges]
+    )
     assert survey.divisor.view(np.uint32) == expected.view(np.uint32)
-    assert (survey.out_of_range, survey.ignored, survey.aliased) == (-1, int((target == 3).sum()), 0)
+    assert (survey.out_of_range, survey.ignored, survey.aliased) == (
+        -1,
+        int((target == 3).sum()),
+        0,
+    )
 
 
 def test_the_core_count_can_change_the_last_bits():
     rng = np.random.default_rng(1)
-    target, weight = rng.integers(0, 500, 20000), (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32)
+    target, weight = (
+        rng.integers(0, 500, 20000),
+        (10.0 ** rng.uniform(-4, 4, 500)).astype(np.float32),
+    )
     divisors = [
-        kernels.survey_labels(target, weight, 500, -100, np.array(reference.core_ranges(20000, cores), np.int64), True).divisor
+        kernels.survey_labels(
+            target, weight, 500, -100, np.array(reference.core_ranges(20000, cores), np.int64), True
+        ).divisor
         for cores in (40, 48, 64)
     ]
     assert len(set(divisors)) > 1
@@ -112,7 +146,9 @@ def test_the_core_count_can_change_the_last_bits():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("columns", [40, 700])
-@pytest.mark.parametrize("value", [0.0, -0.0, -np.inf, np.inf, np.nan, -100.0, -95.5, -88.0, 5.0, 88.9])
+@pytest.mark.parametrize(
+    "value", [0.0, -0.0, -np.inf, np.inf, np.nan, -100.0, -95.5, -88.0, 5.0, 88.9]
+)
 def test_any_value_of_log_prob(value, columns, dtype):
     """Whole blocks go a faster way when every number is in [-87, -0]; every other number must take the other."""
     call = list(case(4, columns, dtype, "none", True))
@@ -136,7 +172,9 @@ def test_any_gradient_of_the_loss(value, dtype):
 def test_tiny_results_stay_subnormal():
     log_prob = np.full((2, 300), -80, np.float32)
     result = compute(np.array(1e-5, np.float32), log_prob, np.array([0, 0]), None, "sum", -100)
-    expected = reference.x_grad(np.array(1e-5, np.float32), log_prob, np.array([0, 0]), None, "sum", -100, 48)
+    expected = reference.x_grad(
+        np.array(1e-5, np.float32), log_prob, np.array([0, 0]), None, "sum", -100, 48
+    )
     assert 0 < result[0, 1] < np.finfo(np.float32).smallest_normal
     assert_close(result, expected)
 
@@ -147,7 +185,9 @@ def test_cancellation_at_the_label(dtype):
     log_prob = np.full((200, 20), -5, dtype)
     log_prob[:, 7] = -np.geomspace(1e-4, 0.5, 200)
     call = (np.array(1, dtype), log_prob, np.full(200, 7), None, "sum", -100)
-    assert_close(compute(*call)[:, 7].copy(), reference.x_grad(*call, cores=48)[:, 7].copy(), most=0)
+    assert_close(
+        compute(*call)[:, 7].copy(), reference.x_grad(*call, cores=48)[:, 7].copy(), most=0
+    )
 
 
 def test_neither_end_of_a_row_is_overwritten():
@@ -196,7 +236,9 @@ def test_any_number_of_threads_gives_the_same_bits():
 @pytest.mark.skipif(not COMPILED, reason="nothing is compiled")
 @pytest.mark.long
 def test_without_the_compiler_the_bits_are_the_same():
-    assert words_printed_by(PROGRAM, 5, 140, 1, NUMBA_DISABLE_JIT="1") == words_printed_by(PROGRAM, 5, 140, 1)
+    assert words_printed_by(PROGRAM, 5, 140, 1, NUMBA_DISABLE_JIT="1") == words_printed_by(
+        PROGRAM, 5, 140, 1
+    )
 
 
 @pytest.mark.skipif(not COMPILED or PLAIN, reason="looks at what the engine compiles")
@@ -206,7 +248,9 @@ def test_nothing_is_contracted_or_reordered(monkeypatch):
     monkeypatch.setattr(kernels, "_write_rows", fresh)
     log_prob = np.zeros((2, 300), np.float32)
     one = np.ones(1, np.float32)
-    kernels.write_gradient(one, one[0], log_prob, np.zeros(2, np.int64), None, -100, log_prob.copy())
+    kernels.write_gradient(
+        one, one[0], log_prob, np.zeros(2, np.int64), None, -100, log_prob.copy()
+    )
     (entry,) = fresh.entries.values()
     module = entry._library.get_llvm_str()
     for flag in (" fast ", " contract ", " reassoc ", "llvm.fmuladd"):

@@ -47,7 +47,9 @@ def assert_same(got, expected):
     with np.errstate(invalid="ignore"):
         both_nan = np.isnan(got.astype(np.float32)) & np.isnan(expected.astype(np.float32))
     wrong = np.flatnonzero((got.view(bits) != expected.view(bits)) & ~both_nan)
-    assert wrong.size == 0, f"{wrong.size} differ, first at {wrong[0]}: {got[wrong[0]]} is not {expected[wrong[0]]}"
+    assert wrong.size == 0, (
+        f"{wrong.size} differ, first at {wrong[0]}: {got[wrong[0]]} is not {expected[wrong[0]]}"
+    )
 
 
 # --- widening ---
@@ -70,8 +72,12 @@ def test_every_pattern_survives_the_round_trip(name):
 
 
 def test_float32_is_widened_and_narrowed_to_itself(sample):
-    np.testing.assert_array_equal(elementwise.widen_array(sample).view(np.uint32), sample.view(np.uint32))
-    np.testing.assert_array_equal(elementwise.narrow_array(sample, "fp32").view(np.uint32), sample.view(np.uint32))
+    np.testing.assert_array_equal(
+        elementwise.widen_array(sample).view(np.uint32), sample.view(np.uint32)
+    )
+    np.testing.assert_array_equal(
+        elementwise.narrow_array(sample, "fp32").view(np.uint32), sample.view(np.uint32)
+    )
 
 
 # --- narrowing ---
@@ -86,7 +92,9 @@ def test_narrowing_equals_the_library(name, sample):
 
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_narrowing_equals_fp64_arithmetic(name, sample):
-    assert_same(elementwise.widen_array(elementwise.narrow_array(sample, name)), round_to(sample, name))
+    assert_same(
+        elementwise.widen_array(elementwise.narrow_array(sample, name)), round_to(sample, name)
+    )
 
 
 @pytest.mark.parametrize("towards_zero", [False, True])
@@ -104,7 +112,9 @@ def test_sample_holds_what_it_should(name, sample):
     with np.errstate(invalid="ignore"):
         distance = np.abs(to_fp64(sample) - to_fp64(rounded))
         subnormal = (rounded != 0) & (np.abs(rounded) < FORMATS[name].smallest_normal)
-        ties = np.isfinite(rounded) & (distance * 2 == np.spacing(np.abs(rounded)) * 2.0 ** (23 - FORMATS[name].mantissa_bits))
+        ties = np.isfinite(rounded) & (
+            distance * 2 == np.spacing(np.abs(rounded)) * 2.0 ** (23 - FORMATS[name].mantissa_bits)
+        )
     least = 10_000 if COMPILED else 50
     assert np.count_nonzero(subnormal) > least / 100
     assert np.count_nonzero(ties) > least
@@ -114,15 +124,27 @@ def test_sample_holds_what_it_should(name, sample):
 
 def test_nan_payloads_are_as_documented():
     nan = np.array([0x7F80_0001, 0xFF80_0001, 0x7FC0_0000, 0xFFD2_3456], np.uint32).view(np.float32)
-    assert elementwise.narrow_array(nan, "fp16").view(np.uint16).tolist() == [0x7E00, 0xFE00, 0x7E00, 0xFE91]
-    assert elementwise.narrow_array(nan, "bf16").view(np.uint16).tolist() == [0x7FC0, 0xFFC0, 0x7FC0, 0xFFC0]
+    assert elementwise.narrow_array(nan, "fp16").view(np.uint16).tolist() == [
+        0x7E00,
+        0xFE00,
+        0x7E00,
+        0xFE91,
+    ]
+    assert elementwise.narrow_array(nan, "bf16").view(np.uint16).tolist() == [
+        0x7FC0,
+        0xFFC0,
+        0x7FC0,
+        0xFFC0,
+    ]
     hf32 = elementwise.round_to_hf32(nan).view(np.uint32).tolist()
     assert hf32 == [0x7FC0_0000, 0xFFC0_0000, 0x7FC0_0000, 0xFFD2_3000]
     signalling = np.array([0x7C01], np.uint16).view(np.float16)
     assert elementwise.widen_array(signalling).view(np.uint32).tolist() == [0x7FC0_2000]
 
 
-@pytest.mark.parametrize("function", [elementwise.narrow_array, lambda a, _: elementwise.round_to_hf32(a)])
+@pytest.mark.parametrize(
+    "function", [elementwise.narrow_array, lambda a, _: elementwise.round_to_hf32(a)]
+)
 def test_rounding_twice_is_refused(function):
     with pytest.raises(ValueError, match="round twice"):
         function(np.ones(3, np.float64), "fp16")
@@ -149,7 +171,9 @@ def test_any_shape_and_stride(name, arrangement, sample):
     assert_same(narrowed.reshape(-1), elementwise.narrow_array(np.ravel(values), name))
     assert narrowed.shape == values.shape
     stored = ARRANGEMENTS[arrangement](elementwise.narrow_array(sample, name))
-    assert_same(elementwise.widen_array(stored).reshape(-1), elementwise.widen_array(np.ravel(stored)))
+    assert_same(
+        elementwise.widen_array(stored).reshape(-1), elementwise.widen_array(np.ravel(stored))
+    )
 
 
 @pytest.mark.parametrize("name", SIXTEEN)
@@ -168,15 +192,22 @@ def test_out_may_have_gaps(name, sample):
     assert_same(wide.copy(), elementwise.widen_array(out))
 
 
-@pytest.mark.parametrize("out", [np.empty(4, np.float16), np.empty(3, np.float32), np.empty(3, np.uint16)])
+@pytest.mark.parametrize(
+    "out", [np.empty(4, np.float16), np.empty(3, np.float32), np.empty(3, np.uint16)]
+)
 def test_wrong_out_is_refused(out):
     with pytest.raises(ValueError, match="out is"):
         elementwise.narrow_array(np.ones(3, np.float32), "fp16", out=out)
 
 
-@pytest.mark.parametrize("out", [np.frombuffer(bytes(8), np.float32), np.empty(2, np.dtype(np.float32).newbyteorder())])
+@pytest.mark.parametrize(
+    "out", [np.frombuffer(bytes(8), np.float32), np.empty(2, np.dtype(np.float32).newbyteorder())]
+)
 def test_out_that_cannot_be_written_is_refused(out):
-    for write in (elementwise.saturate, lambda out: elementwise.round_to_hf32(np.ones(2, np.float32), out=out)):
+    for write in (
+        elementwise.saturate,
+        lambda out: elementwise.round_to_hf32(np.ones(2, np.float32), out=out),
+    ):
         with pytest.raises(ValueError, match="out is"):
             write(out)
 
@@ -213,7 +244,9 @@ def test_threads_change_nothing(name, sample):
 # --- storage ---
 
 
-@pytest.mark.parametrize(("name", "storage"), [("float16", np.int16), ("bfloat16", np.uint16), ("float32", np.float32)])
+@pytest.mark.parametrize(
+    ("name", "storage"), [("float16", np.int16), ("bfloat16", np.uint16), ("float32", np.float32)]
+)
 def test_storage_view_shares_memory(name, storage):
     array = np.arange(12).reshape(3, 4).astype(numpy_dtype(name))[:, ::2]
     stored = storage_view(array)
@@ -277,8 +310,13 @@ def test_saturation_leaves_gaps_alone():
 def test_narrowing_with_saturation(name, sample):
     largest = np.float32(FORMATS[name].largest_finite)
     with np.errstate(invalid="ignore"):
-        clipped = np.clip(np.nan_to_num(sample, nan=0, posinf=np.inf, neginf=-np.inf), -largest, largest)
-    assert_same(elementwise.narrow_array(sample, name, saturate=True), elementwise.narrow_array(clipped, name))
+        clipped = np.clip(
+            np.nan_to_num(sample, nan=0, posinf=np.inf, neginf=-np.inf), -largest, largest
+        )
+    assert_same(
+        elementwise.narrow_array(sample, name, saturate=True),
+        elementwise.narrow_array(clipped, name),
+    )
 
 
 def test_saturation_refuses_other_dtypes():
@@ -296,7 +334,10 @@ def scaled(stored, factor, out):
             out[row, column] = scalars.narrow(scalars.widen(stored[row, column]) * factor, out)
 
 
-@pytest.mark.parametrize(("source", "target"), [("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "bfloat16")])
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [("float16", "float16"), ("bfloat16", "bfloat16"), ("float32", "bfloat16")],
+)
 def test_widen_and_narrow_in_a_parallel_kernel(source, target, sample):
     with np.errstate(over="ignore", invalid="ignore"):
         values = sample[: 64 * 100].reshape(64, 100).astype(numpy_dtype(source))
@@ -332,7 +373,12 @@ def test_scalar_functions_give_the_same_bits_from_python(sample):
 
 @pytest.mark.parametrize("value", [1.5, np.float64(1.5), 1])
 def test_scalar_functions_refuse_what_would_round_twice(value):
-    for function in (scalars.fp32_to_fp16, scalars.fp32_to_bf16, scalars.fp32_to_hf32, scalars.fp32_to_hf32_towards_zero):
+    for function in (
+        scalars.fp32_to_fp16,
+        scalars.fp32_to_bf16,
+        scalars.fp32_to_hf32,
+        scalars.fp32_to_hf32_towards_zero,
+    ):
         with pytest.raises(TypeError, match="round twice"):
             function(value)
     for storage in (np.int16, np.uint16, np.float32):
@@ -354,11 +400,16 @@ HALF_TO_FLOAT = r"vcvtph2psx?\s.*[yz]mm"
 
 def assembly(compiled, argument):
     """Assembly of the version that was compiled for a first argument of this dtype."""
-    signature = next(one for one in compiled.signatures if one[0].dtype == numba.from_dtype(np.dtype(argument)))
+    signature = next(
+        one for one in compiled.signatures if one[0].dtype == numba.from_dtype(np.dtype(argument))
+    )
     return compiled.inspect_asm(signature)
 
 
-@pytest.mark.skipif(not COMPILED or platform.machine() != "x86_64" or not scalars.has_half_conversions(), reason="x86-64 with F16C")
+@pytest.mark.skipif(
+    not COMPILED or platform.machine() != "x86_64" or not scalars.has_half_conversions(),
+    reason="x86-64 with F16C",
+)
 @pytest.mark.skipif(PLAIN, reason="looks at what the engine compiles")
 def test_loops_become_vector_instructions(monkeypatch):
     for name in SIXTEEN:
@@ -405,11 +456,16 @@ np.savez(sys.argv[1], **results)
     ids=["compiler off", "generic processor"],
 )
 def test_other_ways_to_run_give_the_same_bits(variables, step, sample, tmp_path):
-    values, bits = np.ascontiguousarray(sample[::step]), np.ascontiguousarray(EVERY_16_BITS[:: 1 + step // 100])
+    values, bits = (
+        np.ascontiguousarray(sample[::step]),
+        np.ascontiguousarray(EVERY_16_BITS[:: 1 + step // 100]),
+    )
     path = tmp_path / "exchange.npz"
     np.savez(path, values=values, bits=bits)
     what = ["hf32"] if "NUMBA_DISABLE_JIT" in variables else []
-    subprocess.run([sys.executable, "-c", OTHER_WAY, path, *what], env=os.environ | variables, check=True)
+    subprocess.run(
+        [sys.executable, "-c", OTHER_WAY, path, *what], env=os.environ | variables, check=True
+    )
     with np.load(path) as other:
         expected = {
             "fp16": elementwise.widen_array(bits.view(np.float16)).view(np.uint32),

@@ -12,16 +12,26 @@ import pytest
 from numba import config
 
 from npu_sim.kernels import embedding_dense_backward as kernels
-from npu_sim.kernels import embedding_dense_backward_chunks as chunks
 from npu_sim.kernels import random_order
-from npu_sim.kernels.embedding_dense_backward_grouping import convert_indices, first_out_of_range, group_rows
-from npu_sim.kernels.embedding_dense_backward_merge import merge_rows
+from npu_sim.kernels.embedding_dense_backward import chunks
+from npu_sim.kernels.embedding_dense_backward.grouping import (
+    convert_indices,
+    first_out_of_range,
+    group_rows,
+)
+from npu_sim.kernels.embedding_dense_backward.merge import merge_rows
 from npu_sim.numbers.storage import kernel_input, storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import embedding_dense_backward as reference
 
-GOLDEN = sorted((Path(__file__).parent.parent / "data" / "kernels").glob("embedding_dense_backward_*.npz"))
-ORDERS = {"sequential": random_order.SEQUENTIAL, "reverse": random_order.REVERSE, "round_robin": random_order.ROUND_ROBIN}
+GOLDEN = sorted(
+    (Path(__file__).parent.parent / "data" / "kernels").glob("embedding_dense_backward_*.npz")
+)
+ORDERS = {
+    "sequential": random_order.SEQUENTIAL,
+    "reverse": random_order.REVERSE,
+    "round_robin": random_order.ROUND_ROBIN,
+}
 PATHS = {
     "sorted": chunks.SORTED,
     "staged": chunks.STAGED,
@@ -43,15 +53,26 @@ def cut_of(case: reference.Case) -> chunks.Cut:
         return chunks.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
     if path > chunks.SMALL_DIM:
         return chunks.share_cut(path, len(sizes), sizes[0])
-    flush_rows = reference.DETERMINISTIC_FLUSH_ROWS if path == chunks.DETERMINISTIC else case.flush_rows
-    return chunks.even_cut(path, len(sizes), sum(size > sizes[-1] for size in sizes), sizes[-1] + 1, sizes[-1], flush_rows)
+    flush_rows = (
+        reference.DETERMINISTIC_FLUSH_ROWS if path == chunks.DETERMINISTIC else case.flush_rows
+    )
+    return chunks.even_cut(
+        path,
+        len(sizes),
+        sum(size > sizes[-1] for size in sizes),
+        sizes[-1] + 1,
+        sizes[-1],
+        flush_rows,
+    )
 
 
 def compute(grad, indices, num_weights, case, order=random_order.SEQUENTIAL, seed=0):
     """Run the kernels; the result starts as garbage, because every element has to be written."""
     out = np.full((num_weights, grad.shape[1]), np.nan, grad.dtype)
     call = (cut_of(case), case.padding_idx, case.scale, order, seed)
-    grouped = kernels.embedding_dense_backward(kernel_input(grad), convert_indices(indices, num_weights), storage_view(out), *call)
+    grouped = kernels.embedding_dense_backward(
+        kernel_input(grad), convert_indices(indices, num_weights), storage_view(out), *call
+    )
     return out, grouped
 
 
@@ -64,18 +85,26 @@ def bits(array):
 
 def make_case(path, rows, num_weights, cores=7, batch_rows=5, padding_idx=-1, scale=False):
     if path == "index_order":
-        return reference.Case(path, reference.ceiling_split(num_weights, cores), 0, padding_idx, True)
-    split = {"small_dim": reference.rest_on_last_split, "row_atomic": reference.ceiling_split}.get(path, reference.even_split)
+        return reference.Case(
+            path, reference.ceiling_split(num_weights, cores), 0, padding_idx, True
+        )
+    split = {"small_dim": reference.rest_on_last_split, "row_atomic": reference.ceiling_split}.get(
+        path, reference.even_split
+    )
     return reference.Case(path, split(rows, cores), batch_rows, padding_idx, scale)
 
 
 def make_data(rows, dim, num_weights, dtype, seed=0, special=False):
     """Gradients, and indices one of which takes a third of all rows."""
     random = np.random.default_rng(seed)
-    grad = (random.standard_normal((rows, dim)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(dtype)
+    grad = (random.standard_normal((rows, dim)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(
+        dtype
+    )
     if special:
         chosen = random.integers(0, rows, 40)
-        grad[chosen, random.integers(0, dim, 40)] = np.resize([-0.0, np.inf, -np.inf, np.nan, 1e-40, 6e-8, 65504], 40).astype(dtype)
+        grad[chosen, random.integers(0, dim, 40)] = np.resize(
+            [-0.0, np.inf, -np.inf, np.nan, 1e-40, 6e-8, 65504], 40
+        ).astype(dtype)
         grad[random.integers(0, rows, rows // 4)] = -0.0
     indices = random.integers(0, num_weights, rows)
     indices[random.random(rows) < 0.33] = num_weights // 2
@@ -90,7 +119,11 @@ def golden_runs():
         with np.load(path) as file:
             for name in file.files:
                 if name.startswith("out_grad_weight_"):
-                    yield pytest.param(path, name.removeprefix("out_grad_weight_"), id=f"{path.stem[-2:]}-{name.rpartition('weight_')[2]}")
+                    yield pytest.param(
+                        path,
+                        name.removeprefix("out_grad_weight_"),
+                        id=f"{path.stem[-2:]}-{name.rpartition('weight_')[2]}",
+                    )
 
 
 @pytest.mark.parametrize(("path", "order"), list(golden_runs()))
@@ -102,14 +135,24 @@ def test_golden_results_bit_for_bit(path, order):
     num_weights = meta["num_weights"]
     if config.DISABLE_JIT and num_weights > MANY_WEIGHTS:
         pytest.skip("too many rows without the compiler")
-    settings = (meta["dtype"], num_weights, meta["padding_idx"], meta["scale_grad_by_freq"], meta["deterministic"])
+    settings = (
+        meta["dtype"],
+        num_weights,
+        meta["padding_idx"],
+        meta["scale_grad_by_freq"],
+        meta["deterministic"],
+    )
     case = reference.planned_case(meta["soc"], tuple(meta["grad_shape"]), *settings)
     grad = reference.as_grad(golden["in_grad"], meta["dtype"])
-    out, grouped = compute(grad, golden["in_indices"], num_weights, case, ORDERS.get(order, random_order.SEQUENTIAL))
+    out, grouped = compute(
+        grad, golden["in_indices"], num_weights, case, ORDERS.get(order, random_order.SEQUENTIAL)
+    )
     expected = np.zeros_like(out)
     expected[golden["rows"]] = reference.as_grad(golden[f"out_grad_weight_{order}"], meta["dtype"])
     assert np.array_equal(storage_view(out).view(np.uint8), storage_view(expected).view(np.uint8))
-    assert np.array_equal(np.flatnonzero(kernels.order_dependent_rows(grouped)), golden["order_dependent_rows"])
+    assert np.array_equal(
+        np.flatnonzero(kernels.order_dependent_rows(grouped)), golden["order_dependent_rows"]
+    )
 
 
 def test_every_golden_file_is_there():
@@ -128,7 +171,9 @@ def test_the_flush_of_release_8_3_has_ten_rows_and_changes_bits(scale):
         found = {}
         for release, flush_rows in reference.SORTED_FLUSH_ROWS.items():
             at_release = replace(case, flush_rows=flush_rows)
-            expected, mask = reference.backward(grad, indices, num_weights, at_release, reference.MERGES[name])
+            expected, mask = reference.backward(
+                grad, indices, num_weights, at_release, reference.MERGES[name]
+            )
             found[release], grouped = compute(grad, indices, num_weights, at_release, ORDERS[name])
             assert np.array_equal(bits(found[release]), bits(expected))
             assert np.array_equal(kernels.order_dependent_rows(grouped), mask)
@@ -147,7 +192,9 @@ def test_same_bits_as_the_reference(path, dim, dtype):
             continue  # scale casts to fp32 first
         case = make_case(path, rows, num_weights, padding_idx=padding_idx, scale=scale)
         for name in ORDERS if path in ATOMIC else ["sequential"]:
-            expected, mask = reference.backward(grad, indices, num_weights, case, reference.MERGES[name])
+            expected, mask = reference.backward(
+                grad, indices, num_weights, case, reference.MERGES[name]
+            )
             out, grouped = compute(grad, indices, num_weights, case, ORDERS[name])
             assert np.array_equal(bits(out), bits(expected)), (padding_idx, scale, name)
             assert np.array_equal(kernels.order_dependent_rows(grouped), mask)
@@ -219,9 +266,15 @@ def arrivals(path, rows, num_weights, indices, seed):
     for row in reached:
         own = merged[starts[row] : starts[row + 1]]
         ends = [0, *(np.flatnonzero(own < 0) + 1).tolist()]
-        parts = [tuple(int(max(entry, ~entry)) for entry in own[begin:end]) for begin, end in pairwise(ends)]
+        parts = [
+            tuple(int(max(entry, ~entry)) for entry in own[begin:end])
+            for begin, end in pairwise(ends)
+        ]
         places = [slot_of[part[0]] if cut.splits_slots else part[0] for part in parts]
-        merges[int(row)] = ([int(np.searchsorted(core_starts, place, side="right")) - 1 for place in places], parts)
+        merges[int(row)] = (
+            [int(np.searchsorted(core_starts, place, side="right")) - 1 for place in places],
+            parts,
+        )
     return merges
 
 
@@ -259,10 +312,15 @@ def test_random_merges_are_uniform():
     chunks.mark_chunks(cut, starts, marked)
     draws = 600 if config.DISABLE_JIT else 6000
     rows = np.zeros(1, np.int64)
-    found = Counter(tuple(~merge_rows(cut, starts, marked, rows, random_order.RANDOM, seed)) for seed in range(draws))
+    found = Counter(
+        tuple(~merge_rows(cut, starts, marked, rows, random_order.RANDOM, seed))
+        for seed in range(draws)
+    )
     assert len(found) == 12
     chi_squared = sum((count - draws / 12) ** 2 for count in found.values()) / (draws / 12)
-    assert chi_squared < 31.3  # 11 degrees of freedom, p = 0.001; the seeds are fixed, so is the outcome
+    assert (
+        chi_squared < 31.3
+    )  # 11 degrees of freedom, p = 0.001; the seeds are fixed, so is the outcome
 
 
 # --- threads ------------------------------------------------------------------------------------------------
@@ -326,7 +384,9 @@ def test_counters_are_fp32(path, chunk_rows):
 # --- indices ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8", "bool"]
+)
 def test_indices_of_every_dtype(dtype):
     values = np.array([[1, 0, 1], [0, 1, 1]]).astype(dtype)
     converted = convert_indices(values, 40)

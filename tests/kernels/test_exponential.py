@@ -9,7 +9,8 @@ from npu_sim.numbers.processor import has_features
 
 F = np.float32
 HAS_FUSED = has_features("fma")
-"""Whether the processor that is compiled for fuses: elsewhere a library function does, one number at a time."""
+"""Whether the processor that is compiled for fuses: elsewhere a library function does, one number
+at a time."""
 STRIDE = 431 if not config.DISABLE_JIT else 4_000_037
 """Every how many fp32 patterns are tried: ten million of them, some of every exponent."""
 
@@ -43,7 +44,9 @@ def exact(values):
         return np.exp(values.astype(np.float64))
 
 
-@pytest.mark.parametrize(("first", "last"), [(0, 2**31), (2**31, 2**32)], ids=["positive", "negative"])
+@pytest.mark.parametrize(
+    ("first", "last"), [(0, 2**31), (2**31, 2**32)], ids=["positive", "negative"]
+)
 def test_at_most_one_ulp_over_all_of_fp32(first, last):
     values = sample(first, last)
     error = ulp_error(results(exp_fp32, values), exact(values), "float32")
@@ -60,8 +63,12 @@ def test_at_most_one_ulp_where_exp_is_neither_one_nor_a_limit(low, high):
 
 @pytest.mark.parametrize("function", [exp_fp32, exp_rounded])
 def test_limits_zeros_and_subnormals(function):
-    values = np.array([-np.inf, -1e38, -104, 1e38, np.inf, 89, 0.0, -0.0, 1e-45, -103.9, -100, -87.5], F)
-    expected = np.array([0, 0, 0, np.inf, np.inf, np.inf, 1, 1, 1, 1.4e-45, 3.783e-44, 9.982e-39], F)
+    values = np.array(
+        [-np.inf, -1e38, -104, 1e38, np.inf, 89, 0.0, -0.0, 1e-45, -103.9, -100, -87.5], F
+    )
+    expected = np.array(
+        [0, 0, 0, np.inf, np.inf, np.inf, 1, 1, 1, 1.4e-45, 3.783e-44, 9.982e-39], F
+    )
     got = results(function, values)
     np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1.5e-45)
     assert (got[-3:] > 0).all()
@@ -76,12 +83,18 @@ def test_the_last_finite_result():
 
 
 def test_moderate_numbers_get_the_same_bits_as_all_others():
-    values = np.concatenate([sample(2**31, int(F(-87).view(np.uint32)) + 1, 10 * STRIDE), np.array([-87, -0.0], F)])
+    values = np.concatenate(
+        [sample(2**31, int(F(-87).view(np.uint32)) + 1, 10 * STRIDE), np.array([-87, -0.0], F)]
+    )
     expected = results(exp_fp32, values).view(np.uint32)
     assert np.array_equal(results(exp_moderate, values).view(np.uint32), expected)
     blocks = np.zeros_like(values)
     apply_to_blocks(values, blocks)
-    whole = values.size // (64 if config.DISABLE_JIT else block_count()) * (64 if config.DISABLE_JIT else block_count())
+    whole = (
+        values.size
+        // (64 if config.DISABLE_JIT else block_count())
+        * (64 if config.DISABLE_JIT else block_count())
+    )
     assert np.array_equal(blocks[:whole].view(np.uint32), expected[:whole])
 
 

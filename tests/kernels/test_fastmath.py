@@ -11,7 +11,9 @@ from npu_sim.kernels.engine.compile import Kernel
 from npu_sim.kernels.engine.device import OPTIONS
 
 PREFIX = "npu_sim.kernels."
-MODULES = [one.name.removeprefix(PREFIX) for one in pkgutil.walk_packages(npu_sim.kernels.__path__, PREFIX)]
+MODULES = [
+    one.name.removeprefix(PREFIX) for one in pkgutil.walk_packages(npu_sim.kernels.__path__, PREFIX)
+]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -10,7 +10,9 @@ from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.engine.entry import Layout
 from npu_sim.kernels.engine.guards import MOST_GUARDS, MOST_STEPS, OFTEN, guard_of
 
-needs_guards = pytest.mark.skipif(engine.PLAIN or engine.config.DISABLE_JIT, reason="kernels run through Numba's public interface")
+needs_guards = pytest.mark.skipif(
+    engine.PLAIN or engine.config.DISABLE_JIT, reason="kernels run through Numba's public interface"
+)
 
 
 class Pair(NamedTuple):
@@ -65,7 +67,14 @@ def test_fractions_arrive_bit_for_bit(kind, value):
         assert out.tobytes() == np.float64(kind(value)).tobytes()
 
 
-@pytest.mark.parametrize("source", [np.arange(6.0).reshape(2, 3), np.arange(6.0).reshape(3, 2).T, np.arange(12).reshape(2, 6)[:, ::2]])
+@pytest.mark.parametrize(
+    "source",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.arange(6.0).reshape(3, 2).T,
+        np.arange(12).reshape(2, 6)[:, ::2],
+    ],
+)
 def test_tuples_and_arrays_of_any_memory(source):
     for _ in range(OFTEN + 1):
         out = np.zeros(2, np.float64)
@@ -105,7 +114,15 @@ def test_a_guard_remembers_no_more_than_it_may():
 
 @needs_guards
 @pytest.mark.parametrize(
-    "other", [(1.0, np.zeros(1)), (1, np.zeros((1, 1))), (1, np.zeros(1, np.int64)), (1, np.zeros(4)[::2]), (1,), (1, np.zeros(1), 2)]
+    "other",
+    [
+        (1.0, np.zeros(1)),
+        (1, np.zeros((1, 1))),
+        (1, np.zeros(1, np.int64)),
+        (1, np.zeros(4)[::2]),
+        (1,),
+        (1, np.zeros(1), 2),
+    ],
 )
 def test_a_guard_takes_nothing_else(other):
     arguments = (1, np.zeros(1))

@@ -8,8 +8,11 @@ from npu_sim.numbers.scalars import has_half_conversions
 from npu_sim.numbers.storage import from_storage, storage_view
 
 FORMATS = {np.float32: "float32", np.int16: "float16", np.uint16: "bfloat16"}
-# Processors without fp16 conversions have no blocks of fp16 elements; kernels then take single numbers.
-STORAGES = [one for one in FORMATS if one is not np.int16 or has_half_conversions() or config.DISABLE_JIT]
+# Processors without fp16 conversions have no blocks of fp16 elements; kernels then take single
+# numbers.
+STORAGES = [
+    one for one in FORMATS if one is not np.int16 or has_half_conversions() or config.DISABLE_JIT
+]
 
 
 @njit
@@ -24,7 +27,9 @@ def combine(source, number, target):
     step = blocks.block_length(source)
     for index in range(0, source.size - step + 1, step):
         block = blocks.load_block(source, index)
-        blocks.store_numbers(target, index, ((block * block - number) + (number * block + number)) - block)
+        blocks.store_numbers(
+            target, index, ((block * block - number) + (number * block + number)) - block
+        )
 
 
 @njit
@@ -50,7 +55,11 @@ def every_number(storage):
         return numbers[: numbers.size // 128 * 128]
     patterns = np.arange(65536, dtype=np.uint16).view(storage)
     numbers = patterns[~np.isnan(elementwise.widen_array(from_storage(patterns, FORMATS[storage])))]
-    return numbers[: numbers.size // 128 * 128] if not config.DISABLE_JIT else numbers[::32][:1920].copy()
+    return (
+        numbers[: numbers.size // 128 * 128]
+        if not config.DISABLE_JIT
+        else numbers[::32][:1920].copy()
+    )
 
 
 @pytest.mark.parametrize("storage", STORAGES)
@@ -71,7 +80,9 @@ def test_arithmetic_is_that_of_single_numbers_and_rounds_to_nearest_even(storage
     number = np.float32(1.7)
     combine(stored, number, target)
     x = elementwise.widen_array(from_storage(stored, FORMATS[storage]))
-    expected = elementwise.narrow_array(((x * x - number) + (number * x + number)) - x, FORMATS[storage])
+    expected = elementwise.narrow_array(
+        ((x * x - number) + (number * x + number)) - x, FORMATS[storage]
+    )
     assert np.array_equal(target, storage_view(expected))
 
 
@@ -81,7 +92,13 @@ def test_bf16_ties_go_to_even_and_beyond_the_range_to_infinity():
         zeros = blocks.load_block(target, 0)
         blocks.store_numbers(target, 0, zeros + value)
 
-    for bits, expected in ((0x3F808000, 0x3F80), (0x3F818000, 0x3F82), (0x3F808001, 0x3F81), (0x7F7FFFFF, 0x7F80), (0x00018000, 0x0002)):
+    for bits, expected in (
+        (0x3F808000, 0x3F80),
+        (0x3F818000, 0x3F82),
+        (0x3F808001, 0x3F81),
+        (0x7F7FFFFF, 0x7F80),
+        (0x00018000, 0x0002),
+    ):
         target = np.zeros(256, np.uint16)
         narrow_one(np.uint32(bits).view(np.float32), target)
         assert target[0] == expected

@@ -67,7 +67,10 @@ def test_stored_elements_survive_widening_and_narrowing(storage, streams):
 @pytest.mark.parametrize("storage", STORAGES)
 def test_lanes_round_like_scalars(storage):
     a, b = every_pattern(storage)[:960], every_pattern(storage)[::-1][:960]
-    values = [elementwise.widen_array(from_storage(np.ascontiguousarray(one), FORMAT[storage])) for one in (a, b)]
+    values = [
+        elementwise.widen_array(from_storage(np.ascontiguousarray(one), FORMAT[storage]))
+        for one in (a, b)
+    ]
     with np.errstate(over="ignore", invalid="ignore"):
         total = (np.float32(0.1) + values[0]) + values[1]
     expected = storage_view(elementwise.narrow_array(total, FORMAT[storage]))
@@ -80,7 +83,9 @@ def test_lanes_round_like_scalars(storage):
 @pytest.mark.parametrize("storage", STORAGES)
 def test_nan_stays_nan_and_beyond_the_range_is_inf(storage):
     step = lanes.LINE_BYTES // np.dtype(storage).itemsize
-    largest = storage_view(elementwise.narrow_array(np.full(step, np.float32(3e38)), FORMAT[storage]))
+    largest = storage_view(
+        elementwise.narrow_array(np.full(step, np.float32(3e38)), FORMAT[storage])
+    )
     target = np.zeros(step, storage)
     add_to(np.float32(np.nan), largest, largest, target)
     assert np.isnan(elementwise.widen_array(from_storage(target, FORMAT[storage]))).all()

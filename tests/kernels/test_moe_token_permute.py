@@ -19,8 +19,24 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 DTYPES = [np.dtype(np.float32), np.dtype(np.float16), BF16]
 GOLDEN = sorted(path.stem for path in (DATA / "kernels").glob("moe_token_permute_[0-9]*.npz"))
 COMPILED = not numba.config.DISABLE_JIT
-ENDS = [0, 2**24 - 1, 2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, 2**40 + 1, 2**40 + 2**16, 2**40 + 2**16 + 1, 2**63 - 2**38, 2**63 - 1]
-IDS = st.one_of(st.integers(0, 9), st.integers(-(2**63), 2**63 - 1), st.sampled_from([*ENDS, *(-one for one in ENDS), -(2**63)]))
+ENDS = [
+    0,
+    2**24 - 1,
+    2**24,
+    2**24 + 1,
+    2**24 + 3,
+    2**31 - 1,
+    2**40 + 1,
+    2**40 + 2**16,
+    2**40 + 2**16 + 1,
+    2**63 - 2**38,
+    2**63 - 1,
+]
+IDS = st.one_of(
+    st.integers(0, 9),
+    st.integers(-(2**63), 2**63 - 1),
+    st.sampled_from([*ENDS, *(-one for one in ENDS), -(2**63)]),
+)
 
 
 def golden(name):
@@ -30,8 +46,12 @@ def golden(name):
 
 def random_call(tokens, top_k, columns, dtype, experts, seed=0):
     random = np.random.default_rng([tokens, top_k, columns, experts, seed])
-    bits = random.integers(0, 256, tokens * columns * dtype.itemsize, np.uint8)  # any bits: subnormals, inf and many kinds of nan
-    return bits.view(dtype).reshape(tokens, columns), random.integers(0, experts, (tokens, top_k)).astype(np.int64)
+    bits = random.integers(
+        0, 256, tokens * columns * dtype.itemsize, np.uint8
+    )  # any bits: subnormals, inf and many kinds of nan
+    return bits.view(dtype).reshape(tokens, columns), random.integers(
+        0, experts, (tokens, top_k)
+    ).astype(np.int64)
 
 
 def compute(tokens, indices, kept):
@@ -70,7 +90,9 @@ def test_the_golden_files_cover_keys_dtypes_and_limits():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kept", [0, 1, 17, 60])
-@pytest.mark.parametrize(("columns", "experts"), [(1, 1), (3, 5), (31, 5000), (64, 2**31), (200, 3)])
+@pytest.mark.parametrize(
+    ("columns", "experts"), [(1, 1), (3, 5), (31, 5000), (64, 2**31), (200, 3)]
+)
 def test_rows_go_to_their_places_with_their_bits(columns, experts, kept, dtype):
     tokens, indices = random_call(20, 3, columns, dtype, experts)
     permuted, places = compute(tokens, indices, kept)
@@ -92,15 +114,22 @@ def test_a_sort_of_one_digit_or_several_is_the_stable_one(experts):
 def test_ids_are_sorted_as_fp32_with_ties_away_from_zero(ids):
     places = np.empty(len(ids), np.int32)
     kernels.sort_ids(np.array(ids, np.int64), places)
-    assert np.argsort(places).tolist() == sorted(range(len(ids)), key=lambda copy: as_fp32(ids[copy]))
+    assert np.argsort(places).tolist() == sorted(
+        range(len(ids)), key=lambda copy: as_fp32(ids[copy])
+    )
 
 
 @given(st.lists(IDS, min_size=1, max_size=9))
 def test_ids_that_fp32_does_not_hold_are_known(ids):
-    assert kernels.are_rounded(np.array(ids, np.int64)).tolist() == [as_fp32(one) != one for one in ids]
+    assert kernels.are_rounded(np.array(ids, np.int64)).tolist() == [
+        as_fp32(one) != one for one in ids
+    ]
 
 
-@pytest.mark.parametrize(("number", "score"), [(16777217, 16777218), (-16777217, -16777218), (16777219, 16777220), (2**25 + 2, 2**25 + 4)])
+@pytest.mark.parametrize(
+    ("number", "score"),
+    [(16777217, 16777218), (-16777217, -16777218), (16777219, 16777220), (2**25 + 2, 2**25 + 4)],
+)
 def test_a_tie_goes_away_from_zero(number, score):
     assert kernels.fp32_scores(np.array([number])).tolist() == [score]
 
@@ -145,4 +174,6 @@ for threads in {threads}:
     ],
 )
 def test_the_same_bits_everywhere(variables, threads):
-    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)
+    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(
+        threads
+    )

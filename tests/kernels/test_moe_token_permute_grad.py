@@ -32,7 +32,9 @@ def case(tokens, top_k, hidden, dtype, dropped=0, seed=0):
 
 def compute(grad, indices, top_k, out=None):
     out = np.empty((len(indices) // top_k, grad.shape[1]), grad.dtype) if out is None else out
-    kernels.sum_tokens(storage_view(grad).reshape(-1), indices, storage_view(out).reshape(-1), top_k, grad.shape[1])
+    kernels.sum_tokens(
+        storage_view(grad).reshape(-1), indices, storage_view(out).reshape(-1), top_k, grad.shape[1]
+    )
     return out
 
 
@@ -45,10 +47,15 @@ def assert_same(result, expected):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_results_bit_for_bit(name):
     with np.load(DATA / "kernels" / f"{name}.npz") as file:
-        meta, grad, indices, expected = json.loads(str(file["meta"])), *(file[key] for key in file.files if key != "meta")
+        meta, grad, indices, expected = (
+            json.loads(str(file["meta"])),
+            *(file[key] for key in file.files if key != "meta"),
+        )
     dtype = BF16 if meta["dtype"] == "bfloat16" else np.dtype(meta["dtype"])
     profile = npu_sim.load_profile("atlas_a2", meta["soc"])
-    result = npu_sim.moe_token_permute_grad(grad.view(dtype), indices, meta["num_topk"], product=profile)
+    result = npu_sim.moe_token_permute_grad(
+        grad.view(dtype), indices, meta["num_topk"], product=profile
+    )
     assert np.array_equal(bits(result), bits(expected.view(dtype)))
 
 
@@ -57,8 +64,14 @@ def test_the_golden_files_cover_dropped_tokens_and_every_dtype():
     for name in GOLDEN:
         with np.load(DATA / "kernels" / f"{name}.npz") as file:
             meta = json.loads(str(file["meta"]))
-            dead = file["in_sorted_indices"].reshape(-1, meta["num_topk"]) >= len(file["in_permuted_output_grad"])
-            seen |= {meta["dtype"]} | ({"first"} if dead[:, 0].any() else set()) | ({"later"} if dead[:, 1:].any() else set())
+            dead = file["in_sorted_indices"].reshape(-1, meta["num_topk"]) >= len(
+                file["in_permuted_output_grad"]
+            )
+            seen |= (
+                {meta["dtype"]}
+                | ({"first"} if dead[:, 0].any() else set())
+                | ({"later"} if dead[:, 1:].any() else set())
+            )
     assert seen >= {"float32", "float16", "bfloat16", "first", "later"}
 
 
@@ -138,12 +151,16 @@ def test_signed_zeros(hidden, dtype):
     indices = np.array([0, 1, 2, 3, 9, 0, 0, 9, 9, 9], np.int32)
     expected = [-0.0, 0.0, 0.0, -0.0, 0.0]  # both -0; -0 and +0; +0 and -0; copied; nothing live
     result = compute(grad, indices, 2)
-    assert np.array_equal(bits(result), bits(np.repeat(np.array(expected, dtype)[:, None], hidden, axis=1)))
+    assert np.array_equal(
+        bits(result), bits(np.repeat(np.array(expected, dtype)[:, None], hidden, axis=1))
+    )
 
 
 @pytest.mark.parametrize("hidden", [5, 70])
 def test_overflow_and_nan(hidden):
-    grad = np.array([65504, 65504, -65504, np.inf, -np.inf, np.nan], np.float16)[:, None].repeat(hidden, axis=1)
+    grad = np.array([65504, 65504, -65504, np.inf, -np.inf, np.nan], np.float16)[:, None].repeat(
+        hidden, axis=1
+    )
     indices = np.array([0, 1, 2, 0, 1, 2, 3, 4, 2, 5, 0, 1], np.int32)
     expected = np.array([65504, 65504, np.nan, np.nan], np.float16)[:, None].repeat(hidden, axis=1)
     assert_same(compute(grad, indices, 3), expected)
@@ -154,7 +171,12 @@ def digest():
     """Results of a few cases, as bits."""
     total = hashlib.sha256()
     for dtype in DTYPES:
-        for tokens, top_k, hidden, dropped in ((9, 2, 70, 0), (5, 8, 64, 3), (3, 5, 9, 4), (1, 1, 33, 0)):
+        for tokens, top_k, hidden, dropped in (
+            (9, 2, 70, 0),
+            (5, 8, 64, 3),
+            (3, 5, 9, 4),
+            (1, 1, 33, 0),
+        ):
             grad, indices = case(tokens, top_k, hidden, dtype, dropped)
             total.update(compute(grad, indices, top_k).tobytes())
     return total.hexdigest()
@@ -175,9 +197,15 @@ for threads in {threads}:
 @pytest.mark.skipif(not COMPILED, reason="compares with compiled kernels")
 @pytest.mark.parametrize(
     ("variables", "threads"),
-    [({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4)), ({"NUMBA_DISABLE_JIT": "1"}, (1,)), ({"NUMBA_CPU_NAME": "generic"}, (1,))],
+    [
+        ({"NUMBA_NUM_THREADS": "4"}, (1, 2, 4)),
+        ({"NUMBA_DISABLE_JIT": "1"}, (1,)),
+        ({"NUMBA_CPU_NAME": "generic"}, (1,)),
+    ],
     ids=["threads", "compiler off", "processor without fp16 conversions"],
 )
 @pytest.mark.long
 def test_the_same_bits_everywhere(variables, threads):
-    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(threads)
+    assert words_printed_by(PRINT_DIGESTS.format(threads=threads), **variables) == [digest()] * len(
+        threads
+    )

@@ -15,18 +15,54 @@ from tests.reference.moe_token_unpermute import unpermute_grad
 
 GOLDEN = sorted(path.stem for path in (DATA / "kernels").glob("moe_token_unpermute_grad_*.npz"))
 COMPILED = not numba.config.DISABLE_JIT
-WIDTHS = [1, 7, 15, 16, 63, 64, 65, 127, 128, 129, 136, 192, 257, 500, 511, 512, 513, 1024, 1025, 1031, 3072, 4095, 4096, 4103, 4608]
+WIDTHS = [
+    1,
+    7,
+    15,
+    16,
+    63,
+    64,
+    65,
+    127,
+    128,
+    129,
+    136,
+    192,
+    257,
+    500,
+    511,
+    512,
+    513,
+    1024,
+    1025,
+    1031,
+    3072,
+    4095,
+    4096,
+    4103,
+    4608,
+]
 
 
 def gradients(rows, g, indices, probs, **options):
-    call = {"permuted_tokens": rows, "unpermuted_tokens_grad": g, "sorted_indices": indices, "probs": probs}
+    call = {
+        "permuted_tokens": rows,
+        "unpermuted_tokens_grad": g,
+        "sorted_indices": indices,
+        "probs": probs,
+    }
     outputs = npu_sim.run("moe_token_unpermute_grad", **call, **options).outputs
     return outputs["permuted_tokens_grad"], outputs.get("probs_grad")
 
 
 def drawn(tokens, top_k, hidden, dtype, probs_dtype, seed=0):
     rows, indices, probs = case(tokens, top_k, hidden, dtype, probs_dtype, 0, seed)
-    return rows, np.random.default_rng(seed).standard_normal((tokens, hidden), np.float32).astype(dtype), indices, probs
+    return (
+        rows,
+        np.random.default_rng(seed).standard_normal((tokens, hidden), np.float32).astype(dtype),
+        indices,
+        probs,
+    )
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -34,11 +70,22 @@ def test_golden_results_bit_for_bit(name):
     with np.load(DATA / "kernels" / f"{name}.npz") as file:
         meta = json.loads(str(file["meta"]))
         rows, g, expected = (
-            typed(file[key], meta["dtype"]) for key in ("in_permuted_tokens", "in_unpermuted_tokens_grad", "out_permuted_tokens_grad")
+            typed(file[key], meta["dtype"])
+            for key in (
+                "in_permuted_tokens",
+                "in_unpermuted_tokens_grad",
+                "out_permuted_tokens_grad",
+            )
         )
-        weights = [typed(file[key], meta["probs_dtype"]) for key in ("in_probs", "out_probs_grad") if key in file.files]
+        weights = [
+            typed(file[key], meta["probs_dtype"])
+            for key in ("in_probs", "out_probs_grad")
+            if key in file.files
+        ]
         profile = load_profile(None, meta["soc"], meta["release"])
-        found = gradients(rows, g, file["in_sorted_indices"], weights[0] if weights else None, product=profile)
+        found = gradients(
+            rows, g, file["in_sorted_indices"], weights[0] if weights else None, product=profile
+        )
     assert_same(found[0], expected)
     if weights:
         assert_same(found[1], weights[1])
@@ -56,22 +103,36 @@ def test_the_golden_files_cover_an_older_release_split_rows_and_no_probs():
 
 
 @pytest.mark.parametrize("hidden", WIDTHS if COMPILED else WIDTHS[:8])
-@pytest.mark.parametrize(("dtype", "probs_dtype"), list(zip(DTYPES, [*DTYPES[1:], DTYPES[0]], strict=True)), ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "probs_dtype"), list(zip(DTYPES, [*DTYPES[1:], DTYPES[0]], strict=True)), ids=str
+)
 def test_gradients_equal_the_reference(hidden, dtype, probs_dtype):
     rows, g, indices, probs = drawn(3, 2, hidden, dtype, probs_dtype)
-    for found, expected in zip(gradients(rows, g, indices, probs), unpermute_grad(rows, g, indices, probs), strict=True):
+    for found, expected in zip(
+        gradients(rows, g, indices, probs), unpermute_grad(rows, g, indices, probs), strict=True
+    ):
         assert_same(found, expected)
 
 
 @pytest.mark.skipif(not COMPILED, reason="large")
-@pytest.mark.parametrize(("hidden", "dtype", "piece"), [(8192, 2, 7936), (9000, 2, 7936), (5378, 4, 5376)])
+@pytest.mark.parametrize(
+    ("hidden", "dtype", "piece"), [(8192, 2, 7936), (9000, 2, 7936), (5378, 4, 5376)]
+)
 def test_rows_in_pieces_are_summed_piece_by_piece(hidden, dtype, piece):
     dtype = DTYPES[0] if dtype == 4 else DTYPES[2]
     rows, g, indices, probs = drawn(2, 3, hidden, dtype, np.float32)
-    result = npu_sim.run("moe_token_unpermute_grad", permuted_tokens=rows, unpermuted_tokens_grad=g, sorted_indices=indices, probs=probs)
+    result = npu_sim.run(
+        "moe_token_unpermute_grad",
+        permuted_tokens=rows,
+        unpermuted_tokens_grad=g,
+        sorted_indices=indices,
+        probs=probs,
+    )
     assert result.plan.tiling["hiddenSizeAlign"] == piece
     assert [caveat.code for caveat in result.plan.caveats] == ["hidden_split_changes_sums"]
-    for found, expected in zip(result.outputs.values(), unpermute_grad(rows, g, indices, probs, piece=piece), strict=True):
+    for found, expected in zip(
+        result.outputs.values(), unpermute_grad(rows, g, indices, probs, piece=piece), strict=True
+    ):
         assert_same(found, expected)
 
 
@@ -107,7 +168,11 @@ def test_zero_probs_multiply_and_signs_of_zero_stay(hidden):
 @pytest.mark.parametrize("hidden", [1, 15, 32, 33, 200])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_without_probs_rows_go_where_their_indices_say_bit_for_bit(dtype, hidden):
-    g = np.random.default_rng(hidden).integers(0, 256, (20, hidden * dtype.itemsize), np.uint8).view(dtype)
+    g = (
+        np.random.default_rng(hidden)
+        .integers(0, 256, (20, hidden * dtype.itemsize), np.uint8)
+        .view(dtype)
+    )
     indices = np.random.default_rng(1).permutation(20).astype(np.int32)
     for rows in (None, np.zeros((20, hidden), dtype)):
         found, nothing = gradients(rows, g, indices, None)
@@ -125,5 +190,8 @@ def test_results_beyond_the_cache_are_streamed_unchanged(hidden, offset, dtype):
     g[0, 5], g[1, 6], probs[2, 1] = np.inf, np.nan, np.nan
     out = aligned(offset + rows.size, dtype=dtype)[offset:].reshape(rows.shape)
     gradients(rows, g, indices, probs, out=(out, np.empty_like(probs)))
-    assert_same(out[indices], (np.repeat(g, 2, axis=0).astype(np.float32) * probs.reshape(-1, 1)).astype(dtype))
+    assert_same(
+        out[indices],
+        (np.repeat(g, 2, axis=0).astype(np.float32) * probs.reshape(-1, 1)).astype(dtype),
+    )
     assert ml_dtypes.finfo(dtype).bits == 8 * out.itemsize

@@ -33,17 +33,24 @@ print(json.dumps({one: {name: array.tobytes().hex() for name, array in outputs.i
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_an_operator_gives_the_same_bits():
     environment = {**os.environ, "PYTHONPATH": str(ROOT), numba_inside.PLAIN_VARIABLE: "1"}
-    done = subprocess.run([sys.executable, "-c", DIGESTS, *NAMES], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", DIGESTS, *NAMES],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     expected = {one: npu_sim.run(one, **small_call(one)).outputs for one in NAMES}
     assert json.loads(done.stdout) == {
-        one: {name: array.tobytes().hex() for name, array in outputs.items()} for one, outputs in expected.items()
+        one: {name: array.tobytes().hex() for name, array in outputs.items()}
+        for one, outputs in expected.items()
     }
 
 
 OUTSIDE = """
 import numpy as np
-from npu_sim.kernels.conv_tbc_backward_tile import ROW_STRIDE, TILE_COLUMNS, Walk, multiply_row
+from npu_sim.kernels.conv_tbc_backward.tile import ROW_STRIDE, TILE_COLUMNS, Walk, multiply_row
 from npu_sim.kernels.engine.compile import kernel
 from npu_sim.kernels.vectors import lane_blocks, lanes, lanes_edges, lanes_kept, words
 
@@ -112,7 +119,13 @@ product x
 def test_a_checked_kernel_refuses_every_access_outside_its_arrays():
     """Places within (.) and outside (x), for single elements and for what reads and writes vectors."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), plain.CHECK_VARIABLE: "1"}
-    done = subprocess.run([sys.executable, "-c", OUTSIDE], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", OUTSIDE],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.stdout == ACCESSES, done.stderr
 
 
@@ -131,7 +144,10 @@ def fails():
     raise ValueError("another inside")
 
 
-@pytest.mark.parametrize(("version", "probe", "works"), [("0.68.9", fails, True), ("0.69", fails, False), ("9.0", lambda: True, True)])
+@pytest.mark.parametrize(
+    ("version", "probe", "works"),
+    [("0.68.9", fails, True), ("0.69", fails, False), ("9.0", lambda: True, True)],
+)
 def test_a_numba_that_was_not_tried_is_tried(version, probe, works):
     assert numba_inside.holds(probe, version) == works
 
@@ -145,5 +161,9 @@ def test_nothing_else_uses_the_inside_of_numba():
         "numba.core.serialize",
         "numba.np.",
     )
-    users = [path.name for path in (ROOT / "npu_sim").rglob("*.py") if any(name in path.read_text(encoding="utf-8") for name in private)]
+    users = [
+        path.name
+        for path in (ROOT / "npu_sim").rglob("*.py")
+        if any(name in path.read_text(encoding="utf-8") for name in private)
+    ]
     assert set(users) - {"entry.py"} == {"numba_inside.py"}

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, arrivals, philox, seed_words
+from npu_sim.kernels.random_order import (
+    RANDOM,
+    REVERSE,
+    ROUND_ROBIN,
+    SEQUENTIAL,
+    arrivals,
+    philox,
+    seed_words,
+)
 
 counts_of_cores = st.lists(st.integers(0, 6), min_size=1, max_size=9).filter(any)
 
@@ -25,14 +33,21 @@ counts_of_cores = st.lists(st.integers(0, 6), min_size=1, max_size=9).filter(any
     ],
 )
 def test_the_generator_gives_the_published_words(counter, key, words):
-    assert tuple(int(word) for word in philox(*(np.uint64(word) for word in (*counter, *key)))) == words
+    assert (
+        tuple(int(word) for word in philox(*(np.uint64(word) for word in (*counter, *key))))
+        == words
+    )
 
 
 def test_a_seed_is_two_words():
     assert seed_words(0x0123456789ABCDEF) == (0x89ABCDEF, 0x01234567)
 
 
-@given(counts_of_cores, st.sampled_from((SEQUENTIAL, REVERSE, ROUND_ROBIN, RANDOM)), st.integers(0, 2**64 - 1))
+@given(
+    counts_of_cores,
+    st.sampled_from((SEQUENTIAL, REVERSE, ROUND_ROBIN, RANDOM)),
+    st.integers(0, 2**64 - 1),
+)
 def test_every_core_keeps_its_own_order(counts, order, seed):
     cores = np.repeat(np.arange(len(counts)), counts)
     for arrived in arrivals(np.array(counts, np.int64), order, seed, 3):
@@ -44,7 +59,11 @@ def test_every_core_keeps_its_own_order(counts, order, seed):
 
 @pytest.mark.parametrize(
     ("order", "arrived"),
-    [(SEQUENTIAL, [0, 1, 2, 3, 4, 5]), (REVERSE, [3, 4, 5, 2, 0, 1]), (ROUND_ROBIN, [0, 2, 3, 1, 4, 5])],
+    [
+        (SEQUENTIAL, [0, 1, 2, 3, 4, 5]),
+        (REVERSE, [3, 4, 5, 2, 0, 1]),
+        (ROUND_ROBIN, [0, 2, 3, 1, 4, 5]),
+    ],
 )
 def test_fixed_orders(order, arrived):
     assert arrivals(np.array([2, 1, 3], np.int64), order, 0, 5).tolist() == [arrived]
@@ -66,5 +85,6 @@ def test_all_merges_are_equally_likely():
     assert len(seen) == merges
     expected = draws / merges
     chi_square = sum((count - expected) ** 2 / expected for count in seen.values())
-    # 29 degrees of freedom: a fair generator exceeds 59 once in a thousand seeds, and this seed is fixed.
+    # 29 degrees of freedom: a fair generator exceeds 59 once in a thousand seeds, and this seed is
+    # fixed.
     assert chi_square < 59

@@ -31,7 +31,9 @@ def bits(array):
 def same(got, expected):
     """Same bits, nan anywhere standing for any nan."""
     nan = np.isnan(expected.astype(F))
-    return np.array_equal(np.isnan(got.astype(F)), nan) and np.array_equal(bits(got)[~nan], bits(expected)[~nan])
+    return np.array_equal(np.isnan(got.astype(F)), nan) and np.array_equal(
+        bits(got)[~nan], bits(expected)[~nan]
+    )
 
 
 def compute(path, x, gamma, epsilon=1e-6, length=0, y=None):
@@ -42,7 +44,9 @@ def compute(path, x, gamma, epsilon=1e-6, length=0, y=None):
 
 
 def expected(path, x, gamma, epsilon=1e-6, length=0):
-    y, rstd = reference.rms_norm(x.astype(F), gamma.astype(F), epsilon, reference.TOTALS[path](length))
+    y, rstd = reference.rms_norm(
+        x.astype(F), gamma.astype(F), epsilon, reference.TOTALS[path](length)
+    )
     with np.errstate(over="ignore"):
         return y.astype(x.dtype), rstd
 
@@ -50,7 +54,9 @@ def expected(path, x, gamma, epsilon=1e-6, length=0):
 def random_inputs(rows, columns, dtype, gamma_dtype=None):
     rng = np.random.default_rng([rows, columns])
     x = rng.standard_normal((rows, columns), F) * rng.uniform(0.01, 10, (rows, 1)).astype(F)
-    return x.astype(dtype), rng.normal(1, 0.2, columns).astype(dtype if gamma_dtype is None else gamma_dtype)
+    return x.astype(dtype), rng.normal(1, 0.2, columns).astype(
+        dtype if gamma_dtype is None else gamma_dtype
+    )
 
 
 def check(path, x, gamma, **options):
@@ -62,12 +68,27 @@ def check(path, x, gamma, **options):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_golden_results_bit_for_bit(name):
     with np.load(DATA / "kernels" / f"{name}.npz") as file:
-        meta, arrays = json.loads(str(file["meta"])), {key: file[key] for key in file.files if key != "meta"}
-    x, gamma, y, rstd = (arrays[key].view(BF16) if arrays[key].dtype == np.uint16 else arrays[key] for key in arrays)
+        meta, arrays = (
+            json.loads(str(file["meta"])),
+            {key: file[key] for key in file.files if key != "meta"},
+        )
+    x, gamma, y, rstd = (
+        arrays[key].view(BF16) if arrays[key].dtype == np.uint16 else arrays[key] for key in arrays
+    )
     profile = load_profile(None, meta["soc"])
-    tiling = tiler.tile(tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]), profile.device, rules_of("rms_norm"))
+    tiling = tiler.tile(
+        tiler.problem_of(x.shape, gamma.shape, meta["dtype"], meta["gamma_dtype"]),
+        profile.device,
+        rules_of("rms_norm"),
+    )
     assert tiling.tiling_key == meta["tiling_key"]
-    got = compute(PATH_OF_KEY[tiling.tiling_key], x.reshape(tiling.rows, -1), gamma.reshape(-1), meta["epsilon"], tiling.ub_factor)
+    got = compute(
+        PATH_OF_KEY[tiling.tiling_key],
+        x.reshape(tiling.rows, -1),
+        gamma.reshape(-1),
+        meta["epsilon"],
+        tiling.ub_factor,
+    )
     for one, right in zip(got, (y, rstd), strict=True):
         if profile.saturates:
             saturate(one)
@@ -95,7 +116,17 @@ def test_wide_rows_agree_with_the_reference(path, columns):
 
 
 @pytest.mark.parametrize(
-    ("columns", "length"), [(12289, 6160), (12305, 6160), (13905, 12048), (24097, 12048), (20481, 6832), (500, 80), (161, 80), (80, 80)]
+    ("columns", "length"),
+    [
+        (12289, 6160),
+        (12305, 6160),
+        (13905, 12048),
+        (24097, 12048),
+        (20481, 6832),
+        (500, 80),
+        (161, 80),
+        (80, 80),
+    ],
 )
 def test_rows_in_pieces_agree_with_the_reference(columns, length):
     for dtype, gamma_dtype in (DTYPE_PAIRS[columns % 5], DTYPE_PAIRS[(columns + 1) % 5]):
@@ -103,7 +134,9 @@ def test_rows_in_pieces_agree_with_the_reference(columns, length):
 
 
 @pytest.mark.parametrize(("dtype", "gamma_dtype"), DTYPE_PAIRS)
-@pytest.mark.parametrize(("path", "columns"), [("lanes", 200), ("lanes", 31), ("halving", 700), ("pieces", 6100)])
+@pytest.mark.parametrize(
+    ("path", "columns"), [("lanes", 200), ("lanes", 31), ("halving", 700), ("pieces", 6100)]
+)
 def test_every_dtype_pair_agrees_with_the_reference(path, columns, dtype, gamma_dtype):
     check(path, *random_inputs(5, columns, dtype, gamma_dtype), length=2048)
 
@@ -122,12 +155,18 @@ def test_results_past_the_cache_are_the_same(monkeypatch, dtype, gamma_dtype, of
         assert (memory[offset + x.size :] == 7).all()
 
 
-@pytest.mark.parametrize(("columns", "dtype", "is_streamed"), [(2048, F, True), (512, F, True), (500, F, False), (1001, F, True)])
+@pytest.mark.parametrize(
+    ("columns", "dtype", "is_streamed"),
+    [(2048, F, True), (512, F, True), (500, F, False), (1001, F, True)],
+)
 def test_which_results_go_past_the_cache(columns, dtype, is_streamed):
     rows = 1 + (1 << 23) // (4 * columns)
     memory = np.empty(rows * columns + 16, dtype)
     first = -memory.ctypes.data % 64 // 4
-    assert kernels._streams(memory[first : first + rows * columns].reshape(rows, columns)) == is_streamed
+    assert (
+        kernels._streams(memory[first : first + rows * columns].reshape(rows, columns))
+        == is_streamed
+    )
     assert not kernels._streams(memory[: 10 * columns].reshape(10, columns))
 
 
@@ -167,7 +206,9 @@ def test_what_the_page_says_of_special_values():
     x = np.zeros((4, 100), F)
     x[0, 5], x[1, 6], x[2, 7] = np.inf, np.nan, 2e19
     for path in PATHS.values():
-        y, rstd = compute(path, x + F(1) * (np.arange(4) < 3)[:, np.newaxis], np.ones(100, F), 0, length=48)
+        y, rstd = compute(
+            path, x + F(1) * (np.arange(4) < 3)[:, np.newaxis], np.ones(100, F), 0, length=48
+        )
         assert np.isnan(y[0, 5])
         assert (np.delete(y[0], 5) == 0).all()
         assert np.isnan(y[1]).all()
@@ -237,4 +278,6 @@ def test_the_number_of_threads_does_not_matter():
 
 @pytest.mark.long
 def test_uncompiled_kernels_give_the_same_bits():
-    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0")
+    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(
+        SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0"
+    )

@@ -16,7 +16,13 @@ from tests.reference import rms_norm_grad as reference
 F = np.float32
 CODES = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round_robin": ROUND_ROBIN}
 BF16 = np.dtype(ml_dtypes.bfloat16)
-DTYPE_ROWS = [(np.float32, np.float32), (np.float16, np.float32), (np.float16, np.float16), (BF16, np.float32), (BF16, BF16)]
+DTYPE_ROWS = [
+    (np.float32, np.float32),
+    (np.float16, np.float32),
+    (np.float16, np.float16),
+    (BF16, np.float32),
+    (BF16, BF16),
+]
 GOLDEN = sorted(path.stem for path in (DATA / "kernels").glob("rms_norm_grad_*.npz"))
 
 
@@ -29,10 +35,16 @@ def load(name):
     with np.load(DATA / "kernels" / f"{name}.npz") as file:
         arrays = {key: file[key] for key in file.files if key != "meta"}
         meta = json.loads(str(file["meta"]))
-    float_dtypes = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "bfloat16": BF16}
+    float_dtypes = {
+        "float32": np.dtype(np.float32),
+        "float16": np.dtype(np.float16),
+        "bfloat16": BF16,
+    }
     for key, array in arrays.items():
         if array.dtype == np.uint16:
-            arrays[key] = array.view(float_dtypes[meta["gamma_dtype" if key == "gamma" else "dtype"]])
+            arrays[key] = array.view(
+                float_dtypes[meta["gamma_dtype" if key == "gamma" else "dtype"]]
+            )
     return meta, arrays
 
 
@@ -40,11 +52,17 @@ def golden_split(meta):
     """Path and row split of the whole golden call, from its plan."""
     rows, columns = meta["shape"]
     dtype, gamma_dtype = meta["dtype"], meta["gamma_dtype"]
-    specs = {"dy": f"{rows}x{columns}:{dtype}", "x": f"{rows}x{columns}:{dtype}", "rstd": f"{rows}:fp32"}
+    specs = {
+        "dy": f"{rows}x{columns}:{dtype}",
+        "x": f"{rows}x{columns}:{dtype}",
+        "rstd": f"{rows}:fp32",
+    }
     profile = load_profile(None, meta["soc"])
     plan = npu_sim.plan("rms_norm_grad", product=profile, **specs, gamma=f"{columns}:{gamma_dtype}")
     assert plan.tiling_key == meta["tiling_key"]
-    lanes = any(decision.name == "lane accumulators" and decision.outcome for decision in plan.decisions)
+    lanes = any(
+        decision.name == "lane accumulators" and decision.outcome for decision in plan.decisions
+    )
     path = kernels.PIECES if plan.tiling_key == 2 else kernels.LANES if lanes else kernels.HALVING
     return kernels.Split(path, plan.block_dim, plan.tiling["block_factor"])
 
@@ -70,10 +88,14 @@ def test_golden_dgamma_bit_for_bit(name):
     prefix = "columns" if "columns_dy" in arrays else "rows"
     inputs = [arrays[f"{prefix}_{one}"] for one in ("dy", "x", "rstd")]
     gamma = arrays["gamma"][meta["columns"]]
-    orders = [key.removeprefix("columns_dgamma_") for key in arrays if key.startswith("columns_dgamma_")]
+    orders = [
+        key.removeprefix("columns_dgamma_") for key in arrays if key.startswith("columns_dgamma_")
+    ]
     assert orders == (["fixed"] if meta["deterministic"] else list(CODES))
     for order in orders:
-        _, dgamma = compute(golden_split(meta), *inputs, gamma, order == "fixed", CODES.get(order, SEQUENTIAL))
+        _, dgamma = compute(
+            golden_split(meta), *inputs, gamma, order == "fixed", CODES.get(order, SEQUENTIAL)
+        )
         assert np.array_equal(bits(dgamma), bits(arrays[f"columns_dgamma_{order}"])), order
 
 
@@ -82,7 +104,9 @@ def test_golden_dgamma_bit_for_bit(name):
 def test_whole_golden_calls_through_the_public_function(name, order):
     meta, arrays = load(name)
     inputs = {one: arrays[f"rows_{one}"] for one in ("dy", "x", "rstd")}
-    dx, dgamma = npu_sim.rms_norm_grad(**inputs, gamma=arrays["gamma"], product=load_profile(None, meta["soc"]), core_order=order)
+    dx, dgamma = npu_sim.rms_norm_grad(
+        **inputs, gamma=arrays["gamma"], product=load_profile(None, meta["soc"]), core_order=order
+    )
     assert np.array_equal(bits(dx), bits(arrays["rows_dx"]))
     assert np.array_equal(bits(dgamma), bits(arrays[f"columns_dgamma_{order}"]))
 
@@ -90,7 +114,12 @@ def test_whole_golden_calls_through_the_public_function(name, order):
 def random_inputs(rows, columns, dtype, gamma_dtype, seed=0):
     rng = np.random.default_rng([seed, rows, columns])
     dy, x = (rng.standard_normal((rows, columns), F).astype(dtype) for _ in range(2))
-    return dy, x, rng.uniform(0.5, 2, rows).astype(F), rng.normal(1, 0.2, columns).astype(gamma_dtype)
+    return (
+        dy,
+        x,
+        rng.uniform(0.5, 2, rows).astype(F),
+        rng.normal(1, 0.2, columns).astype(gamma_dtype),
+    )
 
 
 def expected(split, dy, x, rstd, gamma):
@@ -98,15 +127,47 @@ def expected(split, dy, x, rstd, gamma):
     if split.path == kernels.PIECES:
         dx, contributions = reference.split_d(*wide, split.block_factor)
     else:
-        dx, contributions = reference.split_n(*wide, split.block_factor, split.path == kernels.LANES)
+        dx, contributions = reference.split_n(
+            *wide, split.block_factor, split.path == kernels.LANES
+        )
     return dx.astype(dy.dtype), contributions
 
 
 CASES = [
-    *[(kernels.LANES, rows, columns) for rows, columns in [(1, 1), (7, 3), (50, 63), (9, 64), (10, 65), (33, 129), (5, 639), (3, 640)]],
-    *[(kernels.HALVING, rows, columns) for rows, columns in [(9, 1), (4, 9), (5, 64), (6, 65), (7, 127), (8, 128), (9, 129), (5, 641)]],
-    *[(kernels.HALVING, rows, columns) for rows, columns in [(3, 1000), (2, 3071), (4, 4096), (3, 4097), (2, 6080)]],
-    *[(kernels.PIECES, rows, columns) for rows, columns in [(3, 6081), (70, 8192), (2, 8193), (5, 8256), (4, 8257), (2, 12289)]],
+    *[
+        (kernels.LANES, rows, columns)
+        for rows, columns in [
+            (1, 1),
+            (7, 3),
+            (50, 63),
+            (9, 64),
+            (10, 65),
+            (33, 129),
+            (5, 639),
+            (3, 640),
+        ]
+    ],
+    *[
+        (kernels.HALVING, rows, columns)
+        for rows, columns in [
+            (9, 1),
+            (4, 9),
+            (5, 64),
+            (6, 65),
+            (7, 127),
+            (8, 128),
+            (9, 129),
+            (5, 641),
+        ]
+    ],
+    *[
+        (kernels.HALVING, rows, columns)
+        for rows, columns in [(3, 1000), (2, 3071), (4, 4096), (3, 4097), (2, 6080)]
+    ],
+    *[
+        (kernels.PIECES, rows, columns)
+        for rows, columns in [(3, 6081), (70, 8192), (2, 8193), (5, 8256), (4, 8257), (2, 12289)]
+    ],
 ]
 
 
@@ -123,14 +184,18 @@ def test_every_path_agrees_with_the_reference(path, rows, columns, cores):
     for order, code in CODES.items():
         got_dx, dgamma = compute(split, *inputs, order=code)
         assert np.array_equal(bits(got_dx), bits(dx))
-        assert np.array_equal(bits(dgamma), bits(reference.merged(contributions, reference.arrival(counts, order)))), order
+        assert np.array_equal(
+            bits(dgamma), bits(reference.merged(contributions, reference.arrival(counts, order)))
+        ), order
     got_dx, dgamma = compute(split, *inputs, deterministic=True)
     assert np.array_equal(bits(got_dx), bits(dx))
     assert np.array_equal(bits(dgamma), bits(reference.fixed(contributions)))
 
 
 @pytest.mark.parametrize(("dtype", "gamma_dtype"), DTYPE_ROWS)
-@pytest.mark.parametrize(("path", "columns"), [(kernels.LANES, 200), (kernels.HALVING, 700), (kernels.PIECES, 6100)])
+@pytest.mark.parametrize(
+    ("path", "columns"), [(kernels.LANES, 200), (kernels.HALVING, 700), (kernels.PIECES, 6100)]
+)
 def test_every_dtype_row_agrees_with_the_reference(path, columns, dtype, gamma_dtype):
     split = kernels.Split(path, 2, 5)
     inputs = random_inputs(9, columns, dtype, gamma_dtype)
@@ -160,7 +225,9 @@ def test_a_random_order_is_drawn_once_for_whole_rows():
     _, contributions = expected(split, *inputs)
     _, dgamma = compute(split, *inputs, order=RANDOM, seed=5)
     (drawn,) = arrivals(np.ones(10, np.int64), RANDOM, 5, 1)
-    assert np.array_equal(bits(dgamma), bits(reference.merged(contributions, [(core, 0) for core in drawn])))
+    assert np.array_equal(
+        bits(dgamma), bits(reference.merged(contributions, [(core, 0) for core in drawn]))
+    )
 
 
 def test_a_random_order_is_drawn_for_every_piece():
@@ -176,7 +243,9 @@ def test_a_random_order_is_drawn_for_every_piece():
     _, dgamma = compute(split, *inputs, order=RANDOM, seed=9)
     for piece, begin in enumerate(range(0, columns, 4096)):
         merged = reference.merged(contributions, [numbered[one] for one in drawn[piece]])
-        assert np.array_equal(bits(dgamma[begin : begin + 4096]), bits(merged[begin : begin + 4096]))
+        assert np.array_equal(
+            bits(dgamma[begin : begin + 4096]), bits(merged[begin : begin + 4096])
+        )
 
 
 @pytest.mark.parametrize("path", [kernels.HALVING, kernels.PIECES])
@@ -189,7 +258,11 @@ def test_cores_in_batches_give_the_same_bits(monkeypatch, path, order, determini
     whole = compute(split, *inputs, deterministic=deterministic, order=order, seed=3)
     monkeypatch.setattr(kernels, "SMALL_SCRATCH_BYTES", 0)
     monkeypatch.setattr(kernels, "thread_count", lambda: 1)
-    batches = list(kernels._batches(np.ones(13, np.int64), arrivals(np.ones(13, np.int64), order, 3, 1), 26, columns, 4))
+    batches = list(
+        kernels._batches(
+            np.ones(13, np.int64), arrivals(np.ones(13, np.int64), order, 3, 1), 26, columns, 4
+        )
+    )
     assert [cores.size for cores, _ in batches] == [6, 6, 1]
     batched = compute(split, *inputs, deterministic=deterministic, order=order, seed=3)
     for one, other in zip(whole, batched, strict=True):
@@ -203,7 +276,7 @@ import sys, hashlib
 import numba
 import numpy as np, ml_dtypes
 import npu_sim
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 SIZES = {
     "large": ((41, 100, "fp16"), (30, 700, "bf16"), (5, 6500, "fp32")),
@@ -231,4 +304,6 @@ def test_the_number_of_threads_does_not_matter():
 
 @pytest.mark.long
 def test_uncompiled_kernels_give_the_same_bits():
-    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0")
+    assert words_printed_by(SCRIPT, "small", 1, NUMBA_DISABLE_JIT="1") == words_printed_by(
+        SCRIPT, "small", 1, NUMBA_DISABLE_JIT="0"
+    )

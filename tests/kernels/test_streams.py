@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from npu_sim.kernels import cross_entropy_loss_grad, embedding_dense_backward_sums, moe_token_permute, rms_norm_grad, token_sums
-from npu_sim.kernels.embedding_dense_backward import embedding_dense_backward
-from npu_sim.kernels.embedding_dense_backward_chunks import ROW_ATOMIC, share_cut
+from npu_sim.kernels import cross_entropy_loss_grad, moe_token_permute, rms_norm_grad, token_sums
+from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_backward_sums
+from npu_sim.kernels.embedding_dense_backward.chunks import ROW_ATOMIC, share_cut
+from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
 
 F = np.float32
 STORAGES = [np.float32, np.int16, np.uint16]
@@ -58,26 +59,39 @@ def test_cross_entropy(monkeypatch, dtype, columns, offset):
         if dtype is np.int16
         else (values.view(np.uint32) >> 16).astype(dtype)
     )
-    target, loss = np.array([0, columns // 3, columns // 2, columns - 2, columns - 1]), np.array([1.7], F)
+    target, loss = (
+        np.array([0, columns // 3, columns // 2, columns - 2, columns - 1]),
+        np.array([1.7], F),
+    )
 
     def compute(out):
         cross_entropy_loss_grad.write_gradient(loss, F(1), log_prob, target, None, -100, out)
 
-    through, past = both_ways(monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute)
+    through, past = both_ways(
+        monkeypatch, cross_entropy_loss_grad, 5, columns, dtype, offset, compute
+    )
     assert np.array_equal(through, past)
 
 
 @pytest.mark.parametrize("offset", OFFSETS)
 @pytest.mark.parametrize("columns", COLUMNS)
-@pytest.mark.parametrize(("dtype", "gamma_dtype"), [*((one, one) for one in STORAGES), (np.int16, F), (np.uint16, F)])
+@pytest.mark.parametrize(
+    ("dtype", "gamma_dtype"), [*((one, one) for one in STORAGES), (np.int16, F), (np.uint16, F)]
+)
 @pytest.mark.parametrize("path", [rms_norm_grad.LANES, rms_norm_grad.HALVING, rms_norm_grad.PIECES])
 def test_rms_norm(monkeypatch, path, dtype, gamma_dtype, columns, offset):
     rng = np.random.default_rng(columns)
-    dy, x, gamma = stored(rng, 7, columns, dtype=dtype), stored(rng, 7, columns, dtype=dtype), stored(rng, columns, dtype=gamma_dtype)
+    dy, x, gamma = (
+        stored(rng, 7, columns, dtype=dtype),
+        stored(rng, 7, columns, dtype=dtype),
+        stored(rng, columns, dtype=gamma_dtype),
+    )
     rstd, dgamma = rng.uniform(0.5, 2, 7).astype(F), np.empty(columns, F)
 
     def compute(out):
-        rms_norm_grad.rms_norm_grad(dy, x, rstd, gamma, rms_norm_grad.Split(path, 3, 3), False, 0, 0, out, dgamma)
+        rms_norm_grad.rms_norm_grad(
+            dy, x, rstd, gamma, rms_norm_grad.Split(path, 3, 3), False, 0, 0, out, dgamma
+        )
 
     through, past = both_ways(monkeypatch, rms_norm_grad, 7, columns, dtype, offset, compute)
     assert np.array_equal(through, past)
@@ -124,7 +138,11 @@ def test_embedding(monkeypatch, dtype, columns, offset, scale):
     grad = stored(rng, indices.size, columns, dtype=dtype)
 
     def compute(out):
-        embedding_dense_backward(grad, indices, out, share_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale)
+        embedding_dense_backward(
+            grad, indices, out, share_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale
+        )
 
-    through, past = both_ways(monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, offset, compute)
+    through, past = both_ways(
+        monkeypatch, embedding_dense_backward_sums, 31, columns, dtype, offset, compute
+    )
     assert np.array_equal(through, past)

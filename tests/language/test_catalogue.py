@@ -33,10 +33,18 @@ def test_every_text_of_the_code_is_translated():
 
 def is_sure(template):
     """Whether a sentence says enough of itself, and says where its holes end."""
-    return template.letters >= 30 and template.holes and all(literal for literal, _ in template.parts[1:])
+    return (
+        template.letters >= 30
+        and template.holes
+        and all(literal for literal, _ in template.parts[1:])
+    )
 
 
-@pytest.mark.parametrize("entry", [entry for entry in ENTRIES if is_sure(Template(entry.msgid))], ids=lambda entry: entry.msgid[:40])
+@pytest.mark.parametrize(
+    "entry",
+    [entry for entry in ENTRIES if is_sure(Template(entry.msgid))],
+    ids=lambda entry: entry.msgid[:40],
+)
 def test_a_sentence_is_recognised_whatever_stands_in_its_holes(entry):
     source, target = Template(entry.msgid), Template(entry.msgstr)
     contents = {hole: str(17 + 10 * place) for place, hole in enumerate(source.holes)}
@@ -45,21 +53,30 @@ def test_a_sentence_is_recognised_whatever_stands_in_its_holes(entry):
 
 def test_what_is_joined_is_translated_in_parts():
     with speaking("zh"):
-        assert translated("gradient rows 167936, accumulator 2048, dy 32") == "梯度行 167936，累加器 2048，dy 32"
+        assert (
+            translated("gradient rows 167936, accumulator 2048, dy 32")
+            == "梯度行 167936，累加器 2048，dy 32"
+        )
         assert translated("batch twice as large; no weight") == "批大小加倍；没有 weight"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("3 groups of rows (32, 32, 22), 2 pieces of 4096 columns", "3 组行（32, 32, 22），2 段，各 4096 列"),
+        (
+            "3 groups of rows (32, 32, 22), 2 pieces of 4096 columns",
+            "3 组行（32, 32, 22），2 段，各 4096 列",
+        ),
         (
             "gradInput one of 8 blocks of 112 x 32 (base 16 x 16 x 32)",
             "gradInput 每核最多 1 块，共 8 块，每块 112 x 32（基本块 16 x 16 x 32）",
         ),
         ("input in cube layout", "cube 排布的 input"),
         ("deterministic = true, dim = 512", "deterministic = true，dim = 512"),
-        ("1 (ALLOW_FP32_DOWN_PRECISION) or 2 (USE_FP16)", "1 (ALLOW_FP32_DOWN_PRECISION) 或 2 (USE_FP16)"),
+        (
+            "1 (ALLOW_FP32_DOWN_PRECISION) or 2 (USE_FP16)",
+            "1 (ALLOW_FP32_DOWN_PRECISION) 或 2 (USE_FP16)",
+        ),
         ("counters, sort-trick", "counters, sort-trick"),
         ("gamma: scale of every column, (columns ...)", "gamma：每列的缩放系数，(columns ...)"),
     ],
@@ -76,7 +93,9 @@ def test_what_is_verbatim_stays_and_what_is_said_is_not_translated_again():
         assert isinstance(say("no weight"), Verbatim)
 
 
-@pytest.mark.parametrize("text", ["", "4096x512:bf16", "grad_weight", "没有 weight", "some words of a user"])
+@pytest.mark.parametrize(
+    "text", ["", "4096x512:bf16", "grad_weight", "没有 weight", "some words of a user"]
+)
 def test_what_no_catalogue_holds_stays(text):
     with speaking("zh"):
         assert translated(text) == text
@@ -128,11 +147,19 @@ def test_sentences_are_tried_from_the_longest_on():
 @pytest.mark.parametrize("operator", [entry.name for entry in OPERATORS])
 def test_plans_are_said_in_chinese(operator):
     declared = load_operator(operator)
-    plans = [npu_sim.plan(operator, deterministic=one, **declared.call(declared.defaults())) for one in (False, True)]
+    plans = [
+        npu_sim.plan(operator, deterministic=one, **declared.call(declared.defaults()))
+        for one in (False, True)
+    ]
     with speaking("zh"):
         text = "\n".join(plan_text(plan, 10_000) for plan in plans)
     assert re.search("切分|路径", text)
-    assert re.findall(r"(?<![\w.-])(?:the|which|every|are|than|its|depends|added|core)(?![\w.-])", text) == []
+    assert (
+        re.findall(
+            r"(?<![\w.-])(?:the|which|every|are|than|its|depends|added|core)(?![\w.-])", text
+        )
+        == []
+    )
 
 
 def test_refusals_and_mistakes_are_said_in_chinese_and_data_stay_english():
@@ -144,6 +171,14 @@ def test_refusals_and_mistakes_are_said_in_chinese_and_data_stay_english():
 
 
 def test_names_in_data_of_pictures_stay():
-    data = {"says": "gamma comes in", "reads": ["gamma", "rows"], "views": [{"name": "rows", "path": ["whole rows"]}]}
+    data = {
+        "says": "gamma comes in",
+        "reads": ["gamma", "rows"],
+        "views": [{"name": "rows", "path": ["whole rows"]}],
+    }
     with speaking("zh"):
-        assert translated_data(data) == {"says": "gamma 搬入", "reads": ["gamma", "rows"], "views": [{"name": "rows", "path": ["整行"]}]}
+        assert translated_data(data) == {
+            "says": "gamma 搬入",
+            "reads": ["gamma", "rows"],
+            "views": [{"name": "rows", "path": ["整行"]}],
+        }

@@ -72,7 +72,10 @@ def values():
     return np.arange(24, dtype=np.float32).reshape(4, 6)
 
 
-@pytest.mark.parametrize("wrap", [lambda a: a, ArrayInterface, Dlpack, lambda a: Dlpack(a, legacy=True), RecordsGradients])
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda a: a, ArrayInterface, Dlpack, lambda a: Dlpack(a, legacy=True), RecordsGradients],
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int64, np.bool_])
 @pytest.mark.parametrize("part", [np.s_[:], np.s_[1:, ::2]])
 def test_memory_is_shared(values, wrap, dtype, part):

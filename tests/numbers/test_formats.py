@@ -9,13 +9,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.numbers.formats import DTYPES, FORMATS, SHORT_NAMES, TensorSpec, canonical_dtype, itemsize, numpy_dtype
+from npu_sim.numbers.formats import (
+    DTYPES,
+    FORMATS,
+    SHORT_NAMES,
+    TensorSpec,
+    canonical_dtype,
+    itemsize,
+    numpy_dtype,
+)
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
 def test_format_agrees_with_ml_dtypes(name):
     ours, theirs = FORMATS[name], ml_dtypes.finfo(numpy_dtype(name))
-    assert (ours.bits, ours.mantissa_bits, ours.exponent_bits) == (theirs.bits, theirs.nmant, theirs.nexp)
+    assert (ours.bits, ours.mantissa_bits, ours.exponent_bits) == (
+        theirs.bits,
+        theirs.nmant,
+        theirs.nexp,
+    )
     assert ours.itemsize == theirs.dtype.itemsize
     assert ours.largest_finite == float(theirs.max)
     assert ours.smallest_normal == float(theirs.smallest_normal)
@@ -24,9 +36,16 @@ def test_format_agrees_with_ml_dtypes(name):
 
 
 def test_hf32_is_float32_without_the_low_twelve_bits():
-    hf32, bits = FORMATS["hf32"], np.array([0x7F7F_F000, 0x0080_0000, 0x0000_1000, 0x3F80_1000], np.uint32)
+    hf32, bits = (
+        FORMATS["hf32"],
+        np.array([0x7F7F_F000, 0x0080_0000, 0x0000_1000, 0x3F80_1000], np.uint32),
+    )
     largest, normal, subnormal, after_one = bits.view(np.float32).tolist()
-    assert (hf32.largest_finite, hf32.smallest_normal, hf32.smallest_subnormal) == (largest, normal, subnormal)
+    assert (hf32.largest_finite, hf32.smallest_normal, hf32.smallest_subnormal) == (
+        largest,
+        normal,
+        subnormal,
+    )
     assert hf32.epsilon == after_one - 1
     assert hf32.bits == 1 + hf32.exponent_bits + hf32.mantissa_bits == 32 - 12
 
@@ -34,13 +53,28 @@ def test_hf32_is_float32_without_the_low_twelve_bits():
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_way_to_write_a_dtype(name):
     dtype = numpy_dtype(name)
-    for written in (name, name.upper(), SHORT_NAMES[name], dtype, dtype.type, dtype.newbyteorder(), f"torch.{name}"):
+    for written in (
+        name,
+        name.upper(),
+        SHORT_NAMES[name],
+        dtype,
+        dtype.type,
+        dtype.newbyteorder(),
+        f"torch.{name}",
+    ):
         assert canonical_dtype(written) == name
     assert itemsize(name) == itemsize(SHORT_NAMES[name]) == dtype.itemsize
     assert dtype.name == name
 
 
-ALIASES = {"half": "float16", "float": "float32", "double": "float64", "bool_": "bool", "i32": "int32", "u8": "uint8"}
+ALIASES = {
+    "half": "float16",
+    "float": "float32",
+    "double": "float64",
+    "bool_": "bool",
+    "i32": "int32",
+    "u8": "uint8",
+}
 ALIASES |= {"int": "int32", "long": "int64", float: "float64", int: "int64", " BF16 ": "bfloat16"}
 
 
@@ -49,7 +83,9 @@ def test_alias(written, name):
     assert canonical_dtype(written) == name
 
 
-@pytest.mark.parametrize("written", ["fp8", "", "uint16", np.uint32, complex, object, None, "hf32", dict])
+@pytest.mark.parametrize(
+    "written", ["fp8", "", "uint16", np.uint32, complex, object, None, "hf32", dict]
+)
 def test_unknown_dtype_lists_what_is_allowed(written):
     with pytest.raises(ValueError, match=r"allowed are fp16 .*bf16 .*int32.*bool"):
         canonical_dtype(written)
@@ -88,7 +124,15 @@ def test_parse(text, shape, dtype, nbytes, again):
 sizes = st.lists(st.integers(0, 2**40), max_size=8).map(tuple)
 
 
-@given(st.builds(TensorSpec, sizes, st.sampled_from(DTYPES), st.booleans(), st.sampled_from(["ND", "NCL", "NC1HWC0"])))
+@given(
+    st.builds(
+        TensorSpec,
+        sizes,
+        st.sampled_from(DTYPES),
+        st.booleans(),
+        st.sampled_from(["ND", "NCL", "NC1HWC0"]),
+    )
+)
 def test_text_form_loses_nothing(spec):
     assert TensorSpec.parse(str(spec)) == spec
     assert spec.nbytes == spec.numel * numpy_dtype(spec.dtype).itemsize
@@ -138,5 +182,7 @@ def test_spec_of_an_array(name):
 
 def test_import_is_cheap():
     heavy = "import npu_sim.numbers.formats, sys; print({'numba', 'ml_dtypes', 'pydantic'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", heavy], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", heavy], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout.strip()) == (0, "set()"), done.stderr

@@ -17,7 +17,9 @@ def test_what_is_drawn_does_not_depend_on_how_many_threads_draw(monkeypatch, siz
 
 
 def test_chunks_are_drawn_from_one_distribution_and_are_not_alike():
-    drawn = normal(np.random.default_rng(7), TensorSpec((2 * CHUNK,), "bfloat16"), 2.0).astype(np.float64)
+    drawn = normal(np.random.default_rng(7), TensorSpec((2 * CHUNK,), "bfloat16"), 2.0).astype(
+        np.float64
+    )
     first, second = drawn[:CHUNK], drawn[CHUNK:]
     for part in (first, second):
         assert abs(part.mean()) < 0.02

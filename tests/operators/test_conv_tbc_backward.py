@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import npu_sim
 from npu_sim.cores import config_directory
 from npu_sim.kernels.elementwise import round_to_hf32
-from npu_sim.operators.conv_tbc_backward import OPERATOR as DECLARED
+from npu_sim.operators.conv_tbc_backward.declaration import OPERATOR as DECLARED
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import UsageError
 from tests.operators.refusals import blame_of, refusal_of
@@ -19,11 +19,20 @@ from tests.reference import conv_tbc_backward as reference
 
 OPERATOR = "conv_tbc_backward"
 BF16 = ml_dtypes.bfloat16
-GOOD = {"grad_output": "128x4x96:fp32", "input": "128x4x64:fp32", "weight": "3x64x96:fp32", "bias": "96:fp32", "pad": 1}
+GOOD = {
+    "grad_output": "128x4x96:fp32",
+    "input": "128x4x64:fp32",
+    "weight": "3x64x96:fp32",
+    "bias": "96:fp32",
+    "pad": 1,
+}
 
 
 def with_dtype(dtype, **changes):
-    return {name: value.split(":")[0] + f":{dtype}" if isinstance(value, str) else value for name, value in GOOD.items()} | changes
+    return {
+        name: value.split(":")[0] + f":{dtype}" if isinstance(value, str) else value
+        for name, value in GOOD.items()
+    } | changes
 
 
 def call(time, batch, in_channels, out_channels, taps, pad, dtype="fp32", **changes):
@@ -38,9 +47,23 @@ def call(time, batch, in_channels, out_channels, taps, pad, dtype="fp32", **chan
     }
 
 
-def plan(arguments=None, product="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
+def plan(
+    arguments=None,
+    product="atlas_a2",
+    soc=None,
+    deterministic=False,
+    limits="documented",
+    **changes,
+):
     given_arguments = {**(GOOD if arguments is None else arguments), **changes}
-    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **given_arguments)
+    return npu_sim.plan(
+        OPERATOR,
+        product=product,
+        soc=soc,
+        deterministic=deterministic,
+        limits=limits,
+        **given_arguments,
+    )
 
 
 refusal = partial(refusal_of, plan)
@@ -59,7 +82,13 @@ def tensors(time, batch, in_channels, out_channels, taps, pad, dtype=np.float32,
 
 def run(values, pad, math_type=0, **options):
     names = ("grad_output", "input", "weight", "bias")
-    return npu_sim.run(OPERATOR, **dict(zip(names, values, strict=True)), pad=pad, cube_math_type=math_type, **options)
+    return npu_sim.run(
+        OPERATOR,
+        **dict(zip(names, values, strict=True)),
+        pad=pad,
+        cube_math_type=math_type,
+        **options,
+    )
 
 
 @pytest.mark.parametrize(
@@ -165,12 +194,21 @@ def test_worked_workspace_totals(changes, total):
 
 
 def test_copies_of_strided_tensors_are_counted_twice():
-    strided = {name: f"{value}:strided" if isinstance(value, str) else value for name, value in GOOD.items()}
-    copies = [launch.outputs[0].name for launch in plan(strided).launches if launch.kernel == "Contiguous"]
+    strided = {
+        name: f"{value}:strided" if isinstance(value, str) else value
+        for name, value in GOOD.items()
+    }
+    copies = [
+        launch.outputs[0].name for launch in plan(strided).launches if launch.kernel == "Contiguous"
+    ]
     assert copies[:4] == [f"entry copy of {name}" for name in ("self", "weight", "input", "bias")]
     assert copies[4:] == [f"contiguous {name}" for name in ("self", "input", "weight")]
-    sample = {name: f"{text}:strided" if isinstance(text, str) else text for name, text in call(5, 1, 2, 2, 1, 0).items()}
-    # By hand: copies share the buckets of later tensors; three hold a Transpose's 1024 bytes, one the weight in cube layout.
+    sample = {
+        name: f"{text}:strided" if isinstance(text, str) else text
+        for name, text in call(5, 1, 2, 2, 1, 0).items()
+    }
+    # By hand: copies share the buckets of later tensors; three hold a Transpose's 1024 bytes, one
+    # the weight in cube layout.
     assert plan(sample, cube_math_type=1).workspace.total_bytes == 3 * 1536 + 1024 + 512
 
 
@@ -178,7 +216,11 @@ def test_the_deterministic_planner_brings_its_own_workspace():
     planned = plan(deterministic=True)
     assert planned.tiling["route"] == "planner"
     tiling = planned.tiling["gradWeight"]
-    slots = 4 * tiling["singleCoreM"] * tiling["singleCoreN"] * tiling["usedCoreNum"] if tiling["streamKType"] else 0
+    slots = (
+        4 * tiling["singleCoreM"] * tiling["singleCoreN"] * tiling["usedCoreNum"]
+        if tiling["streamKType"]
+        else 0
+    )
     assert planned.workspace.kernel_bytes == 16777216 + slots
     assert [part.name for part in planned.workspace.unknown] == ["workspace of ReduceSum"]
     weight_memories = [memory for memory in planned.memories if memory.phase == "gradWeight"]
@@ -190,16 +232,28 @@ def test_output_length_one_is_a_matrix_product_of_unknown_workspace(deterministi
     planned = plan(call(7, 4, 64, 96, 7, 0), deterministic=deterministic)
     assert planned.tiling["route"] == "matmul"
     unknown = [part.name for part in planned.workspace.unknown]
-    assert unknown == ["workspace of ReduceSum", "workspace of BatchMatMul of gradInput", "workspace of BatchMatMul of gradWeight"]
-    assert plan(call(7, 4, 64, 96, 7, 0), product="atlas_train", cube_math_type=2).tiling["route"] == "model"
+    assert unknown == [
+        "workspace of ReduceSum",
+        "workspace of BatchMatMul of gradInput",
+        "workspace of BatchMatMul of gradWeight",
+    ]
+    assert (
+        plan(call(7, 4, 64, 96, 7, 0), product="atlas_train", cube_math_type=2).tiling["route"]
+        == "model"
+    )
 
 
-@pytest.mark.parametrize("arguments", [call(0, 2, 4, 3, 1, 2), call(6, 2, 0, 3, 3, 1), call(6, 2, 4, 3, 0, 0)])
+@pytest.mark.parametrize(
+    "arguments", [call(0, 2, 4, 3, 1, 2), call(6, 2, 0, 3, 3, 1), call(6, 2, 4, 3, 0, 0)]
+)
 def test_empty_input_or_weight_gives_a_constant_bias_gradient(arguments):
     planned = plan(arguments)
     assert (planned.block_dim, planned.workspace.total_bytes) == (0, 0)
     assert [caveat.code for caveat in planned.caveats] == ["grad_bias_constant"]
-    values = [npu_sim.TensorSpec.parse(arguments[name]) for name in ("grad_output", "input", "weight", "bias")]
+    values = [
+        npu_sim.TensorSpec.parse(arguments[name])
+        for name in ("grad_output", "input", "weight", "bias")
+    ]
     arrays = [np.full(spec.shape, 3, np.float32) for spec in values]
     grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*arrays, arguments["pad"])
     assert not grad_input.any()
@@ -231,9 +285,15 @@ def test_a_tile_that_does_not_fit_is_561103_with_buffer_bytes_and_nearest_k(tmp_
 
 
 def test_planner_defects_are_hardware_limit_warnings():
-    codes = {caveat.code for caveat in plan(call(2146, 32, 80, 8, 7, 3, "bf16"), deterministic=True).caveats}
+    codes = {
+        caveat.code
+        for caveat in plan(call(2146, 32, 80, 8, 7, 3, "bf16"), deterministic=True).caveats
+    }
     assert "hardware_limit_l0b" in codes
-    codes = {caveat.code for caveat in plan(call(5989, 2, 3, 1, 23, 0, "bf16"), deterministic=True).caveats}
+    codes = {
+        caveat.code
+        for caveat in plan(call(5989, 2, 3, 1, 23, 0, "bf16"), deterministic=True).caveats
+    }
     assert "hardware_limit_l1" in codes
     assert plan(deterministic=True).caveats == ()
 
@@ -241,10 +301,19 @@ def test_planner_defects_are_hardware_limit_warnings():
 def changed_by(flip, arguments, deterministic):
     time, batch, in_channels = (int(size) for size in arguments["input"].split(":")[0].split("x"))
     taps, _, out_channels = (int(size) for size in arguments["weight"].split(":")[0].split("x"))
-    sizes = {"T": time, "B": batch, "Cin": in_channels, "Cout": out_channels, "K": taps, "pad": arguments["pad"]}
+    sizes = {
+        "T": time,
+        "B": batch,
+        "Cin": in_channels,
+        "Cout": out_channels,
+        "K": taps,
+        "pad": arguments["pad"],
+    }
     sizes |= {flip.argument: flip.value} if flip.argument in sizes else {}
     changed = call(*sizes.values(), arguments["input"].split(":")[1])
-    changed["cube_math_type"] = flip.value if flip.argument == "cubeMathType" else arguments.get("cube_math_type", 0)
+    changed["cube_math_type"] = (
+        flip.value if flip.argument == "cubeMathType" else arguments.get("cube_math_type", 0)
+    )
     return changed, flip.value == "true" if flip.argument == "deterministic" else deterministic
 
 
@@ -269,7 +338,9 @@ def test_every_flip_turns_its_decision_around(arguments, deterministic):
         for flip in decision.flips:
             changed, switched = changed_by(flip, arguments, deterministic)
             # The white list is a decision of its shape alone.
-            outcome = {one.name: one.outcome for one in plan(changed, deterministic=switched).decisions}.get(decision.name, False)
+            outcome = {
+                one.name: one.outcome for one in plan(changed, deterministic=switched).decisions
+            }.get(decision.name, False)
             assert outcome is not decision.outcome, f"{decision.name} does not flip at {flip}"
 
 
@@ -285,7 +356,9 @@ def test_every_flip_turns_its_decision_around(arguments, deterministic):
     product=st.sampled_from(["atlas_a2", "atlas_train", "atlas_a3"]),
     deterministic=st.booleans(),
 )
-def test_plans_of_any_legal_shape_are_consistent(time, batch, in_channels, out_channels, taps, pad, math_type, product, deterministic):
+def test_plans_of_any_legal_shape_are_consistent(
+    time, batch, in_channels, out_channels, taps, pad, math_type, product, deterministic
+):
     if time + 2 * pad - taps + 1 <= 0:
         return
     arguments = call(time, batch, in_channels, out_channels, taps, pad, cube_math_type=math_type)
@@ -306,7 +379,8 @@ TOLERANCE = {
     "float32": (2.0**-10, 2.0**-16, 0.01),
     "hf32": (2.0**-9, 2.0**-10, 0.1),
 }
-"""Relative and absolute tolerance, and largest error, of the mixed tolerance standard (specification page ``precision``)."""
+"""Relative and absolute tolerance, and largest error, of the mixed tolerance standard
+(specification page ``precision``)."""
 
 
 def assert_meets_the_standard(result, wanted, compute):
@@ -314,7 +388,9 @@ def assert_meets_the_standard(result, wanted, compute):
     error = np.abs(result.astype(np.float64) - wanted)
     assert (error <= absolute + relative * np.abs(wanted)).mean() >= 0.99
     if error.size:
-        assert (error <= np.maximum(largest, 32 * np.spacing(np.abs(wanted).astype(np.float32)))).all()
+        assert (
+            error <= np.maximum(largest, 32 * np.spacing(np.abs(wanted).astype(np.float32)))
+        ).all()
 
 
 SHAPES = [
@@ -345,24 +421,32 @@ def operands(values, compute):
 
 @pytest.mark.parametrize(("dtype", "math_type", "compute"), COMPUTED)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_gradients_meet_the_precision_standard_of_the_compute_dtype(shape, dtype, math_type, compute):
+def test_gradients_meet_the_precision_standard_of_the_compute_dtype(
+    shape, dtype, math_type, compute
+):
     values, pad = tensors(*shape, dtype=dtype), shape[-1]
     grad_input, grad_weight, _ = reference.gradients(*operands(values[:3], compute), pad)
     wanted = (grad_input, grad_weight, values[0].astype(np.float64).sum(axis=(0, 1)))
     standards = (compute, compute, np.dtype(dtype).name)
     for deterministic in (False, True):
         result = run(values, pad, math_type, deterministic=deterministic, core_order="random")
-        for name, expected, standard in zip(("grad_input", "grad_weight", "grad_bias"), wanted, standards, strict=True):
+        for name, expected, standard in zip(
+            ("grad_input", "grad_weight", "grad_bias"), wanted, standards, strict=True
+        ):
             assert_meets_the_standard(result.outputs[name], expected, standard)
             assert result.outputs[name].dtype == dtype
 
 
-@pytest.mark.parametrize(("math_type", "compute"), [(0, "float32"), (1, "hf32"), (2, "float16"), (3, "hf32")])
+@pytest.mark.parametrize(
+    ("math_type", "compute"), [(0, "float32"), (1, "hf32"), (2, "float16"), (3, "hf32")]
+)
 def test_conversion_of_realistic_data_stays_within_the_standard(math_type, compute):
     arguments = DECLARED.build(call(60, 4, 80, 100, 5, 2))
     values = list(DECLARED.hook("data")(arguments, seed=1).values())
     result = run(values, 2, math_type)
-    for array, expected in zip(result.outputs.values(), reference.gradients(*values[:3], 2), strict=True):
+    for array, expected in zip(
+        result.outputs.values(), reference.gradients(*values[:3], 2), strict=True
+    ):
         assert_meets_the_standard(array, expected, compute)
 
 
@@ -398,7 +482,9 @@ def test_taps_that_meet_one_core_only_are_not_order_dependent():
     assert 0 < mask.sum() < 33
 
 
-@pytest.mark.parametrize("shape", [(96, 6, 20, 35, 4, 3), (12, 5, 18, 35, 12, 0), (40, 3, 37, 50, 3, 7)])
+@pytest.mark.parametrize(
+    "shape", [(96, 6, 20, 35, 4, 3), (12, 5, 18, 35, 12, 0), (40, 3, 37, 50, 3, 7)]
+)
 def test_deterministic_runs_are_bit_identical_whatever_the_order(shape):
     values = tensors(*shape)
     first = run(values, shape[-1], deterministic=True, core_order="random", seed=1)
@@ -409,8 +495,12 @@ def test_deterministic_runs_are_bit_identical_whatever_the_order(shape):
 
 
 def test_saturation_on_atlas_training():
-    values = [np.full(shape, 3e5, np.float32) for shape in ((4, 1, 16), (4, 1, 16), (1, 16, 16), (16,))]
-    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*values, 0, 2, product="atlas_train")
+    values = [
+        np.full(shape, 3e5, np.float32) for shape in ((4, 1, 16), (4, 1, 16), (1, 16, 16), (16,))
+    ]
+    grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(
+        *values, 0, 2, product="atlas_train"
+    )
     np.testing.assert_array_equal(grad_input, np.float32(65504))
     np.testing.assert_array_equal(grad_weight, np.float32(4) * np.float32(65504) ** 2)
     np.testing.assert_array_equal(grad_bias, np.float32(12e5))
@@ -423,7 +513,11 @@ def test_out_is_written_and_strided_inputs_are_taken():
     values = tensors(20, 3, 8, 6, 3, 1)
     expected = npu_sim.conv_tbc_backward(*values, 1)
     strided = [np.asfortranarray(one) for one in values]
-    outs = (np.empty((20, 3, 8), np.float32), np.empty((3, 6, 8), np.float32).transpose(0, 2, 1), np.empty(6, np.float32))
+    outs = (
+        np.empty((20, 3, 8), np.float32),
+        np.empty((3, 6, 8), np.float32).transpose(0, 2, 1),
+        np.empty(6, np.float32),
+    )
     results = npu_sim.conv_tbc_backward(*strided, 1, out=outs)
     for result, out, wanted in zip(results, outs, expected, strict=True):
         assert result is out
@@ -440,12 +534,20 @@ def test_nothing_is_written_when_a_check_fails():
 
 
 def test_planning_commands_fill_in_what_input_and_weight_imply():
-    filled = DECLARED.build({"input": "512x32x512:bf16", "weight": "3x512x256:bf16", "pad": 1}, infer=True)
+    filled = DECLARED.build(
+        {"input": "512x32x512:bf16", "weight": "3x512x256:bf16", "pad": 1}, infer=True
+    )
     assert (str(filled["grad_output"]), str(filled["bias"])) == ("512x32x256:bf16", "256:bf16")
     with pytest.raises(UsageError, match="weight is missing"):
         DECLARED.build({"input": "512x32x512:bf16"}, infer=True)
-    assert plan({"input": "128x4x64:fp32", "weight": "3x64x96:fp32"}).arguments["grad_output"] == "126x4x96:fp32"
-    assert int(refusal({"input": "128x4x64:fp32", "weight": "3x64x96:fp32", "bias": None}).status) == 161001
+    assert (
+        plan({"input": "128x4x64:fp32", "weight": "3x64x96:fp32"}).arguments["grad_output"]
+        == "126x4x96:fp32"
+    )
+    assert (
+        int(refusal({"input": "128x4x64:fp32", "weight": "3x64x96:fp32", "bias": None}).status)
+        == 161001
+    )
 
 
 MULTIPLIED = [
@@ -463,7 +565,9 @@ def test_a_contraction_of_length_1_is_a_product_of_elements(arguments, kernel, d
     assert planned.kernel == kernel
     outcomes = {one.name: one.outcome for one in planned.decisions}
     for gradient in ("gradInput", "gradWeight"):
-        assert outcomes[f"{gradient} element by element"] is (f"{gradient} element" in kernel or kernel == "element by element")
+        assert outcomes[f"{gradient} element by element"] is (
+            f"{gradient} element" in kernel or kernel == "element by element"
+        )
     assert ("matmul_unpublished" in {one.code for one in planned.caveats}) is ("matrix" in kernel)
     assert "element" not in plan(arguments, product="atlas_train", cube_math_type=2).kernel
 
@@ -475,7 +579,10 @@ def test_products_of_elements_are_rounded_once_and_never_to_hf32(dtype, math_typ
     grad, x, weight, _ = values
     result = run(values, 0, math_type).outputs
     operands = [one.astype(np.float16) if math_type == 2 else one for one in (grad, x, weight)]
-    for name, one in (("grad_input", operands[2][:, :, 0][:, None]), ("grad_weight", operands[1][:, 0][:, :, None])):
+    for name, one in (
+        ("grad_input", operands[2][:, :, 0][:, None]),
+        ("grad_weight", operands[1][:, 0][:, :, None]),
+    ):
         exact = one.astype(np.float64) * operands[0].astype(np.float64).reshape(1, 1, 1)
         assert result[name].tobytes() == exact.astype(operands[0].dtype).astype(dtype).tobytes()
 
@@ -485,40 +592,67 @@ def test_hf32_rounds_the_product_that_stays_a_matrix_product():
     grad, x, weight, _ = values
     keep, rounded = run(values, 0, 0).outputs, run(values, 0, 1)
     np.testing.assert_array_equal(rounded.outputs["grad_input"], keep["grad_input"])
-    expected = run([round_to_hf32(grad), round_to_hf32(x), weight, values[3]], 0, 0).outputs["grad_weight"]
+    expected = run([round_to_hf32(grad), round_to_hf32(x), weight, values[3]], 0, 0).outputs[
+        "grad_weight"
+    ]
     np.testing.assert_array_equal(rounded.outputs["grad_weight"], expected)
     assert (expected != keep["grad_weight"]).any()
-    assert "gradInput, multiplied element by element, is not rounded" in rounded.plan.caveats[0].message
-    assert "hf32_precision" not in {one.code for one in plan(call(7, 1, 64, 1, 7, 0), cube_math_type=1).caveats}
+    assert (
+        "gradInput, multiplied element by element, is not rounded"
+        in rounded.plan.caveats[0].message
+    )
+    assert "hf32_precision" not in {
+        one.code for one in plan(call(7, 1, 64, 1, 7, 0), cube_math_type=1).caveats
+    }
 
 
 def test_whether_bf16_is_multiplied_element_by_element_is_a_model():
-    assert "elementwise_model" in {one.code for one in plan(call(7, 1, 64, 3, 7, 0, "bf16")).caveats}
-    assert "elementwise_model" not in {one.code for one in plan(call(7, 2, 64, 3, 7, 0, "bf16")).caveats}
-    assert "elementwise_model" not in {one.code for one in plan(call(7, 1, 64, 3, 7, 0, "fp16")).caveats}
+    assert "elementwise_model" in {
+        one.code for one in plan(call(7, 1, 64, 3, 7, 0, "bf16")).caveats
+    }
+    assert "elementwise_model" not in {
+        one.code for one in plan(call(7, 2, 64, 3, 7, 0, "bf16")).caveats
+    }
+    assert "elementwise_model" not in {
+        one.code for one in plan(call(7, 1, 64, 3, 7, 0, "fp16")).caveats
+    }
 
 
 @pytest.mark.parametrize("product", ["atlas_a2", "atlas_a3"])
 def test_one_shape_is_computed_deterministically_in_default_mode_too(product):
     listed = call(8, 1, 4, 2, 4, 0)
     planned = plan(listed, product=product)
-    assert planned.tiling["gradWeight"] == plan(listed, product=product, deterministic=True).tiling["gradWeight"]
+    assert (
+        planned.tiling["gradWeight"]
+        == plan(listed, product=product, deterministic=True).tiling["gradWeight"]
+    )
     assert (planned.tiling["route"], planned.tiling_key) == ("planner", 4)
     assert "white_listed" in {one.code for one in planned.caveats}
     assert all(one.fixed for one in planned.order)
-    for other in (call(9, 1, 4, 2, 4, 0), call(8, 2, 4, 2, 4, 0), call(8, 1, 4, 2, 4, 1), call(8, 1, 4, 2, 4, 0, "fp16")):
+    for other in (
+        call(9, 1, 4, 2, 4, 0),
+        call(8, 2, 4, 2, 4, 0),
+        call(8, 1, 4, 2, 4, 1),
+        call(8, 1, 4, 2, 4, 0, "fp16"),
+    ):
         assert plan(other, product=product).tiling["route"] == "model"
     values = tensors(8, 1, 4, 2, 4, 0)
     fixed = run(values, 0, deterministic=True, product=product)
     for order in ("sequential", "reverse"):
         result = run(values, 0, core_order=order, product=product)
         assert result.order_dependent["grad_weight"].count == 0
-        assert all(array.tobytes() == fixed.outputs[name].tobytes() for name, array in result.outputs.items())
+        assert all(
+            array.tobytes() == fixed.outputs[name].tobytes()
+            for name, array in result.outputs.items()
+        )
 
 
 def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     values = tensors(900, 3, 4, 5, 1, 0)
-    found = [run(values, 0, 1, product="atlas_train", core_order="random", seed=seed) for seed in range(4)]
+    found = [
+        run(values, 0, 1, product="atlas_train", core_order="random", seed=seed)
+        for seed in range(4)
+    ]
     planned = found[0].plan
     decision = next(one for one in planned.decisions if one.name == "gradBias split over cores")
     assert decision.outcome
@@ -529,7 +663,9 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     in_order = run(values, 0, 1, product="atlas_train").outputs["grad_bias"]
     np.testing.assert_array_equal(in_order, np.add.accumulate(np.array(sums))[-1])
     fixed = run(values, 0, 1, product="atlas_train", deterministic=True)
-    np.testing.assert_array_equal(fixed.outputs["grad_bias"], reference.bias_of_cores(values[0], 2700)[0])
+    np.testing.assert_array_equal(
+        fixed.outputs["grad_bias"], reference.bias_of_cores(values[0], 2700)[0]
+    )
     assert fixed.order_dependent["grad_bias"].count == 0
 
 
@@ -550,15 +686,30 @@ def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_
     result = run(values, 0)
     tiling = result.plan.tiling["gradWeight"]
     parts = [
-        reference.core_weight(values[0][:, :, :2], values[1][:, :, :2], 1, 0, samples, start, min(start + tiling["single_reduction"], 40))
+        reference.core_weight(
+            values[0][:, :, :2],
+            values[1][:, :, :2],
+            1,
+            0,
+            samples,
+            start,
+            min(start + tiling["single_reduction"], 40),
+        )
         for samples in ([sample] for sample in range(3))
         for start in range(0, 40, tiling["single_reduction"])
     ]
     assert tiling["single_samples"] == 1
-    np.testing.assert_array_equal(result.outputs["grad_weight"][:, :2, :2], np.add.accumulate(np.array(parts))[-1])
+    np.testing.assert_array_equal(
+        result.outputs["grad_weight"][:, :2, :2], np.add.accumulate(np.array(parts))[-1]
+    )
     fixed = run(values, 0, deterministic=True).outputs["grad_weight"]
-    samples = [reference.core_weight(values[0][:, :, :2], values[1][:, :, :2], 1, 0, [sample], 0, 40) for sample in range(3)]
+    samples = [
+        reference.core_weight(values[0][:, :, :2], values[1][:, :, :2], 1, 0, [sample], 0, 40)
+        for sample in range(3)
+    ]
     np.testing.assert_array_equal(fixed[:, :2, :2], np.add.accumulate(np.array(samples))[-1])
     trained = run(values, 0, 2, product="atlas_train", deterministic=True).outputs["grad_weight"]
     halves = [one[:, :, :2].astype(np.float16).astype(np.float32) for one in values[:2]]
-    np.testing.assert_array_equal(trained[:, :2, :2], reference.core_weight(*halves, 1, 0, range(3), 0, 40))
+    np.testing.assert_array_equal(
+        trained[:, :2, :2], reference.core_weight(*halves, 1, 0, range(3), 0, 40)
+    )

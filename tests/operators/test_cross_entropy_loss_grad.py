@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.cross_entropy_loss_grad_plan import aliased_labels
+from npu_sim.operators.cross_entropy_loss_grad.plan import aliased_labels
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.operators.refusals import blame_of, refusal_of
@@ -17,7 +17,11 @@ FLOATS = ["fp32", "fp16", "bf16"]
 
 def call(rows=1000, columns=3200, dtype="fp32", **more):
     per_row = more.get("reduction") == "none"
-    shapes = {"grad_loss": f"{rows if per_row else 'scalar'}:{dtype}", "log_prob": f"{rows}x{columns}:{dtype}", "target": f"{rows}:int64"}
+    shapes = {
+        "grad_loss": f"{rows if per_row else 'scalar'}:{dtype}",
+        "log_prob": f"{rows}x{columns}:{dtype}",
+        "target": f"{rows}:int64",
+    }
     return {**shapes, **more}
 
 
@@ -77,9 +81,17 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     assert blame_of(refusal(**changes)) == (status, argument)
 
 
-@pytest.mark.parametrize("name", ["label_smoothing", "lse_square_scale_for_zloss", "grad_zloss", "lse_for_zloss"])
+@pytest.mark.parametrize(
+    "name", ["label_smoothing", "lse_square_scale_for_zloss", "grad_zloss", "lse_for_zloss"]
+)
 def test_what_the_product_does_not_support_yet_is_named_so(name):
-    value = "scalar:fp32" if name.startswith("grad") else "1000:fp32" if name.startswith("lse_for") else 0.5
+    value = (
+        "scalar:fp32"
+        if name.startswith("grad")
+        else "1000:fp32"
+        if name.startswith("lse_for")
+        else 0.5
+    )
     assert "not supported yet" in refusal(**{name: value}).message
 
 
@@ -88,7 +100,9 @@ def test_what_the_product_does_not_support_yet_is_named_so(name):
 @pytest.mark.parametrize("weight", [None, "3200:fp32"])
 def test_every_combination_is_planned(dtype, reduction, weight):
     planned = plan(**call(dtype=dtype, reduction=reduction, weight=weight))
-    assert planned.tiling_key == 10 * {"bf16": 1, "fp16": 2, "fp32": 3}[dtype] + (weight is not None)
+    assert planned.tiling_key == 10 * {"bf16": 1, "fp16": 2, "fp32": 3}[dtype] + (
+        weight is not None
+    )
     assert planned.tiling["reduction"] == ["none", "mean", "sum"].index(reduction)
     assert planned.schedule_mode == (1 if reduction == "mean" else None)
     assert planned.order[0].fixed
@@ -122,8 +136,18 @@ def test_strided_inputs_are_copied():
 
 def test_the_documented_limit_says_what_is_legal_what_fits_and_where_it_breaks():
     refused = refusal(**call(200000, 32000))
-    assert refused.message == "log_prob has N = 200000 rows; the product document allows fewer than 200000"
-    for text in ("N = 199999", "N <= 445056", "N > 448512", 'limits="hardware"', "87584 of 196352 bytes", "4167 rows a core"):
+    assert (
+        refused.message
+        == "log_prob has N = 200000 rows; the product document allows fewer than 200000"
+    )
+    for text in (
+        "N = 199999",
+        "N <= 445056",
+        "N > 448512",
+        'limits="hardware"',
+        "87584 of 196352 bytes",
+        "4167 rows a core",
+    ):
         assert text in refused.hint
     assert plan(**call(199999, 32000)).block_dim == 48
 
@@ -134,27 +158,42 @@ def test_the_hardware_limit_is_the_last_that_fits(columns, dtype):
     refused = refusal(**call(600000, columns, dtype), limits="hardware")
     nearest = int(refused.hint.split("N = ")[1].split()[0].rstrip(","))
     assert plan(**call(nearest, columns, dtype), limits="hardware").memories[0].free_bytes >= 0
-    assert "Unified Buffer" in refusal(**call(nearest + 1, columns, dtype), limits="hardware").message
+    assert (
+        "Unified Buffer" in refusal(**call(nearest + 1, columns, dtype), limits="hardware").message
+    )
 
 
 def test_each_reason_of_a_hardware_refusal():
-    assert "row buffers alone need 196416" in refusal(**call(448513, 100), limits="hardware").message
+    assert (
+        "row buffers alone need 196416" in refusal(**call(448513, 100), limits="hardware").message
+    )
     wide = refusal(**call(445057, 32000), limits="hardware")
-    assert "fit 122 columns, fewer than a block of 128, and a whole row has C = 32000" in wide.message
+    assert (
+        "fit 122 columns, fewer than a block of 128, and a whole row has C = 32000" in wide.message
+    )
     assert ", or C = 122" in wide.hint
     assert plan(**call(445057, 122), limits="hardware").tiling_key == 30
-    assert "all buffers need 196512" in refusal(**call(448512, 10, "bf16"), limits="hardware").message
+    assert (
+        "all buffers need 196512" in refusal(**call(448512, 10, "bf16"), limits="hardware").message
+    )
 
 
 def test_a_half_size_buffer_refuses_documented_rows_by_its_arithmetic(tmp_path):
     from npu_sim.cores import config_directory
 
-    text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8").replace("  ub_bytes: 196608", "  ub_bytes: 98304")
+    text = (
+        (config_directory() / "atlas_a2.yaml")
+        .read_text(encoding="utf-8")
+        .replace("  ub_bytes: 196608", "  ub_bytes: 98304")
+    )
     path = tmp_path / "half.yaml"
     path.write_text(text, encoding="utf-8")
     refused = refusal(**call(240000, 32000), product=str(path))
     nearest = int(refused.hint.split("N = ")[1].split()[0])
-    assert plan(**call(min(nearest, 199999), 32000), product=str(path)).memories[0].capacity_bytes == 98048
+    assert (
+        plan(**call(min(nearest, 199999), 32000), product=str(path)).memories[0].capacity_bytes
+        == 98048
+    )
     if nearest < 199999:
         assert "does not hold" in refusal(**call(nearest + 1, 32000), product=str(path)).message
 
@@ -176,7 +215,9 @@ def test_caveats(changes, codes):
     assert {caveat.code for caveat in plan(**changes).caveats} == codes
 
 
-@pytest.mark.parametrize("ignored", [0, 5, 16777215, 16777216, 16777218, 16777220, 33554432, 33554436, 2**31 + 128])
+@pytest.mark.parametrize(
+    "ignored", [0, 5, 16777215, 16777216, 16777218, 16777220, 33554432, 33554436, 2**31 + 128]
+)
 def test_aliased_labels_are_those_that_round_to_the_same_number(ignored):
     first, last = aliased_labels(ignored, 2**40)
     wanted = np.float32(ignored)
@@ -202,10 +243,14 @@ def test_every_flip_turns_its_decision_around(base):
     more = {"reduction": base["reduction"]} if "reduction" in base else {}
     for decision in plan(**base).decisions:
         for flip in decision.flips:
-            sizes = {"N": rows, "C": columns} | ({flip.argument: flip.value} if flip.argument in ("N", "C") else {})
+            sizes = {"N": rows, "C": columns} | (
+                {flip.argument: flip.value} if flip.argument in ("N", "C") else {}
+            )
             changed = more | ({flip.argument: flip.value} if flip.argument == "reduction" else {})
             flipped = plan(**call(sizes["N"], sizes["C"], dtype, **changed))
-            assert {one.name: one.outcome for one in flipped.decisions}[decision.name] != decision.outcome
+            assert {one.name: one.outcome for one in flipped.decisions}[
+                decision.name
+            ] != decision.outcome
 
 
 def test_the_command_line_infers_the_gradient_of_the_loss():
@@ -224,7 +269,9 @@ def test_the_command_line_infers_the_gradient_of_the_loss():
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_the_sample_of_the_product_document(dtype):
     log_prob, grad_loss = np.full((2, 3), -0.2).astype(dtype), np.array(0.1).astype(dtype)
-    result = npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, np.zeros(2, np.int64), np.ones(3, np.float32), reduction="mean")
+    result = npu_sim.cross_entropy_loss_grad(
+        grad_loss, log_prob, np.zeros(2, np.int64), np.ones(3, np.float32), reduction="mean"
+    )
     expected = np.array([[-0.0091, 0.0409, 0.0409]] * 2)
     assert result.dtype == dtype
     tolerance = 5e-5 if dtype == np.float32 else 2e-4
@@ -253,17 +300,27 @@ def test_a_label_out_of_range_is_a_runtime_failure_and_writes_nothing(label):
 def test_a_label_out_of_range_is_legal_when_it_is_ignored():
     grad_loss, log_prob, target = inputs()
     target[3] = -7
-    result = npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, np.ones(9, np.float32), ignore_index=-7)
+    result = npu_sim.cross_entropy_loss_grad(
+        grad_loss, log_prob, target, np.ones(9, np.float32), ignore_index=-7
+    )
     assert (result[3] == 0).all()
     assert (result[:3] != 0).all()
 
 
 def test_every_label_ignored_with_mean_gives_nan_and_a_caveat():
     grad_loss, log_prob, target = inputs()
-    ran = npu_sim.run(OPERATOR, grad_loss=grad_loss, log_prob=log_prob, target=np.full_like(target, 4), ignore_index=4)
+    ran = npu_sim.run(
+        OPERATOR,
+        grad_loss=grad_loss,
+        log_prob=log_prob,
+        target=np.full_like(target, 4),
+        ignore_index=4,
+    )
     assert np.isnan(ran.outputs["x_grad"]).all()
     assert [caveat.code for caveat in ran.caveats] == ["all_labels_ignored"]
-    summed = npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, np.full_like(target, 4), reduction="sum", ignore_index=4)
+    summed = npu_sim.cross_entropy_loss_grad(
+        grad_loss, log_prob, np.full_like(target, 4), reduction="sum", ignore_index=4
+    )
     assert (summed == 0).all()
 
 
@@ -271,7 +328,14 @@ def test_aliased_labels_are_ignored_too_and_counted():
     columns = 16777218
     log_prob = np.full((2, columns), -16, np.float16)
     target = np.array([16777217, 3])
-    ran = npu_sim.run(OPERATOR, grad_loss=np.array(1, np.float16), log_prob=log_prob, target=target, reduction="sum", ignore_index=16777216)
+    ran = npu_sim.run(
+        OPERATOR,
+        grad_loss=np.array(1, np.float16),
+        log_prob=log_prob,
+        target=target,
+        reduction="sum",
+        ignore_index=16777216,
+    )
     assert (ran.outputs["x_grad"][0] == 0).all()
     assert ran.outputs["x_grad"][1, 3] == -1
     assert [caveat.code for caveat in ran.caveats] == ["labels_aliased"]
@@ -292,15 +356,23 @@ def test_arrays_of_any_layout_and_an_array_to_write_to():
 
 
 def test_no_rows_run():
-    result = npu_sim.cross_entropy_loss_grad(np.array(1, np.float32), np.empty((0, 5), np.float32), np.empty(0, np.int64))
+    result = npu_sim.cross_entropy_loss_grad(
+        np.array(1, np.float32), np.empty((0, 5), np.float32), np.empty(0, np.int64)
+    )
     assert result.shape == (0, 5)
 
 
 def test_nothing_depends_on_order_or_determinism():
     grad_loss, log_prob, target = inputs(100, 50)
     expected = npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target)
-    for more in ({"deterministic": True}, {"core_order": "reverse"}, {"core_order": "random", "seed": 3}):
-        np.testing.assert_array_equal(npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, **more), expected)
+    for more in (
+        {"deterministic": True},
+        {"core_order": "reverse"},
+        {"core_order": "random", "seed": 3},
+    ):
+        np.testing.assert_array_equal(
+            npu_sim.cross_entropy_loss_grad(grad_loss, log_prob, target, **more), expected
+        )
     ran = npu_sim.run(OPERATOR, grad_loss=grad_loss, log_prob=log_prob, target=target)
     assert ran.order_dependent["x_grad"].count == 0
 

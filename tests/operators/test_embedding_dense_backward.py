@@ -11,7 +11,14 @@ GOOD = {"grad": "1000x64:fp32", "indices": "1000:int32", "num_weights": 5000}
 
 
 def plan(product="atlas_a2", soc=None, deterministic=False, limits="documented", **changes):
-    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **{**GOOD, **changes})
+    return npu_sim.plan(
+        OPERATOR,
+        product=product,
+        soc=soc,
+        deterministic=deterministic,
+        limits=limits,
+        **{**GOOD, **changes},
+    )
 
 
 refusal = partial(refusal_of, plan)
@@ -40,19 +47,33 @@ refusal = partial(refusal_of, plan)
         (161002, "grad", {"grad": "1000x64:fp32:FRACTAL_NZ"}),
         (161002, "num_weights", {"num_weights": -1}),
         (561002, "num_weights", {"num_weights": 0, "scale_grad_by_freq": True}),
-        (561002, "grad", {"grad": "1000x5001:fp32", "num_weights": 1000, "scale_grad_by_freq": True, "product": "atlas_train"}),
+        (
+            561002,
+            "grad",
+            {
+                "grad": "1000x5001:fp32",
+                "num_weights": 1000,
+                "scale_grad_by_freq": True,
+                "product": "atlas_train",
+            },
+        ),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
     assert blame_of(refusal(**changes)) == (status, argument)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "fp64", "int32", "int64", "int16", "int8", "uint8", "bool"])
+@pytest.mark.parametrize(
+    "dtype", ["fp32", "fp16", "fp64", "int32", "int64", "int16", "int8", "uint8", "bool"]
+)
 def test_nine_index_dtypes_are_planned(dtype):
     assert plan(indices=f"1000:{dtype}").block_dim == 48
 
 
-@pytest.mark.parametrize("changes", [{"grad": "0x64:fp32", "indices": "0:int32"}, {"grad": "1000x0:fp32"}, {"grad": "3x0:fp32"}])
+@pytest.mark.parametrize(
+    "changes",
+    [{"grad": "0x64:fp32", "indices": "0:int32"}, {"grad": "1000x0:fp32"}, {"grad": "3x0:fp32"}],
+)
 def test_empty_tensors_succeed_without_a_kernel(changes):
     empty = plan(**changes, scale_grad_by_freq=True)
     assert (empty.kernel, empty.block_dim, empty.workspace.total_bytes) == ("", 0, 0)
@@ -74,7 +95,9 @@ def test_worked_workspace_totals(changes, total):
 
 
 def test_copies_of_strided_tensors_are_counted():
-    strided = plan(grad="1000x64:fp32:strided", indices="1000:int32:strided", out="5000x64:fp32:strided")
+    strided = plan(
+        grad="1000x64:fp32:strided", indices="1000:int32:strided", out="5000x64:fp32:strided"
+    )
     names = {part.name for part in strided.workspace.parts}
     assert {"contiguous grad", "contiguous indices", "result"} <= names
 
@@ -120,7 +143,10 @@ def test_every_flip_turns_its_decision_around(changes):
             sizes = [int(size) for size in shape.split("x")]
             if flip.argument in columns:
                 sizes[columns[flip.argument]] = flip.value
-                flipped |= {"grad": f"{sizes[0]}x{sizes[1]}:{dtype}", "indices": f"{sizes[0]}:int32"}
+                flipped |= {
+                    "grad": f"{sizes[0]}x{sizes[1]}:{dtype}",
+                    "indices": f"{sizes[0]}:int32",
+                }
             elif flip.argument == "numWeights":
                 flipped["num_weights"] = flip.value
             elif flip.argument == "deterministic":
@@ -133,16 +159,28 @@ def test_every_flip_turns_its_decision_around(changes):
 def test_the_bound_of_the_atlas_training_series_is_exact(num_weights):
     counts = num_weights // 32 + num_weights % 32
     largest = max(dim for dim in range(1, 6000) if 36 * dim + 4 * counts < 180192)
-    call = {"product": "atlas_train", "soc": "Ascend910A", "num_weights": num_weights, "scale_grad_by_freq": True}
+    call = {
+        "product": "atlas_train",
+        "soc": "Ascend910A",
+        "num_weights": num_weights,
+        "scale_grad_by_freq": True,
+    }
     assert plan(grad=f"1000x{largest}:fp32", **call).block_dim == 32
     refused = refusal(grad=f"1000x{largest + 1}:fp32", **call)
     assert int(refused.status) == 561002
     hardware = max(dim for dim in range(1, 9000) if 36 * dim + 32 <= 262144 - 16384 - 4 * counts)
-    for fact in ("36*embeddingDim + 4*countsSize", str(36 * (largest + 1) + 4 * counts), "180192", f"= {counts}"):
+    for fact in (
+        "36*embeddingDim + 4*countsSize",
+        str(36 * (largest + 1) + 4 * counts),
+        "180192",
+        f"= {counts}",
+    ):
         assert fact in refused.message
     assert f"{largest} documented, {hardware} by the Unified Buffer" in refused.hint
     assert plan(grad=f"1000x{hardware}:fp32", limits="hardware", **call).block_dim == 32
-    assert int(refusal(grad=f"1000x{hardware + 1}:fp32", limits="hardware", **call).status) == 561002
+    assert (
+        int(refusal(grad=f"1000x{hardware + 1}:fp32", limits="hardware", **call).status) == 561002
+    )
 
 
 @pytest.mark.parametrize(
@@ -151,7 +189,10 @@ def test_the_bound_of_the_atlas_training_series_is_exact(num_weights):
         ({"grad": "2147483648x64:fp32", "indices": "2147483648:int32"}, "rows_above_int32"),
         ({"num_weights": 2147483648}, "weights_above_int32"),
         ({"grad": "2139095041x64:fp32", "indices": "2139095041:int32"}, "indices_above_sortable"),
-        ({"grad": "16777217x64:fp32", "indices": "16777217:int32", "scale_grad_by_freq": True}, "counter_stops"),
+        (
+            {"grad": "16777217x64:fp32", "indices": "16777217:int32", "scale_grad_by_freq": True},
+            "counter_stops",
+        ),
         ({"padding_idx": 5000}, "padding_matches_nothing"),
         ({"grad": "1000x9000:fp32", "product": "atlas_train"}, "dim_split"),
     ],
@@ -170,7 +211,9 @@ def test_a_made_up_chip_plans(tmp_path):
     from npu_sim.cores import config_directory
 
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace("  ub_bytes: 196608", "  ub_bytes: 65536")
+    text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace(
+        "  ub_bytes: 196608", "  ub_bytes: 65536"
+    )
     path = tmp_path / "seven.yaml"
     path.write_text(text, encoding="utf-8")
     planned = plan(product=str(path))

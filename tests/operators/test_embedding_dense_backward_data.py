@@ -3,7 +3,7 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.values import CHUNK, zipf
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError
 
@@ -15,7 +15,9 @@ def data(seed=0, **arguments):
     return generate(OPERATOR, load_operator(OPERATOR).build(call), seed)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "int16", "int8", "uint8", "bool", "fp16", "fp32", "fp64"])
+@pytest.mark.parametrize(
+    "dtype", ["int32", "int64", "int16", "int8", "uint8", "bool", "fp16", "fp32", "fp64"]
+)
 @pytest.mark.parametrize("num_weights", [1, 2, 100, 50000])
 def test_indices_of_every_dtype_are_whole_and_in_range(dtype, num_weights):
     indices = data(indices=f"40x25:{dtype}", num_weights=num_weights)["indices"]
@@ -54,7 +56,10 @@ def test_numbers_occur_as_often_as_zipfs_law_says(size):
 
 def test_the_data_runs():
     arrays = data(grad="40x25x8:fp32")
-    assert npu_sim.run(OPERATOR, num_weights=50000, **arrays).outputs["grad_weight"].shape == (50000, 8)
+    assert npu_sim.run(OPERATOR, num_weights=50000, **arrays).outputs["grad_weight"].shape == (
+        50000,
+        8,
+    )
 
 
 def test_an_unknown_operator_is_refused():

@@ -6,8 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import config_directory
-from npu_sim.operators.contract.study import study_call
-from npu_sim.operators.formulas import plain
+from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.study import study_call
 from npu_sim.status import AclnnError, UsageError
 
 OPERATOR = "embedding_dense_backward"
@@ -23,21 +23,31 @@ def test_the_documents_sample():
     np.testing.assert_array_equal(result, [[0, 0, 0], [1, 2, 3], [4, 5, 6], [0, 0, 0]])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", "float16", "float64", "int32", "int64", "int16", "int8", "uint8"]
+)
 def test_index_dtypes_give_the_same_bits(dtype):
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(GRAD, INDICES.astype(dtype), num_weights=30), EXPECTED)
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(GRAD, INDICES.astype(dtype), num_weights=30), EXPECTED
+    )
 
 
 def test_bool_indices_are_zero_and_one():
     flags = INDICES > 14
     expected = npu_sim.embedding_dense_backward(GRAD, flags.astype(np.int32), num_weights=2)
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(GRAD, flags, num_weights=2), expected)
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(GRAD, flags, num_weights=2), expected
+    )
 
 
 def test_fractions_are_cut_towards_zero():
     shifted = INDICES.astype(np.float32) + np.float32(0.75)
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(GRAD, shifted, num_weights=30), EXPECTED)
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(GRAD, np.full(60, -0.5), 30)[0], _sum_of_all())
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(GRAD, shifted, num_weights=30), EXPECTED
+    )
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(GRAD, np.full(60, -0.5), 30)[0], _sum_of_all()
+    )
 
 
 def _sum_of_all():
@@ -56,9 +66,14 @@ def _sum_of_all():
     ids=["rank 3", "other ranks", "column major", "strided", "reversed"],
 )
 def test_ranks_and_strides(grad, indices):
-    rows, flat = np.ascontiguousarray(grad).reshape(60, 24), np.ascontiguousarray(indices).reshape(60)
+    rows, flat = (
+        np.ascontiguousarray(grad).reshape(60, 24),
+        np.ascontiguousarray(indices).reshape(60),
+    )
     expected = npu_sim.embedding_dense_backward(rows, flat, num_weights=30)
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(grad, indices, num_weights=30), expected)
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(grad, indices, num_weights=30), expected
+    )
 
 
 class ArrayInterface:
@@ -85,19 +100,25 @@ class Dlpack:
 @pytest.mark.parametrize("wrap", [ArrayInterface, Dlpack, lambda array: array.tolist()])
 def test_anything_that_shares_memory_is_taken(wrap):
     grad = wrap(GRAD) if not isinstance(wrap(GRAD), list) else GRAD
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(grad, wrap(INDICES), num_weights=30), EXPECTED)
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(grad, wrap(INDICES), num_weights=30), EXPECTED
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
 def test_16_bit_results_are_the_fp32_sums_rounded_once(dtype):
     grad = GRAD.astype(dtype)
     wide = npu_sim.embedding_dense_backward(grad.astype(np.float32), INDICES, num_weights=30)
-    np.testing.assert_array_equal(npu_sim.embedding_dense_backward(grad, INDICES, num_weights=30), wide.astype(dtype))
+    np.testing.assert_array_equal(
+        npu_sim.embedding_dense_backward(grad, INDICES, num_weights=30), wide.astype(dtype)
+    )
 
 
 def test_results_go_to_the_callers_array_strided_or_not():
     for out in (np.empty((30, 24), np.float32), np.empty((24, 30), np.float32).T):
-        assert npu_sim.embedding_dense_backward(GRAD, INDICES, num_weights=30, out=out) is out or np.shares_memory(
+        assert npu_sim.embedding_dense_backward(
+            GRAD, INDICES, num_weights=30, out=out
+        ) is out or np.shares_memory(
             npu_sim.embedding_dense_backward(GRAD, INDICES, num_weights=30, out=out), out
         )
         np.testing.assert_array_equal(out, EXPECTED)
@@ -105,7 +126,13 @@ def test_results_go_to_the_callers_array_strided_or_not():
 
 @pytest.mark.parametrize(
     ("position", "value", "dtype"),
-    [(0, 30, "int32"), (17, -1, "int64"), (59, np.nan, "float32"), (5, np.inf, "float64"), (3, 2**40, "int64")],
+    [
+        (0, 30, "int32"),
+        (17, -1, "int64"),
+        (59, np.nan, "float32"),
+        (5, np.inf, "float64"),
+        (3, 2**40, "int64"),
+    ],
 )
 def test_an_index_out_of_range_is_named_and_nothing_is_written(position, value, dtype):
     indices, out = INDICES.astype(dtype), np.full((30, 24), 7, np.float32)
@@ -131,14 +158,28 @@ def test_an_unfit_output_array_is_refused(out, says):
 
 
 def test_empty_tensors_give_zeros():
-    assert not npu_sim.embedding_dense_backward(np.empty((0, 5), np.float32), np.empty(0, np.int32), num_weights=4).any()
-    assert npu_sim.embedding_dense_backward(np.empty((3, 0), np.float32), np.zeros(3, np.int32), num_weights=4).shape == (4, 0)
+    assert not npu_sim.embedding_dense_backward(
+        np.empty((0, 5), np.float32), np.empty(0, np.int32), num_weights=4
+    ).any()
+    assert npu_sim.embedding_dense_backward(
+        np.empty((3, 0), np.float32), np.zeros(3, np.int32), num_weights=4
+    ).shape == (4, 0)
 
 
-@pytest.mark.parametrize("call", [{}, {"deterministic": True}, {"scale_grad_by_freq": True}, {"core_order": "random", "seed": 3}])
+@pytest.mark.parametrize(
+    "call",
+    [
+        {},
+        {"deterministic": True},
+        {"scale_grad_by_freq": True},
+        {"core_order": "random", "seed": 3},
+    ],
+)
 def test_a_made_up_chip_computes(tmp_path, call):
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace("  ub_bytes: 196608", "  ub_bytes: 65536")
+    text = text.replace("vector_core_count: 48", "vector_core_count: 7", 1).replace(
+        "  ub_bytes: 196608", "  ub_bytes: 65536"
+    )
     path = tmp_path / "seven.yaml"
     path.write_text(text, encoding="utf-8")
     options = {"grad": GRAD, "indices": INDICES, "num_weights": 30, "product": str(path), **call}
@@ -149,7 +190,16 @@ def test_a_made_up_chip_computes(tmp_path, call):
     np.testing.assert_allclose(result.outputs["grad_weight"], golden, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("option", [{"core_order": "backwards"}, {"seed": -1}, {"limits": "none"}, {"deterministic": 1}, {"colour": 3}])
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"core_order": "backwards"},
+        {"seed": -1},
+        {"limits": "none"},
+        {"deterministic": 1},
+        {"colour": 3},
+    ],
+)
 def test_a_bad_option_is_refused_by_name(option):
     with pytest.raises(UsageError) as refused:
         npu_sim.run(OPERATOR, grad=GRAD, indices=INDICES, num_weights=30, **option)

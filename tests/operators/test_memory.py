@@ -55,7 +55,11 @@ def arrays(operator, shape, dtype):
     rng, rows = np.random.default_rng(0), shape[0]
     if operator == "embedding_dense_backward":
         _, dim, weights = shape
-        inputs = {"grad": values((rows, dim), dtype), "indices": rng.integers(0, weights, rows, np.int32), "num_weights": weights}
+        inputs = {
+            "grad": values((rows, dim), dtype),
+            "indices": rng.integers(0, weights, rows, np.int32),
+            "num_weights": weights,
+        }
         outs = (np.zeros((weights, dim), dtype),)
     elif operator == "rms_norm_grad":
         columns = shape[1]
@@ -67,16 +71,27 @@ def arrays(operator, shape, dtype):
         }
         outs = (np.zeros(shape, dtype), np.zeros(columns, np.float32))
     elif operator == "cross_entropy_loss_grad":
-        inputs = {"grad_loss": np.ones((), dtype), "log_prob": values(shape, dtype), "target": rng.integers(0, shape[1], rows)}
+        inputs = {
+            "grad_loss": np.ones((), dtype),
+            "log_prob": values(shape, dtype),
+            "target": rng.integers(0, shape[1], rows),
+        }
         outs = (np.zeros(shape, dtype),)
     elif operator == "moe_token_permute":
         _, experts, hidden = shape
-        inputs = {"tokens": values((rows, hidden), dtype), "indices": rng.integers(0, 64, (rows, experts), np.int32)}
+        inputs = {
+            "tokens": values((rows, hidden), dtype),
+            "indices": rng.integers(0, 64, (rows, experts), np.int32),
+        }
         outs = (np.zeros((rows * experts, hidden), dtype), np.zeros(rows * experts, np.int32))
     else:
         _, experts, hidden = shape
         indices = rng.permutation(rows * experts).astype(np.int32)
-        inputs = {"permuted_output_grad": values((rows * experts, hidden), dtype), "sorted_indices": indices, "num_topk": experts}
+        inputs = {
+            "permuted_output_grad": values((rows * experts, hidden), dtype),
+            "sorted_indices": indices,
+            "num_topk": experts,
+        }
         outs = (np.zeros((rows, hidden), dtype),)
     for out in outs:
         out.fill(1)
@@ -85,7 +100,11 @@ def arrays(operator, shape, dtype):
 
 def resident(field):
     """Bytes of memory this process has (``VmRSS``) or had at its peak (``VmHWM``)."""
-    lines = dict(line.split(":", 1) for line in STATUS.read_text(encoding="ascii").splitlines() if ":" in line)
+    lines = dict(
+        line.split(":", 1)
+        for line in STATUS.read_text(encoding="ascii").splitlines()
+        if ":" in line
+    )
     return int(lines[field].split()[0]) * 1024
 
 
@@ -111,7 +130,9 @@ def measure(operator, shape, dtype, deterministic):
     npu_sim.run(operator, out=outs, deterministic=deterministic, **inputs)
     inputs, outs = arrays(operator, (rows, *others), dtype)
     extra = extra_of(lambda: npu_sim.run(operator, out=outs, deterministic=deterministic, **inputs))
-    return extra, sum(one.nbytes for one in (*inputs.values(), *outs) if isinstance(one, np.ndarray))
+    return extra, sum(
+        one.nbytes for one in (*inputs.values(), *outs) if isinstance(one, np.ndarray)
+    )
 
 
 def measure_temporary():
@@ -131,7 +152,13 @@ def measured():
         pytest.skip("without the compiler these sizes take minutes")
     if not (RESET.exists() and os.access(RESET, os.W_OK)):
         pytest.skip("this system does not tell the peak memory of a process anew")
-    done = subprocess.run([sys.executable, __file__], env={**os.environ, **MALLOC}, check=True, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, __file__],
+        env={**os.environ, **MALLOC},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -151,4 +178,8 @@ def test_a_temporary_is_seen(measured):
 
 
 if __name__ == "__main__":
-    print(json.dumps({name(call): measure(*call) for call in CALLS} | {"temporary": measure_temporary()}))
+    print(
+        json.dumps(
+            {name(call): measure(*call) for call in CALLS} | {"temporary": measure_temporary()}
+        )
+    )

@@ -6,8 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.formulas import plain
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.golden import tiling_lines
@@ -58,7 +58,11 @@ refusal = partial(refusal_of, plan)
         (561002, "indices", {"indices": "0x513:int32", "tokens": "0x24:bf16"}),
         (561002, "indices", {"tokens": "16777215x1:bf16", "indices": "16777215:int32"}),
         (561002, "indices", {"tokens": "10x24288:fp32", "indices": "10x257:int32"}),
-        (561002, "indices", {"tokens": "10x24288:fp32", "indices": "10x257:int32", "limits": "hardware"}),
+        (
+            561002,
+            "indices",
+            {"tokens": "10x24288:fp32", "indices": "10x257:int32", "limits": "hardware"},
+        ),
     ],
 )
 def test_the_first_failing_check_decides_the_status(status, argument, changes):
@@ -90,7 +94,9 @@ def test_calls_that_run(changes):
 
 def test_the_refusal_without_room_says_what_fits():
     refused = refusal(tokens="10x24288:fp32", indices="10x300:int32")
-    assert "nearest legal value: 256 experts; rows of more than 97152 bytes are split" in refused.hint
+    assert (
+        "nearest legal value: 256 experts; rows of more than 97152 bytes are split" in refused.hint
+    )
     assert plan(tokens="10x24288:fp32", indices="10x256:int32").path == "one-core sort, whole rows"
 
 
@@ -111,32 +117,57 @@ def test_every_golden_line_is_planned_or_refused_by_the_contract():
             "permuted_tokens": (given["permuted_tokens_shape"], given["tokens_dtype"]),
             "sorted_indices": (given["sorted_indices_shape"], "int32"),
         }
-        call = {name: npu_sim.TensorSpec(tuple(shape), dtype) for name, (shape, dtype) in tensors.items()}
-        call |= {name: given[name] for name in ("num_out_tokens", "padded_mode")} | {"product": load_profile(None, line["soc"])}
+        call = {
+            name: npu_sim.TensorSpec(tuple(shape), dtype)
+            for name, (shape, dtype) in tensors.items()
+        }
+        call |= {name: given[name] for name in ("num_out_tokens", "padded_mode")} | {
+            "product": load_profile(None, line["soc"])
+        }
         if line["expect"]["status"] == "failed" or contract_refuses(line):
             assert int(refusal(**call).status) == 561002
             outcomes["refused"] += 1
             continue
         found = plan(**call)
         outcomes["planned" if found.block_dim else "empty"] += 1
-        expected = line["expect"] if found.block_dim else {"tiling": {}, "tiling_key": None, "schedule_mode": None, "block_dim": 0}
-        assert {name: getattr(found, name) for name in ("tiling", "tiling_key", "schedule_mode", "block_dim")} == {
+        expected = (
+            line["expect"]
+            if found.block_dim
+            else {"tiling": {}, "tiling_key": None, "schedule_mode": None, "block_dim": 0}
+        )
+        assert {
+            name: getattr(found, name)
+            for name in ("tiling", "tiling_key", "schedule_mode", "block_dim")
+        } == {
             name: expected[name] for name in ("tiling", "tiling_key", "schedule_mode", "block_dim")
         }
         assert found.workspace.total_bytes == expected.get("workspace_bytes", 0)
     assert min(outcomes.values()) > 5
 
 
-@pytest.mark.parametrize(("tokens", "indices"), [((0, 4), (0, 3)), ((5, 4), (5, 0)), ((0, 4), (0,))])
+@pytest.mark.parametrize(
+    ("tokens", "indices"), [((0, 4), (0, 3)), ((5, 4), (5, 0)), ((0, 4), (0,))]
+)
 def test_no_ids_give_empty_outputs_and_nothing_runs(tokens, indices):
-    result = npu_sim.run(OPERATOR, tokens=np.ones(tokens, F), indices=np.ones(indices, np.int32), num_out_tokens=9)
-    assert (result.plan.block_dim, result.plan.workspace.total_bytes, result.plan.kernel) == (0, 0, "")
+    result = npu_sim.run(
+        OPERATOR, tokens=np.ones(tokens, F), indices=np.ones(indices, np.int32), num_out_tokens=9
+    )
+    assert (result.plan.block_dim, result.plan.workspace.total_bytes, result.plan.kernel) == (
+        0,
+        0,
+        "",
+    )
     assert [one.shape for one in result.outputs.values()] == [(0, 4), (0,)]
 
 
 @pytest.mark.parametrize(("columns", "kept"), [(0, 0), (4, -100)])
 def test_places_are_computed_where_no_row_is(columns, kept):
-    result = npu_sim.run(OPERATOR, tokens=np.ones((3, columns), F), indices=np.array([[1, 2], [0, 1], [0, 2]]), num_out_tokens=kept)
+    result = npu_sim.run(
+        OPERATOR,
+        tokens=np.ones((3, columns), F),
+        indices=np.array([[1, 2], [0, 1], [0, 2]]),
+        num_out_tokens=kept,
+    )
     assert result.outputs["permuted_tokens"].size == 0
     assert result.outputs["sorted_indices"].tolist() == [2, 4, 0, 3, 1, 5]
     assert result.plan.block_dim > 0
@@ -144,7 +175,9 @@ def test_places_are_computed_where_no_row_is(columns, kept):
 
 def test_the_sample_of_the_product_document():
     tokens = np.arange(12, dtype=F).reshape(3, 4)
-    permuted, places = npu_sim.moe_token_permute(tokens, np.array([[1, 2], [0, 1], [0, 2]], np.int32))
+    permuted, places = npu_sim.moe_token_permute(
+        tokens, np.array([[1, 2], [0, 1], [0, 2]], np.int32)
+    )
     assert places.tolist() == [2, 4, 0, 3, 1, 5]
     np.testing.assert_array_equal(permuted, tokens[[1, 2, 0, 1, 0, 2]])
 
@@ -165,8 +198,13 @@ def test_results_are_those_of_the_reference(shape, top_k, kept):
 
 def test_strided_inputs_and_given_outputs_change_nothing():
     random = np.random.default_rng(1)
-    tokens, indices = random.standard_normal((40, 18)).astype(np.float16), random.integers(0, 9, (40, 6))
-    expected = npu_sim.moe_token_permute(np.ascontiguousarray(tokens[::2, ::3]), np.ascontiguousarray(indices[::2, ::2]))
+    tokens, indices = (
+        random.standard_normal((40, 18)).astype(np.float16),
+        random.integers(0, 9, (40, 6)),
+    )
+    expected = npu_sim.moe_token_permute(
+        np.ascontiguousarray(tokens[::2, ::3]), np.ascontiguousarray(indices[::2, ::2])
+    )
     outs = np.empty((2, 60, 6), np.float16)[1], np.empty(120, np.int32)[::2]
     npu_sim.moe_token_permute(tokens[::2, ::3], indices[::2, ::2], out=outs)
     for out, right in zip(outs, expected, strict=True):
@@ -183,13 +221,19 @@ def test_an_id_that_no_document_allows_is_named(value, dtype):
         npu_sim.moe_token_permute(np.ones((5, 2), F), indices, out=out)
     assert (int(refused.value.status), refused.value.argument) == (361001, "indices")
     assert all((one == 7).all() for one in out)
-    assert npu_sim.moe_token_permute(np.ones((5, 2), F), indices, limits="hardware")[1][7] == (0 if value < 0 else 14)
+    assert npu_sim.moe_token_permute(np.ones((5, 2), F), indices, limits="hardware")[1][7] == (
+        0 if value < 0 else 14
+    )
 
 
 @pytest.mark.parametrize(
     ("dtype", "value", "runs"),
     [
-        *((dtype, value, True) for dtype in ("int32", "int64") for value in (0, 2**24 - 2, -(2**31), 2**31 - 1)),
+        *(
+            (dtype, value, True)
+            for dtype in ("int32", "int64")
+            for value in (0, 2**24 - 2, -(2**31), 2**31 - 1)
+        ),
         *(("int64", value, True) for value in (-(2**63), 2**63 - 1)),
         *(("int64", value, False) for value in (-(2**63) + 1, 2**32)),
     ],
@@ -209,7 +253,9 @@ def test_ids_that_are_rounded_are_told():
     assert result.outputs["sorted_indices"].tolist() == [1, 3, 4, 2, 0]
     (caveat,) = result.caveats
     assert caveat.code == "ids_rounded"
-    assert caveat.message.startswith("2 ids are no fp32 numbers and were rounded, the first at position 2")
+    assert caveat.message.startswith(
+        "2 ids are no fp32 numbers and were rounded, the first at position 2"
+    )
     assert "; 1 of them went to another place" in caveat.message
 
 
@@ -232,29 +278,58 @@ def test_a_buffer_in_pieces_is_not_overrun_and_one_core_waits_for_nobody():
     codes = {caveat.code for caveat in plan(tokens="30x50000:bf16", release="8.3").caveats}
     assert codes == {"barrier_without_schedule_mode", "index_read_without_wait"}
     alone = plan(tokens="1x24:bf16", indices="1x4:int32", release="8.3")
-    assert (alone.block_dim, [caveat.code for caveat in alone.caveats]) == (1, ["index_buffer_overrun"])
+    assert (alone.block_dim, [caveat.code for caveat in alone.caveats]) == (
+        1,
+        ["index_buffer_overrun"],
+    )
 
 
 def test_no_bit_depends_on_release_soc_or_determinism():
-    data = generate(OPERATOR, load_operator(OPERATOR).build(specs("3000x5:fp32", "3000x4:int64")), 1)
+    data = generate(
+        OPERATOR, load_operator(OPERATOR).build(specs("3000x5:fp32", "3000x4:int64")), 1
+    )
     first = npu_sim.run(OPERATOR, **data, num_out_tokens=-7)
-    for options in ({"release": "8.3"}, {"soc": "Ascend910B4"}, {"product": "atlas_a3"}, {"deterministic": True}):
-        for name, one in npu_sim.run(OPERATOR, **data, num_out_tokens=-7, **options).outputs.items():
+    for options in (
+        {"release": "8.3"},
+        {"soc": "Ascend910B4"},
+        {"product": "atlas_a3"},
+        {"deterministic": True},
+    ):
+        for name, one in npu_sim.run(
+            OPERATOR, **data, num_out_tokens=-7, **options
+        ).outputs.items():
             assert one.tobytes() == first.outputs[name].tobytes()
 
 
-@pytest.mark.parametrize("name", ["one-core sort", "whole rows", "positions of a token fit", "all rows kept"])
+@pytest.mark.parametrize(
+    "name", ["one-core sort", "whole rows", "positions of a token fit", "all rows kept"]
+)
 def test_a_flip_turns_its_decision_around(name):
     flipped = 0
-    for tokens, columns, top_k, kept in ((30, 24, 4, 0), (5000, 48500, 100, 7), (760, 60000, 8, 0), (8, 48570, 250, 2000), (8, 9, 4, -3)):
+    for tokens, columns, top_k, kept in (
+        (30, 24, 4, 0),
+        (5000, 48500, 100, 7),
+        (760, 60000, 8, 0),
+        (8, 48570, 250, 2000),
+        (8, 9, 4, -3),
+    ):
 
         def decided(tokens=tokens, columns=columns, top_k=top_k, kept=kept):
-            found = plan(tokens=f"{tokens}x{columns}:bf16", indices=f"{tokens}x{top_k}:int32", num_out_tokens=kept)
+            found = plan(
+                tokens=f"{tokens}x{columns}:bf16",
+                indices=f"{tokens}x{top_k}:int32",
+                num_out_tokens=kept,
+            )
             return next((one for one in found.decisions if one.name == name), None)
 
         decision = decided()
         for flip in decision.flips if decision else ():
-            argument = {"num_tokens": "tokens", "hidden": "columns", "num_topk": "top_k", "num_out_tokens": "kept"}[flip.argument]
+            argument = {
+                "num_tokens": "tokens",
+                "hidden": "columns",
+                "num_topk": "top_k",
+                "num_out_tokens": "kept",
+            }[flip.argument]
             try:
                 changed = decided(**{argument: flip.value})
             except AclnnError:
@@ -268,7 +343,13 @@ def test_a_flip_turns_its_decision_around(name):
 def what_if(**facts):
     profile = load_profile("atlas_a2")
     chip = profile.chip.model_copy(update=facts)
-    return profile.model_copy(update={"product": profile.product.model_copy(update={"socs": {**profile.product.socs, profile.soc: chip}})})
+    return profile.model_copy(
+        update={
+            "product": profile.product.model_copy(
+                update={"socs": {**profile.product.socs, profile.soc: chip}}
+            )
+        }
+    )
 
 
 @pytest.mark.parametrize(
@@ -280,7 +361,11 @@ def what_if(**facts):
     ],
 )
 def test_a_what_if_soc_whose_buffer_is_too_small_is_refused(ub_bytes, indices, words):
-    call = {"tokens": f"{indices.split('x')[0]}x24:bf16", "indices": indices, "product": what_if(ub_bytes=ub_bytes)}
+    call = {
+        "tokens": f"{indices.split('x')[0]}x24:bf16",
+        "indices": indices,
+        "product": what_if(ub_bytes=ub_bytes),
+    }
     if words is None:
         assert plan(**call).block_dim == 48
     else:
@@ -292,12 +377,17 @@ def test_a_what_if_soc_whose_buffer_is_too_small_is_refused(ub_bytes, indices, w
 def test_the_formula_agrees_with_the_kernel():
     call = load_operator(OPERATOR).build(specs("50x7:fp32", "50x4:int32", num_out_tokens=-30))
     data = generate(OPERATOR, call, 3)
-    outputs, golden = npu_sim.run(OPERATOR, **data, num_out_tokens=-30).outputs, plain(OPERATOR, call, data)
+    outputs, golden = (
+        npu_sim.run(OPERATOR, **data, num_out_tokens=-30).outputs,
+        plain(OPERATOR, call, data),
+    )
     for name, values in golden.items():
         np.testing.assert_array_equal(outputs[name], values)
 
 
-@pytest.mark.parametrize("indices", ["4096:int64", "4096x8:int32", "4096x200:int32", "4096x0:int32"])
+@pytest.mark.parametrize(
+    "indices", ["4096:int64", "4096x8:int32", "4096x200:int32", "4096x0:int32"]
+)
 def test_generated_tokens_are_normal_and_no_expert_is_chosen_twice(indices):
     data = generate(OPERATOR, load_operator(OPERATOR).build(specs("4096x30:fp16", indices)), 5)
     assert abs(data["tokens"].astype(F).std() - 1) < 0.02
@@ -310,8 +400,12 @@ def test_generated_tokens_are_normal_and_no_expert_is_chosen_twice(indices):
 def test_the_limits_of_the_document_hold_on_hardware_too():
     for axis, largest in (("num_topk", 512), ("num_tokens", 16777214 // 8)):
         table = npu_sim.limits(OPERATOR, axis, product="atlas_a2")
-        assert {(row.documented.largest, row.hardware.largest) for row in table.rows} == {(largest, largest)}
+        assert {(row.documented.largest, row.hardware.largest) for row in table.rows} == {
+            (largest, largest)
+        }
 
 
 def test_products_list_it():
-    assert {name for name in shipped_products() if OPERATOR in load_profile(name).product.operators} == {"atlas_a2", "atlas_a3"}
+    assert {
+        name for name in shipped_products() if OPERATOR in load_profile(name).product.operators
+    } == {"atlas_a2", "atlas_a3"}

@@ -14,7 +14,14 @@ GOOD = {"permuted_output_grad": "65536x2048:bf16", "sorted_indices": "65536:int3
 
 
 def plan(product="atlas_a2", soc=None, limits="documented", deterministic=False, **changes):
-    return npu_sim.plan(OPERATOR, product=product, soc=soc, limits=limits, deterministic=deterministic, **{**GOOD, **changes})
+    return npu_sim.plan(
+        OPERATOR,
+        product=product,
+        soc=soc,
+        limits=limits,
+        deterministic=deterministic,
+        **{**GOOD, **changes},
+    )
 
 
 refusal = partial(refusal_of, plan)
@@ -30,7 +37,11 @@ refusal = partial(refusal_of, plan)
         (161002, "product", {"product": "atlas_inference"}),
         (161002, "product", {"product": "atlas_train", "permuted_output_grad": "65536x2048:fp64"}),
         (161002, "permuted_output_grad", {"permuted_output_grad": "65536x2048:fp64"}),
-        (161002, "permuted_output_grad", {"permuted_output_grad": "65536x2048:int32", "padded_mode": True}),
+        (
+            161002,
+            "permuted_output_grad",
+            {"permuted_output_grad": "65536x2048:int32", "padded_mode": True},
+        ),
         (161002, "sorted_indices", {"sorted_indices": "65536:int64"}),
         (161002, "out", {"out": "8192x2048:fp16"}),
         (161002, "permuted_output_grad", {"permuted_output_grad": "65536x2048:bf16:FRACTAL_NZ"}),
@@ -44,7 +55,11 @@ refusal = partial(refusal_of, plan)
         (561002, "permuted_output_grad", {"permuted_output_grad": "8192x8x2048:bf16"}),
         (561002, "permuted_output_grad", {"permuted_output_grad": "65537x2048:bf16"}),
         (561002, "permuted_output_grad", {"permuted_output_grad": "65536x0:bf16"}),
-        (561002, "permuted_output_grad", {"permuted_output_grad": "1x4:bf16", "sorted_indices": "0:int32"}),
+        (
+            561002,
+            "permuted_output_grad",
+            {"permuted_output_grad": "1x4:bf16", "sorted_indices": "0:int32"},
+        ),
         (561002, "sorted_indices", {"sorted_indices": "8192x8:int32"}),
         (561002, "sorted_indices", {"sorted_indices": "65537:int32"}),
         (561002, "sorted_indices", {"sorted_indices": "scalar:int32"}),
@@ -59,7 +74,9 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
 
 @pytest.mark.parametrize("num_topk", [8, 0, -1, float("inf"), float("nan"), None, "8"])
 @pytest.mark.parametrize("missing", ["permuted_output_grad", "sorted_indices"])
-def test_a_tensor_that_is_left_out_is_missing_since_the_other_one_does_not_imply_it(missing, num_topk):
+def test_a_tensor_that_is_left_out_is_missing_since_the_other_one_does_not_imply_it(
+    missing, num_topk
+):
     given = {**GOOD, "num_topk": num_topk}
     del given[missing]
     with pytest.raises(UsageError) as mistake:
@@ -70,22 +87,43 @@ def test_a_tensor_that_is_left_out_is_missing_since_the_other_one_does_not_imply
 @pytest.mark.parametrize("profile", ["atlas_a2", "atlas_a3"])
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
 def test_the_documented_call_runs_on_every_documented_product_and_dtype(profile, dtype):
-    assert plan(product=profile, permuted_output_grad=f"65536x2048:{dtype}", num_topk=512).block_dim == 48
+    assert (
+        plan(product=profile, permuted_output_grad=f"65536x2048:{dtype}", num_topk=512).block_dim
+        == 48
+    )
 
 
 @pytest.mark.parametrize(
     ("dtype", "hidden", "largest", "anywhere"),
-    [("fp32", 1024, 43904, 1408), ("bf16", 1024, 44416, 1920), ("fp16", 11776, 1920, 1920), ("fp32", 15872, 1408, 1408)],
+    [
+        ("fp32", 1024, 43904, 1408),
+        ("bf16", 1024, 44416, 1920),
+        ("fp16", 11776, 1920, 1920),
+        ("fp32", 15872, 1408, 1408),
+    ],
 )
-def test_beyond_512_the_error_says_where_it_really_ends_and_hardware_limits_end_there(dtype, hidden, largest, anywhere):
+def test_beyond_512_the_error_says_where_it_really_ends_and_hardware_limits_end_there(
+    dtype, hidden, largest, anywhere
+):
     def call(top_k, limits):
         entries = f"{top_k}x{hidden}:{dtype}"
-        return {"permuted_output_grad": entries, "sorted_indices": f"{top_k}:int32", "num_topk": top_k, "limits": limits}
+        return {
+            "permuted_output_grad": entries,
+            "sorted_indices": f"{top_k}:int32",
+            "num_topk": top_k,
+            "limits": limits,
+        }
 
     documented = refusal(**call(513, "documented"))
     text = str(documented)
     assert int(documented.status) == 161002
-    for number in ("513", "512", "512 * 10 = 5120 bytes", f"numTopk <= {largest} at hidden {hidden}", f"numTopk <= {anywhere} at every"):
+    for number in (
+        "513",
+        "512",
+        "512 * 10 = 5120 bytes",
+        f"numTopk <= {largest} at hidden {hidden}",
+        f"numTopk <= {anywhere} at every",
+    ):
         assert number in text
     fits = plan(**call(largest, "hardware"))
     assert fits.tiling["tokens_splited_length"] == 1
@@ -97,21 +135,31 @@ def test_beyond_512_the_error_says_where_it_really_ends_and_hardware_limits_end_
 
 
 def test_the_arithmetic_in_the_hardware_refusal_adds_up():
-    text = refusal(permuted_output_grad="65536x1024:fp32", num_topk=65536, limits="hardware").message
+    text = refusal(
+        permuted_output_grad="65536x1024:fp32", num_topk=65536, limits="hardware"
+    ).message
     assert "4 * 65536 = 262144 bytes" in text
     assert "196352 - 1024 * 20 - 256 = 175616" in text
 
 
 def test_a_profile_without_a_documented_bound_has_only_the_physical_one():
     profile = npu_sim.load_profile("atlas_a2")
-    bare = profile.model_copy(update={"product": profile.product.model_copy(update={"documented_limits": {}})})
+    bare = profile.model_copy(
+        update={"product": profile.product.model_copy(update={"documented_limits": {}})}
+    )
     assert plan(product=bare, num_topk=4096).caveats == ()
 
 
 def what_if(ub_bytes):
     profile = npu_sim.load_profile("atlas_a2")
     chip = profile.chip.model_copy(update={"ub_bytes": ub_bytes})
-    return profile.model_copy(update={"product": profile.product.model_copy(update={"socs": {**profile.product.socs, profile.soc: chip}})})
+    return profile.model_copy(
+        update={
+            "product": profile.product.model_copy(
+                update={"socs": {**profile.product.socs, profile.soc: chip}}
+            )
+        }
+    )
 
 
 def test_a_chip_whose_buffer_holds_no_row_is_refused_with_the_bytes_it_lacks():
@@ -135,7 +183,13 @@ def test_no_tokens_succeed_without_a_kernel():
         ({}, 16777216),
         ({"permuted_output_grad": "65536x2048:bf16:strided"}, 16777216 + 268435456 + 512),
         ({"sorted_indices": "65536:int32:strided"}, 16777216 + 262144 + 512),
-        ({"permuted_output_grad": "65530x2048:bf16:strided", "sorted_indices": "65536:int32:strided"}, 16777216 + 268411392 + 262144 + 512),
+        (
+            {
+                "permuted_output_grad": "65530x2048:bf16:strided",
+                "sorted_indices": "65536:int32:strided",
+            },
+            16777216 + 268411392 + 262144 + 512,
+        ),
     ],
 )
 def test_the_workspace_is_the_systems_and_a_copy_of_every_strided_input(changes, total):
@@ -150,14 +204,20 @@ def test_the_workspace_is_the_systems_and_a_copy_of_every_strided_input(changes,
 @pytest.mark.parametrize("top_k", [1, 8, 512])
 def test_the_plan_hangs_together(hidden, dtype, top_k):
     tokens = 3000
-    made = plan(permuted_output_grad=f"{tokens * top_k}x{hidden}:{dtype}", sorted_indices=f"{tokens * top_k}:int32", num_topk=top_k)
+    made = plan(
+        permuted_output_grad=f"{tokens * top_k}x{hidden}:{dtype}",
+        sorted_indices=f"{tokens * top_k}:int32",
+        num_topk=top_k,
+    )
     (memory,) = made.memories
     assert memory.used_bytes <= memory.capacity_bytes
     assert made.cores[0].ranges["tokens"][0] == 0
     assert made.cores[-1].ranges["tokens"][1] == tokens
     assert made.tiling_key == {"fp32": 4, "fp16": 2}[dtype]
     assert made.path == (
-        "rows in pieces" if made.tiling["hidden_splited_num"] + (made.tiling["hidden_splited_remain"] > 0) > 1 else "whole rows"
+        "rows in pieces"
+        if made.tiling["hidden_splited_num"] + (made.tiling["hidden_splited_remain"] > 0) > 1
+        else "whole rows"
     )
     for decision in made.decisions:
         assert decision.flips
@@ -168,9 +228,15 @@ def test_the_plan_hangs_together(hidden, dtype, top_k):
 @pytest.mark.parametrize("tokens", [100, 40000])
 def test_every_flip_turns_its_decision_around_there_and_not_one_before(hidden, tokens):
     def decisions(hidden, tokens, num_topk):
-        call = {"permuted_output_grad": f"{tokens * num_topk}x{hidden}:fp32", "sorted_indices": f"{tokens * num_topk}:int32"}
+        call = {
+            "permuted_output_grad": f"{tokens * num_topk}x{hidden}:fp32",
+            "sorted_indices": f"{tokens * num_topk}:int32",
+        }
         try:
-            return {decision.name: decision for decision in plan(**call, num_topk=num_topk, limits="hardware").decisions}
+            return {
+                decision.name: decision
+                for decision in plan(**call, num_topk=num_topk, limits="hardware").decisions
+            }
         except AclnnError:
             return {}
 
@@ -190,7 +256,13 @@ def test_every_flip_turns_its_decision_around_there_and_not_one_before(hidden, t
 
 def test_the_text_says_what_matters():
     text = str(plan(permuted_output_grad="65530x20480:fp32"))
-    for words in ("rows in pieces, tiling key 4", "hidden 20480 > 15872", "48 of 48 vector cores", "input_grad fixed", "6 were dropped"):
+    for words in (
+        "rows in pieces, tiling key 4",
+        "hidden 20480 > 15872",
+        "48 of 48 vector cores",
+        "input_grad fixed",
+        "6 were dropped",
+    ):
         assert words in " ".join(text.split())
 
 
@@ -221,7 +293,9 @@ def test_a_negative_index_is_a_run_time_failure_and_nothing_is_written():
 def test_any_index_beyond_the_gradient_is_a_dropped_token():
     grad, indices = data()
     far = np.where(indices >= len(grad), np.int32(2**31 - 1), indices)
-    assert np.array_equal(npu_sim.moe_token_permute_grad(grad, far, 4), input_grad(grad, indices, 4))
+    assert np.array_equal(
+        npu_sim.moe_token_permute_grad(grad, far, 4), input_grad(grad, indices, 4)
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

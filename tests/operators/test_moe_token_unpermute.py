@@ -10,7 +10,11 @@ from tests.operators.refusals import blame_of, refusal_of
 from tests.reference.moe_token_unpermute import unpermute
 
 OPERATOR = "moe_token_unpermute"
-GOOD = {"permuted_tokens": "65536x2048:bf16", "sorted_indices": "65536:int32", "probs": "8192x8:bf16"}
+GOOD = {
+    "permuted_tokens": "65536x2048:bf16",
+    "sorted_indices": "65536:int32",
+    "probs": "8192x8:bf16",
+}
 
 
 def plan(**changes):
@@ -38,11 +42,28 @@ refusal = partial(refusal_of, plan)
         (561002, "sorted_indices", {"probs": "8192x9:bf16"}),
         (561002, "sorted_indices", {"sorted_indices": "65535:int32"}),
         (561002, "probs", {"probs": "128x513:bf16", "sorted_indices": "65664:int32"}),
-        (561002, "probs", {"probs": "128x513:bf16", "sorted_indices": "65664:int32", "limits": "hardware", "release": "8.3"}),
-        (561002, "probs", {"probs": "5x0:bf16", "sorted_indices": "0:int32", "permuted_tokens": "0x8:bf16"}),
+        (
+            561002,
+            "probs",
+            {
+                "probs": "128x513:bf16",
+                "sorted_indices": "65664:int32",
+                "limits": "hardware",
+                "release": "8.3",
+            },
+        ),
+        (
+            561002,
+            "probs",
+            {"probs": "5x0:bf16", "sorted_indices": "0:int32", "permuted_tokens": "0x8:bf16"},
+        ),
         (561002, "permuted_tokens", {"permuted_tokens": "65536x0:bf16"}),
         (561002, "permuted_tokens", {"permuted_tokens": "65537x2048:bf16"}),
-        (561002, "permuted_tokens", {"permuted_tokens": "1x8:bf16", "sorted_indices": "0:int32", "probs": "0x8:bf16"}),
+        (
+            561002,
+            "permuted_tokens",
+            {"permuted_tokens": "1x8:bf16", "sorted_indices": "0:int32", "probs": "0x8:bf16"},
+        ),
         (561002, "out", {"out": "8192x2047:bf16"}),
         (561002, "out", {"probs": None, "out": "8192x2048:bf16"}),
     ],
@@ -58,17 +79,26 @@ def test_all_nine_pairs_of_dtypes_run(profile, dtype, probs):
     keys = {"bf16": (0, 9, 17, 25), "fp16": (2, 11, 19, 27), "fp32": (4, 13, 21, 29)}
     same = {"bf16": 1, "fp16": 3, "fp32": 5}
     made = plan(product=profile, permuted_tokens=f"65536x2048:{dtype}", probs=f"128x512:{probs}")
-    assert made.tiling_key == (same[dtype] if probs == dtype else keys[dtype][("", "bf16", "fp16", "fp32").index(probs)])
-    assert plan(product=profile, permuted_tokens=f"65536x2048:{dtype}", probs=None).tiling_key == keys[dtype][0]
+    assert made.tiling_key == (
+        same[dtype] if probs == dtype else keys[dtype][("", "bf16", "fp16", "fp32").index(probs)]
+    )
+    assert (
+        plan(product=profile, permuted_tokens=f"65536x2048:{dtype}", probs=None).tiling_key
+        == keys[dtype][0]
+    )
 
 
 def test_indices_that_tokens_and_probs_imply_need_not_be_typed():
     given = {name: GOOD[name] for name in ("permuted_tokens", "probs")}
-    assert npu_sim.plan(OPERATOR, **given).as_dict() | {"arguments": None} == plan().as_dict() | {"arguments": None}
+    assert npu_sim.plan(OPERATOR, **given).as_dict() | {"arguments": None} == plan().as_dict() | {
+        "arguments": None
+    }
 
 
 def test_beyond_512_both_bounds_are_named():
-    text = str(refusal(probs="1x513:fp16", sorted_indices="513:int32", permuted_tokens="513x11776:fp16"))
+    text = str(
+        refusal(probs="1x513:fp16", sorted_indices="513:int32", permuted_tokens="513x11776:fp16")
+    )
     for words in ("513", "<= 512", "768 at hidden 11776", "768 at every hidden size"):
         assert words in text
 
@@ -76,13 +106,18 @@ def test_beyond_512_both_bounds_are_named():
 @pytest.mark.parametrize(("release", "total"), [("8.3", 0), ("8.5", 16777216), ("9.1", 16777216)])
 def test_the_planner_asks_for_no_workspace_at_the_first_release(release, total):
     assert plan(release=release).workspace.total_bytes == total
-    assert plan(release=release, sorted_indices="65536:int32:strided").workspace.total_bytes == total + 262144 + 512
+    assert (
+        plan(release=release, sorted_indices="65536:int32:strided").workspace.total_bytes
+        == total + 262144 + 512
+    )
 
 
 def test_no_tokens_succeed_without_a_kernel():
     empty = plan(permuted_tokens="0x2048:bf16", sorted_indices="0:int32", probs="0x8:bf16")
     assert (empty.kernel, empty.block_dim, empty.workspace.total_bytes) == ("", 0, 0)
-    assert npu_sim.moe_token_unpermute(np.empty((0, 5), np.float32), np.empty(0, np.int32)).shape == (0, 5)
+    assert npu_sim.moe_token_unpermute(
+        np.empty((0, 5), np.float32), np.empty(0, np.int32)
+    ).shape == (0, 5)
 
 
 @pytest.mark.parametrize("hidden", [1, 2048, 9217, 11777, 13313, 15873, 40000])
@@ -106,7 +141,9 @@ def test_the_plan_hangs_together(hidden, dtype, probs):
 
 def test_rounded_buffers_beyond_the_unified_buffer_are_warned_of():
     """By hand: 12288 columns leave 196352 - 12288 * 14 - 256 = 24064 bytes, 4 batches of 343 tokens with 7 entries of 10 bytes."""
-    made = plan(permuted_tokens="448000x12288:bf16", sorted_indices="448000:int32", probs="64000x7:bf16")
+    made = plan(
+        permuted_tokens="448000x12288:bf16", sorted_indices="448000:int32", probs="64000x7:bf16"
+    )
     (memory,) = made.memories
     assert made.tiling["tokens_splited_length"] == 24064 // 70 == 343
     assert memory.used_bytes == 196352 - 24064 - 256 + 256 + 9632 + 4832 + 9632 == 196384
@@ -118,16 +155,25 @@ def test_rounded_buffers_beyond_the_unified_buffer_are_warned_of():
 def data(tokens=20, top_k=4, hidden=50, dropped=7, dtype=np.float32, probs=np.float32):
     random = np.random.default_rng(0)
     rows = random.standard_normal((tokens * top_k - dropped, hidden), np.float32).astype(dtype)
-    return rows, random.permutation(tokens * top_k).astype(np.int32), random.random((tokens, top_k), np.float32).astype(probs)
+    return (
+        rows,
+        random.permutation(tokens * top_k).astype(np.int32),
+        random.random((tokens, top_k), np.float32).astype(probs),
+    )
 
 
 @pytest.mark.parametrize(
-    ("probs", "expected"), [([[0.5, 2]], [[3.5, 6]]), ([[0, 2]], [[2, 4]]), (None, [[3, 4], [1, 2]])], ids=["both", "one", "none"]
+    ("probs", "expected"),
+    [([[0.5, 2]], [[3.5, 6]]), ([[0, 2]], [[2, 4]]), (None, [[3, 4], [1, 2]])],
+    ids=["both", "one", "none"],
 )
 def test_the_worked_example(probs, expected):
     tokens, indices = np.array([[1, 2], [3, 4]], np.float32), np.array([1, 0], np.int32)
     given = None if probs is None else np.array(probs, np.float32)
-    assert npu_sim.moe_token_unpermute(tokens, indices, given, restore_shape=(2, 2)).tolist() == expected
+    assert (
+        npu_sim.moe_token_unpermute(tokens, indices, given, restore_shape=(2, 2)).tolist()
+        == expected
+    )
 
 
 def test_a_negative_index_is_a_run_time_failure_and_nothing_is_written():
@@ -162,14 +208,19 @@ def test_warnings_that_only_the_data_can_give(change, codes):
         probs.reshape(-1)[9] = -0.0
     result = npu_sim.run(OPERATOR, permuted_tokens=rows, sorted_indices=indices, probs=probs)
     assert [caveat.code for caveat in result.caveats] == codes
-    np.testing.assert_array_equal(result.outputs["unpermuted_tokens"], unpermute(rows, indices, probs))
+    np.testing.assert_array_equal(
+        result.outputs["unpermuted_tokens"], unpermute(rows, indices, probs)
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
 def test_strided_arrays_and_a_given_output(dtype):
     rows, indices, probs = data(dtype=dtype, probs=dtype)
     expected = unpermute(rows, indices, probs)
-    apart, wide = np.zeros((*rows.shape, 2), dtype)[:, :, 1], np.zeros((*probs.shape, 3), dtype)[:, :, 2]
+    apart, wide = (
+        np.zeros((*rows.shape, 2), dtype)[:, :, 1],
+        np.zeros((*probs.shape, 3), dtype)[:, :, 2],
+    )
     apart[...], wide[...] = rows, probs
     far_indices = np.zeros((indices.size, 3), np.int32)[:, 2]
     far_indices[...] = indices
@@ -181,6 +232,8 @@ def test_strided_arrays_and_a_given_output(dtype):
 def test_no_order_changes_the_result_and_nothing_depends_on_timing():
     rows, indices, probs = data()
     for order in ("sequential", "reverse", "random"):
-        result = npu_sim.run(OPERATOR, permuted_tokens=rows, sorted_indices=indices, probs=probs, core_order=order)
+        result = npu_sim.run(
+            OPERATOR, permuted_tokens=rows, sorted_indices=indices, probs=probs, core_order=order
+        )
         assert np.array_equal(result.outputs["unpermuted_tokens"], unpermute(rows, indices, probs))
         assert result.order_dependent["unpermuted_tokens"].count == 0

@@ -29,7 +29,11 @@ refusal = partial(refusal_of, plan)
 @pytest.mark.parametrize(
     ("status", "argument", "changes"),
     [
-        (161001, "unpermuted_tokens_grad", {"unpermuted_tokens_grad": None, "permuted_tokens": None}),
+        (
+            161001,
+            "unpermuted_tokens_grad",
+            {"unpermuted_tokens_grad": None, "permuted_tokens": None},
+        ),
         (161001, "sorted_indices", {"sorted_indices": None, "product": "atlas_train"}),
         (161001, "permuted_tokens", {"permuted_tokens": None, "product": "atlas_train"}),
         (161001, "permuted_tokens", {**NO_PROBS, "permuted_tokens": None, "release": "9.0"}),
@@ -43,7 +47,11 @@ refusal = partial(refusal_of, plan)
         (161002, "probs_grad", {**NO_PROBS, "probs_grad": "1:int32"}),
         (161002, "padded_mode", {"padded_mode": True}),
         (561002, "unpermuted_tokens_grad", {"unpermuted_tokens_grad": "8192x1x2048:bf16"}),
-        (561002, "unpermuted_tokens_grad", {"unpermuted_tokens_grad": "8192x0:bf16", "permuted_tokens": "65536x0:bf16"}),
+        (
+            561002,
+            "unpermuted_tokens_grad",
+            {"unpermuted_tokens_grad": "8192x0:bf16", "permuted_tokens": "65536x0:bf16"},
+        ),
         (561002, "sorted_indices", {"sorted_indices": "8192x8:int32"}),
         (561002, "sorted_indices", {"sorted_indices": "65537:int32"}),
         (561002, "probs", {"probs": "8191x8:fp32"}),
@@ -77,7 +85,12 @@ def test_without_probs_tokens_may_be_left_out():
 
 
 def test_no_tokens_succeed_without_a_kernel():
-    empty = {"permuted_tokens": "0x8:bf16", "unpermuted_tokens_grad": "0x8:bf16", "sorted_indices": "0:int32", "probs": "0x2:fp32"}
+    empty = {
+        "permuted_tokens": "0x8:bf16",
+        "unpermuted_tokens_grad": "0x8:bf16",
+        "sorted_indices": "0:int32",
+        "probs": "0x2:fp32",
+    }
     assert (plan(**empty).kernel, plan(**empty).workspace.total_bytes) == ("", 0)
 
 
@@ -121,7 +134,9 @@ def data(tokens=100, top_k=4, hidden=24, seed=0):
 
 def test_the_worked_example():
     tokens, g = np.array([[1, 2], [3, 4]], np.float32), np.array([[1, 10]], np.float32)
-    found = npu_sim.moe_token_unpermute_grad(tokens, g, np.array([1, 0], np.int32), np.array([[0.5, 2]], np.float32))
+    found = npu_sim.moe_token_unpermute_grad(
+        tokens, g, np.array([1, 0], np.int32), np.array([[0.5, 2]], np.float32)
+    )
     assert [one.tolist() for one in found] == [[[2, 20], [0.5, 5]], [[43, 21]]]
 
 
@@ -143,9 +158,15 @@ def test_of_duplicate_indices_the_last_write_wins_and_open_rows_are_marked(order
     indices[1] = indices[2] = 0  # within a core
     indices[[12, 13, 399]] = 5  # tokens 1, 3 and 99, on cores 0, 1 and 47
     result = npu_sim.run(OPERATOR, core_order=order, seed=3, **call)
-    found, g, probs = result.outputs["permuted_tokens_grad"], call["unpermuted_tokens_grad"], call["probs"].reshape(-1)
+    found, g, probs = (
+        result.outputs["permuted_tokens_grad"],
+        call["unpermuted_tokens_grad"],
+        call["probs"].reshape(-1),
+    )
     assert np.array_equal(found[0], g[0] * probs[2])
-    written = {"sequential": [399], "reverse": [5], "round_robin": [13], "random": [5, 13, 399]}[order]
+    written = {"sequential": [399], "reverse": [5], "round_robin": [13], "random": [5, 13, 399]}[
+        order
+    ]
     assert any(np.array_equal(found[5], g[entry // 4] * probs[entry]) for entry in written)
     assert np.flatnonzero(result.order_dependent["permuted_tokens_grad"].mask).tolist() == [5]
     assert result.order_dependent["probs_grad"].count == 0
@@ -172,7 +193,12 @@ def test_warnings_that_only_the_data_can_give(index, value, codes):
 
 def test_strided_inputs_and_given_outputs():
     call = data()
-    expected = unpermute_grad(*(call[name] for name in ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs")))
+    expected = unpermute_grad(
+        *(
+            call[name]
+            for name in ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs")
+        )
+    )
     apart = {name: np.stack([one, one], axis=-1)[..., 1] for name, one in call.items()}
     outs = np.zeros((24, 400), np.float32).T, np.zeros((4, 100), np.float32).T
     found = npu_sim.run(OPERATOR, out=outs, **apart).outputs

@@ -17,7 +17,16 @@ COMMANDS = {
     "explain": ("explain", *CALL),
     "diff": ("diff", *CALL),
     "limits": ("limits", "scale_rows", "--vary", "col", "--product", "atlas_a2"),
-    "sweep": ("sweep", "scale_rows", "--grid", "row=1..300", "--grid", "product=all", "--check", "50"),
+    "sweep": (
+        "sweep",
+        "scale_rows",
+        "--grid",
+        "row=1..300",
+        "--grid",
+        "product=all",
+        "--check",
+        "50",
+    ),
     "timeline": ("timeline", *CALL),
     "workspace": ("workspace", *CALL),
     "determinism": ("study", "determinism", *CALL),
@@ -47,7 +56,14 @@ def ask(questions, folder=""):
     """Exit code and output of command lines, in a process that finds what is installed in a folder."""
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join((str(folder), str(ROOT)))}
     call = (sys.executable, "-c", PROGRAM)
-    done = subprocess.run(call, input=json.dumps(questions), env=variables, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        call,
+        input=json.dumps(questions),
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -56,7 +72,18 @@ def ask(questions, folder=""):
 def answers(tmp_path_factory):
     """What the installed package answers to every command."""
     folder = tmp_path_factory.mktemp("installed")
-    pip = (sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--target", str(folder), str(PACKAGE))
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(folder),
+        str(PACKAGE),
+    )
     subprocess.run(pip, check=True, capture_output=True)
     calls = folder / "calls.jsonl"
     calls.write_text(json.dumps({"op": "scale_rows", "inputs": {"x": "64x40:fp32"}}) + "\n")
@@ -67,7 +94,10 @@ def answers(tmp_path_factory):
         "preflight": ["preflight", str(calls)],
         "report": ["plan", *CALL, "--report", str(folder / "plan.html"), "--json"],
     }
-    return {**ask(questions, folder), "page": [0, (folder / "plan.html").read_text() if (folder / "plan.html").exists() else ""]}
+    return {
+        **ask(questions, folder),
+        "page": [0, (folder / "plan.html").read_text() if (folder / "plan.html").exists() else ""],
+    }
 
 
 @pytest.mark.long
@@ -123,5 +153,11 @@ def test_the_explorer_offers_it():
         "import sys, pathlib, npu_sim; npu_sim.register_file(pathlib.Path(sys.argv[1]));"
         "from npu_sim.explorer.state import catalog; print([one['name'] for one in catalog({})['operators']])"
     )
-    done = subprocess.run((sys.executable, "-c", program, str(file)), capture_output=True, text=True, check=True, cwd=ROOT)
+    done = subprocess.run(
+        (sys.executable, "-c", program, str(file)),
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+    )
     assert "scale_rows" in done.stdout

@@ -13,11 +13,29 @@ def floats(*shape, dtype="float32"):
 
 
 CALLS = {
-    "embedding_dense_backward": {"grad": floats(40, 8), "indices": RANDOM.integers(0, 9, 40), "num_weights": 9},
-    "conv_tbc_backward": {"grad_output": floats(6, 2, 8), "input": floats(6, 2, 8), "weight": floats(1, 8, 8), "bias": floats(8)},
+    "embedding_dense_backward": {
+        "grad": floats(40, 8),
+        "indices": RANDOM.integers(0, 9, 40),
+        "num_weights": 9,
+    },
+    "conv_tbc_backward": {
+        "grad_output": floats(6, 2, 8),
+        "input": floats(6, 2, 8),
+        "weight": floats(1, 8, 8),
+        "bias": floats(8),
+    },
     "rms_norm": {"x": floats(5, 64), "gamma": floats(64)},
-    "rms_norm_grad": {"dy": floats(5, 64), "x": floats(5, 64), "rstd": abs(floats(5)), "gamma": floats(64)},
-    "cross_entropy_loss_grad": {"grad_loss": floats(1)[0], "log_prob": -abs(floats(6, 7)), "target": RANDOM.integers(0, 7, 6)},
+    "rms_norm_grad": {
+        "dy": floats(5, 64),
+        "x": floats(5, 64),
+        "rstd": abs(floats(5)),
+        "gamma": floats(64),
+    },
+    "cross_entropy_loss_grad": {
+        "grad_loss": floats(1)[0],
+        "log_prob": -abs(floats(6, 7)),
+        "target": RANDOM.integers(0, 7, 6),
+    },
     "moe_token_permute_grad": {
         "permuted_output_grad": floats(8, 16),
         "sorted_indices": RANDOM.permutation(8).astype(np.int32),
@@ -41,16 +59,22 @@ def test_a_prepared_call_gives_what_the_function_gives(operator):
     tensors = tensors_of(CALLS[operator])
     out = tuple(np.empty_like(array) for array in expected)
     for found in (call(*tensors.values()), call(**tensors), call(*tensors.values(), out=out)):
-        assert [array.tobytes() for array in as_tuple(found)] == [array.tobytes() for array in expected]
+        assert [array.tobytes() for array in as_tuple(found)] == [
+            array.tobytes() for array in expected
+        ]
     assert [array.tobytes() for array in out] == [array.tobytes() for array in expected]
     assert call.plan == npu_sim.plan(operator, **CALLS[operator])
 
 
 def test_options_are_those_of_the_prepared_call():
-    call = npu_sim.prepare("rms_norm_grad", dy="64x256:fp32", gamma="256:fp32", core_order="random", seed=3)
+    call = npu_sim.prepare(
+        "rms_norm_grad", dy="64x256:fp32", gamma="256:fp32", core_order="random", seed=3
+    )
     tensors = floats(64, 256), floats(64, 256), abs(floats(64)), floats(256)
     names = ("dy", "x", "rstd", "gamma")
-    expected = npu_sim.rms_norm_grad(**dict(zip(names, tensors, strict=True)), core_order="random", seed=3)
+    expected = npu_sim.rms_norm_grad(
+        **dict(zip(names, tensors, strict=True)), core_order="random", seed=3
+    )
     assert [array.tobytes() for array in call(*tensors)] == [array.tobytes() for array in expected]
 
 

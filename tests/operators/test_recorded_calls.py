@@ -8,11 +8,22 @@ import pytest
 import npu_sim
 
 RECORDED = Path(__file__).parents[1] / "data" / "recorded_calls"
-OPERATORS = ("embedding_dense_backward", "conv_tbc_backward", "rms_norm_grad", "cross_entropy_loss_grad", "moe_token_permute_grad")
+OPERATORS = (
+    "embedding_dense_backward",
+    "conv_tbc_backward",
+    "rms_norm_grad",
+    "cross_entropy_loss_grad",
+    "moe_token_permute_grad",
+)
 ACCEPTED = [0, ""]
 MISTAKE = None
 """Status of a call that the product never hears of; those were recorded as 161001 and 161002."""
-SPELLINGS = {"A2": "atlas_a2", "ATLAS_A2": "atlas_a2", "atlas a2": "atlas_a2", "ascend910b1": "Ascend910B1"}
+SPELLINGS = {
+    "A2": "atlas_a2",
+    "ATLAS_A2": "atlas_a2",
+    "atlas a2": "atlas_a2",
+    "ascend910b1": "Ascend910B1",
+}
 """Names of products and SoCs that named none when the calls were recorded."""
 SHOWN = 5
 
@@ -49,6 +60,10 @@ def test_every_recorded_call_has_its_status_and_blames_its_argument(operator):
     calls = json.loads(gzip.decompress((RECORDED / f"{operator}.json.gz").read_bytes()))
     found = [(call, recorded, verdict(operator, call)) for call, *recorded in calls]
     different = [
-        f"{json.dumps(call)}: {now}, recorded {recorded}" for call, recorded, now in found if not agrees(operator, call, now, recorded)
+        f"{json.dumps(call)}: {now}, recorded {recorded}"
+        for call, recorded, now in found
+        if not agrees(operator, call, now, recorded)
     ]
-    assert not different, "\n".join((f"{len(different)} of {len(calls)} calls differ", *different[:SHOWN]))
+    assert not different, "\n".join(
+        (f"{len(different)} of {len(calls)} calls differ", *different[:SHOWN])
+    )

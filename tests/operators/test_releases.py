@@ -14,20 +14,52 @@ from tests.studies import calls
 
 A2_CORES = 48
 EMBEDDING, NORM, NORM_GRAD = "embedding_dense_backward", "rms_norm", "rms_norm_grad"
-CONV, CROSS_ENTROPY, PERMUTE_GRAD = "conv_tbc_backward", "cross_entropy_loss_grad", "moe_token_permute_grad"
+CONV, CROSS_ENTROPY, PERMUTE_GRAD = (
+    "conv_tbc_backward",
+    "cross_entropy_loss_grad",
+    "moe_token_permute_grad",
+)
 WARNED = {
-    "small_dim_offset_wraps": (EMBEDDING, {"grad": "64x512:fp32", "indices": "64:int32", "num_weights": 8388609}, {"8.3", "8.5", "9.0"}),
-    "dgamma_merge_overrun": (NORM_GRAD, {"dy": "48x512:bf16", "gamma": "512:bf16", "deterministic": True}, {"8.5", "9.0"}),
-    "element_offset_wraps, key 0": (NORM, {"x": "1048576x4097:fp32", "gamma": "4097:fp32"}, {"8.3", "8.5", "9.0"}),
-    "element_offset_wraps, key 1": (NORM, {"x": "1048576x20000:fp32", "gamma": "20000:fp32"}, set()),
-    "element_offset_wraps, key 2": (NORM, {"x": "8388608x513:fp32", "gamma": "513:fp32"}, {"8.3", "8.5", "9.0", "9.1"}),
+    "small_dim_offset_wraps": (
+        EMBEDDING,
+        {"grad": "64x512:fp32", "indices": "64:int32", "num_weights": 8388609},
+        {"8.3", "8.5", "9.0"},
+    ),
+    "dgamma_merge_overrun": (
+        NORM_GRAD,
+        {"dy": "48x512:bf16", "gamma": "512:bf16", "deterministic": True},
+        {"8.5", "9.0"},
+    ),
+    "element_offset_wraps, key 0": (
+        NORM,
+        {"x": "1048576x4097:fp32", "gamma": "4097:fp32"},
+        {"8.3", "8.5", "9.0"},
+    ),
+    "element_offset_wraps, key 1": (
+        NORM,
+        {"x": "1048576x20000:fp32", "gamma": "20000:fp32"},
+        set(),
+    ),
+    "element_offset_wraps, key 2": (
+        NORM,
+        {"x": "8388608x513:fp32", "gamma": "513:fp32"},
+        {"8.3", "8.5", "9.0", "9.1"},
+    ),
     "deterministic_planner_unpublished": (
         CONV,
         {"input": "12x3x64:fp16", "weight": "3x64x32:fp16", "deterministic": True},
         {"8.3", "8.5", "9.0"},
     ),
-    "matrix_shape_unknown": (CONV, {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "product": "atlas_train"}, {"8.3"}),
-    "release_assumed": (PERMUTE_GRAD, {"permuted_output_grad": "8x64:fp32", "sorted_indices": "8:int32", "num_topk": 2}, {"8.3"}),
+    "matrix_shape_unknown": (
+        CONV,
+        {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "product": "atlas_train"},
+        {"8.3"},
+    ),
+    "release_assumed": (
+        PERMUTE_GRAD,
+        {"permuted_output_grad": "8x64:fp32", "sorted_indices": "8:int32", "num_topk": 2},
+        {"8.3"},
+    ),
 }
 
 
@@ -38,9 +70,13 @@ def codes(plan):
 @pytest.mark.parametrize("name", WARNED)
 def test_a_plan_warns_at_the_releases_that_are_concerned(name):
     operator, call, releases = WARNED[name]
-    takes = [one for one in release_names() if (name, one) != ("matrix_shape_unknown", "8.5")]  # refused there, see below
+    takes = [
+        one for one in release_names() if (name, one) != ("matrix_shape_unknown", "8.5")
+    ]  # refused there, see below
     plans = {release: npu_sim.plan(operator, release=release, **call) for release in takes}
-    assert {release for release, plan in plans.items() if name.partition(",")[0] in codes(plan)} == releases
+    assert {
+        release for release, plan in plans.items() if name.partition(",")[0] in codes(plan)
+    } == releases
 
 
 @pytest.mark.parametrize(
@@ -51,7 +87,15 @@ def test_a_plan_warns_at_the_releases_that_are_concerned(name):
         (NORM_GRAD, {"dy": "6x512:bf16", "gamma": "512:bf16", "deterministic": True}),
         (NORM_GRAD, {"dy": "48x512:bf16", "gamma": "512:bf16"}),
         (NORM_GRAD, {"dy": "48x6081:bf16", "gamma": "6081:bf16", "deterministic": True}),
-        (NORM_GRAD, {"dy": "8x512:fp16", "gamma": "512:fp16", "deterministic": True, "product": "atlas_inference"}),
+        (
+            NORM_GRAD,
+            {
+                "dy": "8x512:fp16",
+                "gamma": "512:fp16",
+                "deterministic": True,
+                "product": "atlas_inference",
+            },
+        ),
         (NORM, {"x": "1048576x4096:fp32", "gamma": "4096:fp32"}),
     ],
 )
@@ -63,7 +107,9 @@ def test_a_call_that_is_not_concerned_is_not_warned_of(operator, call):
 
 def test_what_the_merge_returns_beyond_its_queue_is_a_model():
     call = {"dy": "48x512:bf16", "gamma": "512:bf16", "deterministic": True}
-    evidence = [npu_sim.plan(NORM_GRAD, release=release, **call).evidence for release in release_names()]
+    evidence = [
+        npu_sim.plan(NORM_GRAD, release=release, **call).evidence for release in release_names()
+    ]
     assert evidence == [Evidence.EXACT, Evidence.MODEL, Evidence.MODEL, Evidence.EXACT]
 
 
@@ -77,17 +123,35 @@ def test_who_merges_dgamma_changes_the_words_and_no_bit():
 
 def test_a_plan_says_what_it_rests_on_at_a_release_without_a_published_source():
     call = {"permuted_output_grad": "8x64:fp32", "sorted_indices": "8:int32", "num_topk": 2}
-    plans = {release: npu_sim.plan(PERMUTE_GRAD, release=release, **call) for release in release_names()}
-    assert [plan.evidence for plan in plans.values()] == [Evidence.MODEL, Evidence.EXACT, Evidence.EXACT, Evidence.EXACT]
+    plans = {
+        release: npu_sim.plan(PERMUTE_GRAD, release=release, **call) for release in release_names()
+    }
+    assert [plan.evidence for plan in plans.values()] == [
+        Evidence.MODEL,
+        Evidence.EXACT,
+        Evidence.EXACT,
+        Evidence.EXACT,
+    ]
     assert "16 MiB is taken" in plans["8.3"].caveats[-1].message
     assert {plan.workspace.total_bytes for plan in plans.values()} == {16777216}
-    nothing = npu_sim.plan(PERMUTE_GRAD, permuted_output_grad="0x64:fp32", sorted_indices="0:int32", num_topk=2, release="8.3")
+    nothing = npu_sim.plan(
+        PERMUTE_GRAD,
+        permuted_output_grad="0x64:fp32",
+        sorted_indices="0:int32",
+        num_topk=2,
+        release="8.3",
+    )
     assert not nothing.caveats
 
 
 @pytest.mark.parametrize(
     ("release", "kernel", "deterministic", "key"),
-    [("8.3", "fp32", False, 0), ("8.3", "fp32", True, 10), ("8.5", "16-bit", False, 0), ("8.5", "16-bit", True, 0)],
+    [
+        ("8.3", "fp32", False, 0),
+        ("8.3", "fp32", True, 10),
+        ("8.5", "16-bit", False, 0),
+        ("8.5", "16-bit", True, 0),
+    ],
 )
 def test_8_3_always_casts_16_bit_gradients(release, kernel, deterministic, key):
     call = {"grad": "4096x1024:bf16", "indices": "4096:int32", "num_weights": 151936}
@@ -99,9 +163,17 @@ def test_8_3_always_casts_16_bit_gradients(release, kernel, deterministic, key):
 
 
 def test_the_counters_of_8_3_take_twice_the_workspace():
-    call = {"grad": "600x600:fp32", "indices": "600:int32", "num_weights": 1001, "scale_grad_by_freq": True}
+    call = {
+        "grad": "600x600:fp32",
+        "indices": "600:int32",
+        "num_weights": 1001,
+        "scale_grad_by_freq": True,
+    }
     sizes = {
-        release: {part.name: part.bytes for part in npu_sim.plan(EMBEDDING, release=release, **call).workspace.parts}["frequency counters"]
+        release: {
+            part.name: part.bytes
+            for part in npu_sim.plan(EMBEDDING, release=release, **call).workspace.parts
+        }["frequency counters"]
         for release in release_names()
     }
     assert sizes == {"8.3": 8 * 1004, "8.5": 4 * 1008, "9.0": 4 * 1008, "9.1": 4 * 1008}
@@ -109,7 +181,9 @@ def test_the_counters_of_8_3_take_twice_the_workspace():
 
 @pytest.mark.parametrize(("release", "granule"), [("8.3", 8), ("8.5", 16), ("9.1", 16)])
 def test_rows_in_the_unified_buffer_follow_the_release(release, granule):
-    plan = npu_sim.plan(EMBEDDING, grad="600x601:fp32", indices="600:int32", num_weights=1000, release=release)
+    plan = npu_sim.plan(
+        EMBEDDING, grad="600x601:fp32", indices="600:int32", num_weights=1000, release=release
+    )
     rows = {one.name: one.bytes for one in plan.memories[0].allocations}
     assert rows["gradient row"] == 4 * -(-601 // granule) * granule
 
@@ -117,11 +191,26 @@ def test_rows_in_the_unified_buffer_follow_the_release(release, granule):
 @pytest.mark.parametrize("release", release_names())
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_embedding_results_are_those_of_the_reference_at_every_release(release, dtype, deterministic):
+def test_embedding_results_are_those_of_the_reference_at_every_release(
+    release, dtype, deterministic
+):
     rng = np.random.default_rng(5)
-    grad, indices = rng.standard_normal((2000, 520)).astype(dtype), rng.integers(0, 6, 2000, dtype=np.int32)
-    ran = npu_sim.run(EMBEDDING, grad=grad, indices=indices, num_weights=7, deterministic=deterministic, release=release)
-    path, flush_rows = "deterministic" if deterministic else "sorted", reference.SORTED_FLUSH_ROWS[release]
+    grad, indices = (
+        rng.standard_normal((2000, 520)).astype(dtype),
+        rng.integers(0, 6, 2000, dtype=np.int32),
+    )
+    ran = npu_sim.run(
+        EMBEDDING,
+        grad=grad,
+        indices=indices,
+        num_weights=7,
+        deterministic=deterministic,
+        release=release,
+    )
+    path, flush_rows = (
+        "deterministic" if deterministic else "sorted",
+        reference.SORTED_FLUSH_ROWS[release],
+    )
     case = reference.Case(path, reference.even_split(2000, A2_CORES), flush_rows=flush_rows)
     expected, mask = reference.backward(grad, indices, 7, case)
     assert ran.outputs["grad_weight"].tobytes() == expected.tobytes()
@@ -135,28 +224,40 @@ def test_the_determinism_study_adds_the_chunks_of_its_release():
     for release in release_names():
         (output,) = study_determinism(EMBEDDING, random_orders=2, release=release, **call).outputs
         said = [step.contribution for step in output.worst.steps_to_lowest]
-        longest[release] = max(int(one.split(" and ")[1].split()[0]) for one in said if "more" in one)
+        longest[release] = max(
+            int(one.split(" and ")[1].split()[0]) for one in said if "more" in one
+        )
     assert longest == {"8.3": 4, "8.5": 5, "9.0": 5, "9.1": 5}
 
 
-@pytest.mark.parametrize(("release", "warns"), [("8.3", True), ("8.5", True), ("9.0", False), ("9.1", False)])
+@pytest.mark.parametrize(
+    ("release", "warns"), [("8.3", True), ("8.5", True), ("9.0", False), ("9.1", False)]
+)
 def test_a_weight_read_out_of_bounds_is_told_when_it_happens(release, warns):
     call = calls.cross_entropy(30, 20)
     weight = np.ones(20, np.float32)
     ignored = {**call, "target": np.where(np.arange(30) % 3 == 0, -100, call["target"])}
 
     def codes_of(**call):
-        return {caveat.code for caveat in npu_sim.run(CROSS_ENTROPY, release=release, **call).caveats}
+        return {
+            caveat.code for caveat in npu_sim.run(CROSS_ENTROPY, release=release, **call).caveats
+        }
 
     assert ("weight_read_out_of_bounds" in codes_of(**ignored, weight=weight)) is warns
     assert codes_of(**ignored) == codes_of(**call, weight=weight) == set()
-    assert codes_of(**call | {"target": np.zeros(30, np.int64)}, weight=weight, ignore_index=0) == {"all_labels_ignored"}
+    assert codes_of(**call | {"target": np.zeros(30, np.int64)}, weight=weight, ignore_index=0) == {
+        "all_labels_ignored"
+    }
 
 
 def test_the_training_series_takes_a_single_output_step_from_9_0_on():
     call = {"input": "5x2x64:fp16", "weight": "5x64x32:fp16", "product": "atlas_train"}
-    with pytest.raises(AclnnError, match=r"pad 0 and K = T = 5: refused on .* at release 8.5") as refused:
+    with pytest.raises(
+        AclnnError, match=r"pad 0 and K = T = 5: refused on .* at release 8.5"
+    ) as refused:
         npu_sim.plan(CONV, release="8.5", **call)
     assert (refused.value.status, refused.value.argument) == (161001, "weight")
-    assert npu_sim.plan(CONV, release="8.5", **{**call, "product": "atlas_a2"}).path.startswith("batched matrix products")
+    assert npu_sim.plan(CONV, release="8.5", **{**call, "product": "atlas_a2"}).path.startswith(
+        "batched matrix products"
+    )
     assert npu_sim.plan(CONV, release="9.0", **call).kernel

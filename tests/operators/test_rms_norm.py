@@ -6,8 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.formulas import plain
-from npu_sim.operators.generate import generate
+from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 from tests.operators.refusals import blame_of, refusal_of
 
@@ -20,7 +20,14 @@ def specs(shape="60x128", columns="128", dtype="fp32", gamma_dtype=None, **chang
 
 
 def plan(product="atlas_a2", soc=None, limits="documented", deterministic=False, **call):
-    return npu_sim.plan(OPERATOR, product=product, soc=soc, limits=limits, deterministic=deterministic, **specs(**call))
+    return npu_sim.plan(
+        OPERATOR,
+        product=product,
+        soc=soc,
+        limits=limits,
+        deterministic=deterministic,
+        **specs(**call),
+    )
 
 
 refusal = partial(refusal_of, plan)
@@ -89,7 +96,10 @@ def test_no_rows_give_empty_outputs_and_epsilon_is_not_looked_at():
     assert (outputs["y"].shape, outputs["rstd"].shape) == ((0, 4), (0, 1))
 
 
-@pytest.mark.parametrize(("shape", "columns", "rstd"), [("2x3x8", "8", (2, 3, 1)), ("2x3x8", "3x8", (2, 1, 1)), ("8", "8", (1,))])
+@pytest.mark.parametrize(
+    ("shape", "columns", "rstd"),
+    [("2x3x8", "8", (2, 3, 1)), ("2x3x8", "3x8", (2, 1, 1)), ("8", "8", (1,))],
+)
 def test_rstd_has_a_one_for_every_axis_of_gamma(shape, columns, rstd):
     data = generate(OPERATOR, load_operator(OPERATOR).build(specs(shape, columns)))
     assert npu_sim.run(OPERATOR, **data).outputs["rstd"].shape == rstd
@@ -111,7 +121,9 @@ def test_rstd_has_a_one_for_every_axis_of_gamma(shape, columns, rstd):
     ],
 )
 def test_paths_and_keys(columns, dtype, gamma, product, path, key):
-    found = plan(shape=f"60x{columns}", columns=str(columns), dtype=dtype, gamma_dtype=gamma, product=product)
+    found = plan(
+        shape=f"60x{columns}", columns=str(columns), dtype=dtype, gamma_dtype=gamma, product=product
+    )
     assert (found.path, found.tiling_key) == (path, key)
     assert found.memories[0].used_bytes <= found.memories[0].capacity_bytes
     assert found.workspace.total_bytes == 16777472
@@ -120,7 +132,11 @@ def test_paths_and_keys(columns, dtype, gamma, product, path, key):
 
 def test_the_inference_series_merges_rows_of_128_columns_in_sixteens():
     merged = plan(shape="64x128", dtype="fp16", **INFERENCE)
-    assert (merged.tiling_key, merged.tiling["is_performance"], merged.tiling["block_factor"]) == (2, 1, 8)
+    assert (merged.tiling_key, merged.tiling["is_performance"], merged.tiling["block_factor"]) == (
+        2,
+        1,
+        8,
+    )
     assert plan(shape="65x128", dtype="fp16", **INFERENCE).tiling_key == 0
 
 
@@ -132,10 +148,18 @@ def test_a_flip_turns_its_decision_around(name):
         for flip in decision.flips if decision else ():
             assert flip.argument == "col"
             changed = plan(shape=f"60x{flip.value}", columns=str(flip.value), dtype="fp16")
-            assert next((one.outcome for one in changed.decisions if one.name == name), True) is not decision.outcome
+            assert (
+                next((one.outcome for one in changed.decisions if one.name == name), True)
+                is not decision.outcome
+            )
             step = 1 if flip.value > columns else -1
-            before = plan(shape=f"60x{flip.value - step}", columns=str(flip.value - step), dtype="fp16")
-            assert next((one.outcome for one in before.decisions if one.name == name), True) is decision.outcome
+            before = plan(
+                shape=f"60x{flip.value - step}", columns=str(flip.value - step), dtype="fp16"
+            )
+            assert (
+                next((one.outcome for one in before.decisions if one.name == name), True)
+                is decision.outcome
+            )
 
 
 @pytest.mark.parametrize(
@@ -164,7 +188,9 @@ def test_a_row_whose_squares_overflow_is_told():
 
 
 def test_special_values_on_the_inference_series_saturate():
-    result = npu_sim.run(OPERATOR, x=np.zeros((2, 8), F), gamma=np.ones(8, F), epsilon=0.0, product="atlas_inference")
+    result = npu_sim.run(
+        OPERATOR, x=np.zeros((2, 8), F), gamma=np.ones(8, F), epsilon=0.0, product="atlas_inference"
+    )
     assert (result.outputs["rstd"] == np.finfo(F).max).all()
     assert (result.outputs["y"] == 0).all()
 
@@ -176,7 +202,9 @@ def test_results_are_those_of_the_formula(dtype, columns):
     data = generate(OPERATOR, call, 3)
     outputs, golden = npu_sim.run(OPERATOR, **data).outputs, plain(OPERATOR, call, data)
     tolerance = {"fp32": 1e-6, "bf16": 2**-8, "fp16": 2**-11}[dtype]
-    np.testing.assert_allclose(outputs["y"].astype(np.float64), golden["y"], rtol=tolerance, atol=1e-7)
+    np.testing.assert_allclose(
+        outputs["y"].astype(np.float64), golden["y"], rtol=tolerance, atol=1e-7
+    )
     np.testing.assert_allclose(outputs["rstd"], golden["rstd"], rtol=1e-6)
 
 
@@ -190,10 +218,14 @@ def test_a_row_does_not_depend_on_its_batch():
 
 
 def test_the_limits_of_the_document_and_of_the_chip_are_the_same():
-    table = npu_sim.limits(OPERATOR, "col", product="atlas_inference", dtype="fp32", gamma_dtype="fp32")
+    table = npu_sim.limits(
+        OPERATOR, "col", product="atlas_inference", dtype="fp32", gamma_dtype="fp32"
+    )
     assert {(row.documented.smallest, row.hardware.smallest) for row in table.rows} == {(8, 8)}
 
 
 def test_products_list_it():
-    having = {name for name in shipped_products() if OPERATOR in load_profile(name).product.operators}
+    having = {
+        name for name in shipped_products() if OPERATOR in load_profile(name).product.operators
+    }
     assert having == {"atlas_a2", "atlas_a3", "atlas_inference"}

@@ -6,8 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
-from npu_sim.operators.generate import generate
-from npu_sim.operators.rms_norm_grad_plan import first_chunked_columns
+from npu_sim.operators.rms_norm_grad.plan import first_chunked_columns
+from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, UsageError
 from tests.operators.refusals import blame_of, refusal_of
@@ -18,11 +18,24 @@ F = np.float32
 
 def specs(shape="60x128", columns="128", rows="60", dtype="fp32", gamma_dtype=None, **changes):
     whole = f"{shape}:{dtype}"
-    return {"dy": whole, "x": whole, "rstd": f"{rows}:fp32", "gamma": f"{columns}:{gamma_dtype or dtype}", **changes}
+    return {
+        "dy": whole,
+        "x": whole,
+        "rstd": f"{rows}:fp32",
+        "gamma": f"{columns}:{gamma_dtype or dtype}",
+        **changes,
+    }
 
 
 def plan(product="atlas_a2", soc=None, deterministic=False, limits="documented", **call):
-    return npu_sim.plan(OPERATOR, product=product, soc=soc, deterministic=deterministic, limits=limits, **specs(**call))
+    return npu_sim.plan(
+        OPERATOR,
+        product=product,
+        soc=soc,
+        deterministic=deterministic,
+        limits=limits,
+        **specs(**call),
+    )
 
 
 def planned(rows, columns, dtype="bf16", **options):
@@ -47,7 +60,10 @@ NINE = "1x1x1x1x1x1x1x60x128"
         (161001, "x", {"x": None, "product": "atlas_train"}),
         (161002, "product", {"product": "atlas_train"}),
         (161002, "product", {"product": "atlas_train", "dtype": "fp64"}),
-        *[(161002, name, {name: specs()[name] + ":strided"}) for name in ("dy", "x", "rstd", "gamma")],
+        *[
+            (161002, name, {name: specs()[name] + ":strided"})
+            for name in ("dy", "x", "rstd", "gamma")
+        ],
         (161002, "x", {"x": "60x128:fp64:strided"}),
         (161002, "dy", {"dtype": "fp64"}),
         (161002, "dy", {"dtype": "int32"}),
@@ -78,10 +94,18 @@ NINE = "1x1x1x1x1x1x1x60x128"
         (561002, "x", {"shape": "4294967296x1", "columns": "1", "rows": "4294967296"}),
         (561002, "gamma", {"shape": "1x4294967296", "columns": "4294967296", "rows": "1"}),
         *[
-            (561002, "x", {"shape": "60x7", "columns": "7", "product": "atlas_inference", "limits": limits})
+            (
+                561002,
+                "x",
+                {"shape": "60x7", "columns": "7", "product": "atlas_inference", "limits": limits},
+            )
             for limits in ("documented", "hardware")
         ],
-        (561002, "x", {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"}),
+        (
+            561002,
+            "x",
+            {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"},
+        ),
         (561002, "x", {"shape": "60x8x4", "columns": "8x4", "product": "atlas_inference"}),
     ],
 )
@@ -94,7 +118,10 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     [
         ("4294967295", {"shape": "4294967296x1", "columns": "1", "rows": "4294967296"}),
         ("last axis of x >= 8", {"shape": "60x7", "columns": "7", "product": "atlas_inference"}),
-        ("last axis of x >= 16", {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"}),
+        (
+            "last axis of x >= 16",
+            {"shape": "60x15", "columns": "15", "dtype": "fp16", "product": "atlas_inference"},
+        ),
         ("gamma: 128", {"columns": "127"}),
         ("rstd: 60", {"rows": "59"}),
         ("x: 60x128", {"x": "60x127:fp32"}),
@@ -133,11 +160,18 @@ def test_legal_calls_are_planned(changes):
 
 def test_the_plan_of_the_user_guide():
     made = planned(4096, 8192)
-    assert (made.path, made.tiling_key, made.path_reason) == ("split D", 2, "col 8192 > 6080; split N up to 6080 columns")
+    assert (made.path, made.tiling_key, made.path_reason) == (
+        "split D",
+        2,
+        "col 8192 > 6080; split N up to 6080 columns",
+    )
     assert (made.block_dim, made.cores_note) == (48, "86 rows each, the last one 54")
     assert made.per_core == "3 groups of rows (32, 32, 22), 2 pieces of 4096 columns"
     assert (made.memories[0].used_bytes, made.memories[0].capacity_bytes) == (131456, 196352)
-    assert [(part.name, part.bytes) for part in made.workspace.parts] == [("system", 16777216), ("synchronisation", 1536)]
+    assert [(part.name, part.bytes) for part in made.workspace.parts] == [
+        ("system", 16777216),
+        ("synchronisation", 1536),
+    ]
     dgamma, dx = made.order
     assert not dgamma.fixed
     assert "48 cores add atomically" in dgamma.reason
@@ -152,7 +186,10 @@ def test_the_plan_of_the_user_guide():
     [
         ((1, 8192), "one group of 1 row, 2 pieces of 4096 columns"),
         ((480, 6500), "one group of 10 rows, 2 pieces of columns (4096, 2404)"),
-        ((12000, 20000), "8 groups of rows (32 each, the last one 26), 5 pieces of columns (4096 each, the last one 3616)"),
+        (
+            (12000, 20000),
+            "8 groups of rows (32 each, the last one 26), 5 pieces of columns (4096 each, the last one 3616)",
+        ),
         ((4096, 4096), "86 batches of 1 row, 4096 columns wide"),
         ((96, 1), "one batch of 2 rows, 1 column wide"),
     ],
@@ -165,7 +202,11 @@ def test_the_share_of_a_core_in_words(call, text):
 @pytest.mark.parametrize(("rows", "columns"), [(10, 128), (700, 300000), (4096, 8192)])
 def test_workspace_parts_add_up(rows, columns, deterministic):
     made = planned(rows, columns, dtype="fp16", soc="Ascend910B4", deterministic=deterministic)
-    assert sum(part.bytes for part in made.workspace.parts) == made.workspace.total_bytes == made.workspace.kernel_bytes
+    assert (
+        sum(part.bytes for part in made.workspace.parts)
+        == made.workspace.total_bytes
+        == made.workspace.kernel_bytes
+    )
     names = [part.name for part in made.workspace.parts]
     assert ("dgamma of every core" in names) == deterministic
     assert ("means of every row" in names) == (deterministic and columns == 300000)
@@ -194,7 +235,9 @@ def test_every_flip_turns_its_decision_around(rows, columns, options):
     for decision in made.decisions:
         assert decision.flips, decision.name
         for flip in decision.flips:
-            changed = {"deterministic": flip.value == "true"} if flip.argument == "deterministic" else {}
+            changed = (
+                {"deterministic": flip.value == "true"} if flip.argument == "deterministic" else {}
+            )
             wide = flip.value if flip.argument == "col" else columns
             other = planned(rows, wide, **{**options, **changed})
             outcomes = {one.name: one.outcome for one in other.decisions}
@@ -202,21 +245,35 @@ def test_every_flip_turns_its_decision_around(rows, columns, options):
             if flip.argument == "col":
                 step = 1 if flip.value < columns else -1
                 nearer = planned(rows, flip.value + step, **options)
-                assert {one.name: one.outcome for one in nearer.decisions}[decision.name] is decision.outcome
+                assert {one.name: one.outcome for one in nearer.decisions}[
+                    decision.name
+                ] is decision.outcome
 
 
 def test_there_is_no_flip_where_chunks_never_come():
     declared = load_operator(OPERATOR)
-    case = declared.check(declared.build(specs("8192x9000", "9000", "8192")), load_profile("atlas_a2"), True, "documented")
+    case = declared.check(
+        declared.build(specs("8192x9000", "9000", "8192")),
+        load_profile("atlas_a2"),
+        True,
+        "documented",
+    )
     assert first_chunked_columns(case) is None
-    chunks = next(one for one in planned(8192, 9000, dtype="fp32", deterministic=True).decisions if one.name == "chunks")
+    chunks = next(
+        one
+        for one in planned(8192, 9000, dtype="fp32", deterministic=True).decisions
+        if one.name == "chunks"
+    )
     assert not chunks.outcome
     assert chunks.flips == ()
 
 
 @pytest.mark.parametrize(
     ("rows", "columns", "dtype", "said"),
-    [(6144, 200000, "bf16", "without chunks otherwise"), (8192, 262144, "bf16", "the decision is the same")],
+    [
+        (6144, 200000, "bf16", "without chunks otherwise"),
+        (8192, 262144, "bf16", "the decision is the same"),
+    ],
 )
 def test_the_wrap_at_4_gib_is_told(rows, columns, dtype, said):
     (caveat,) = planned(rows, columns, dtype, deterministic=True).caveats
@@ -253,20 +310,29 @@ def test_ascend_910_chips_take_multiples_of_64_if_a_profile_enables_them():
 @pytest.mark.parametrize(
     ("given", "inferred"),
     [
-        ({"dy": "4096x8192:bf16", "gamma": "8192:bf16"}, {"x": "4096x8192:bf16", "rstd": "4096:fp32"}),
+        (
+            {"dy": "4096x8192:bf16", "gamma": "8192:bf16"},
+            {"x": "4096x8192:bf16", "rstd": "4096:fp32"},
+        ),
         ({"x": "2x3x8:fp32", "gamma": "3x8:fp32"}, {"dy": "2x3x8:fp32", "rstd": "2:fp32"}),
         ({"dy": "8:fp32", "gamma": "8:fp32"}, {"x": "8:fp32", "rstd": "scalar:fp32"}),
-        ({"dy": "2x8:fp32", "gamma": "8:fp32", "rstd": "2x1:fp32"}, {"x": "2x8:fp32", "rstd": "2x1:fp32"}),
+        (
+            {"dy": "2x8:fp32", "gamma": "8:fp32", "rstd": "2x1:fp32"},
+            {"x": "2x8:fp32", "rstd": "2x1:fp32"},
+        ),
     ],
 )
 def test_planning_infers_what_is_implied(given, inferred):
-    assert {name: str(spec) for name, spec in load_operator(OPERATOR).build(given, infer=True).items() if spec is not None} == {
-        **given,
-        **inferred,
-    }
+    assert {
+        name: str(spec)
+        for name, spec in load_operator(OPERATOR).build(given, infer=True).items()
+        if spec is not None
+    } == {**given, **inferred}
 
 
-@pytest.mark.parametrize(("given", "missing"), [({"dy": "2x8:fp32"}, "gamma"), ({"gamma": "8:fp32"}, "dy")])
+@pytest.mark.parametrize(
+    ("given", "missing"), [({"dy": "2x8:fp32"}, "gamma"), ({"gamma": "8:fp32"}, "dy")]
+)
 def test_what_nothing_implies_is_missing(given, missing):
     with pytest.raises(UsageError, match=f"{missing} is missing"):
         load_operator(OPERATOR).build(given, infer=True)
@@ -283,7 +349,8 @@ def test_the_sample_of_the_product_document():
     rstd, gamma = np.array([1, 2], F), np.arange(1, 17, dtype=F)
     dx, dgamma = npu_sim.rms_norm_grad(values, values, rstd, gamma)
     assert dx.shape == (2, 1, 16)
-    # Every number here is a whole one below 2^24 or has few digits, so that any order of additions gives it.
+    # Every number here is a whole one below 2^24 or has few digits, so that any order of additions
+    # gives it.
     x = values.reshape(2, 16).astype(np.float64)
     xh = x * rstd[:, None]
     mean = (x * gamma * xh).mean(axis=1, keepdims=True)
@@ -294,7 +361,10 @@ def test_the_sample_of_the_product_document():
 @pytest.mark.parametrize("shape", [(60, 128), (12, 5, 128), (60, 4, 32)])
 def test_shapes_are_kept(shape):
     inputs = data()
-    inputs = {name: array.reshape(shape) if name in ("dy", "x") else array for name, array in inputs.items()}
+    inputs = {
+        name: array.reshape(shape) if name in ("dy", "x") else array
+        for name, array in inputs.items()
+    }
     inputs["gamma"] = inputs["gamma"].reshape(shape[-2:] if shape[-1] == 32 else shape[-1:])
     inputs["rstd"] = inputs["rstd"].reshape(shape[: -inputs["gamma"].ndim])
     dx, dgamma = npu_sim.rms_norm_grad(**inputs)
@@ -305,7 +375,9 @@ def test_shapes_are_kept(shape):
     assert np.array_equal(dgamma.reshape(-1), flat_dgamma)
 
 
-@pytest.mark.parametrize(("dtype", "gamma_dtype"), [("fp32", "fp32"), ("fp16", "fp16"), ("bf16", "fp32")])
+@pytest.mark.parametrize(
+    ("dtype", "gamma_dtype"), [("fp32", "fp32"), ("fp16", "fp16"), ("bf16", "fp32")]
+)
 def test_results_are_close_to_the_formula(dtype, gamma_dtype):
     inputs = data(200, 700, dtype, gamma_dtype)
     result = npu_sim.run(OPERATOR, **inputs)
@@ -321,7 +393,12 @@ def test_results_are_close_to_the_formula(dtype, gamma_dtype):
 
 @pytest.mark.parametrize(
     ("options", "rows", "moving"),
-    [({}, 60, 128), ({"deterministic": True}, 60, 0), ({}, 1, 0), ({"core_order": "random", "seed": 3}, 60, 128)],
+    [
+        ({}, 60, 128),
+        ({"deterministic": True}, 60, 0),
+        ({}, 1, 0),
+        ({"core_order": "random", "seed": 3}, 60, 128),
+    ],
 )
 def test_the_order_mask_is_known_beforehand(options, rows, moving):
     result = npu_sim.run(OPERATOR, **data(rows), **options)
@@ -335,14 +412,21 @@ def test_orders_change_dgamma_only():
     inputs = data(3000, 300)
     base_dx, base_dgamma = npu_sim.rms_norm_grad(**inputs)
     changed = 0
-    for options in ({"core_order": "reverse"}, {"core_order": "random", "seed": 1}, {"core_order": "random", "seed": 2}):
+    for options in (
+        {"core_order": "reverse"},
+        {"core_order": "random", "seed": 1},
+        {"core_order": "random", "seed": 2},
+    ):
         dx, dgamma = npu_sim.rms_norm_grad(**inputs, **options)
         assert np.array_equal(dx, base_dx)
         changed += not np.array_equal(dgamma, base_dgamma)
     assert changed == 3
     again = npu_sim.rms_norm_grad(**inputs, core_order="random", seed=2)
     assert np.array_equal(again[1], dgamma)
-    fixed = [npu_sim.rms_norm_grad(**inputs, deterministic=True, core_order=order)[1] for order in ("sequential", "random")]
+    fixed = [
+        npu_sim.rms_norm_grad(**inputs, deterministic=True, core_order=order)[1]
+        for order in ("sequential", "random")
+    ]
     assert np.array_equal(*fixed)
 
 
@@ -388,7 +472,14 @@ def test_unsuitable_outputs_are_refused_and_nothing_is_written(out):
 def test_a_strided_input_is_refused():
     inputs = data(60, 256)
     with pytest.raises(AclnnError) as refused:
-        npu_sim.rms_norm_grad(**{**inputs, "x": inputs["x"][:, ::2], "dy": inputs["dy"][:, ::2], "gamma": inputs["gamma"][::2]})
+        npu_sim.rms_norm_grad(
+            **{
+                **inputs,
+                "x": inputs["x"][:, ::2],
+                "dy": inputs["dy"][:, ::2],
+                "gamma": inputs["gamma"][::2],
+            }
+        )
     assert int(refused.value.status) == 161002
     assert "contiguous copy" in refused.value.hint
 
@@ -401,8 +492,11 @@ def test_saturating_products_have_no_inf_and_no_nan_and_say_so():
     result = npu_sim.run(OPERATOR, **inputs, product="atlas_inference")
     for array in result.outputs.values():
         assert np.isfinite(array).all()
-    # inf times anything is inf, which becomes the largest number; where it meets itself it is nan, which becomes 0.
-    assert [abs(float(value)) for value in result.outputs["dx"][3]] == [0.0 if column == 4 else 65504.0 for column in range(128)]
+    # inf times anything is inf, which becomes the largest number; where it meets itself it is nan,
+    # which becomes 0.
+    assert [abs(float(value)) for value in result.outputs["dx"][3]] == [
+        0.0 if column == 4 else 65504.0 for column in range(128)
+    ]
     assert not result.outputs["dx"][5].any()
     (caveat,) = result.caveats
     assert (caveat.code, caveat.argument) == ("inf_or_nan_input", "dy")
@@ -423,7 +517,12 @@ def test_core_counts_change_the_last_bits_only():
 
 def test_generated_data_is_normalised_and_repeatable():
     inputs = data(50, 400, "bf16")
-    assert np.allclose(1 / np.square(inputs["rstd"]), np.mean(np.square(inputs["x"].astype(F)), axis=1), rtol=1e-4)
+    assert np.allclose(
+        1 / np.square(inputs["rstd"]), np.mean(np.square(inputs["x"].astype(F)), axis=1), rtol=1e-4
+    )
     assert abs(float(inputs["gamma"].astype(F).mean()) - 1) < 0.05
-    assert all(np.array_equal(one, other) for one, other in zip(inputs.values(), data(50, 400, "bf16").values(), strict=True))
+    assert all(
+        np.array_equal(one, other)
+        for one, other in zip(inputs.values(), data(50, 400, "bf16").values(), strict=True)
+    )
     assert not np.array_equal(inputs["x"], data(50, 400, "bf16", seed=1)["x"])

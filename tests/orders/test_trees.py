@@ -5,7 +5,12 @@ from hypothesis import strategies as st
 
 from npu_sim.orders import trees
 
-SUMS = {"left fold": trees.left_fold, "reduce_sum": trees.reduce_sum, "halving": trees.halving, "lane_sum": trees.lane_sum}
+SUMS = {
+    "left fold": trees.left_fold,
+    "reduce_sum": trees.reduce_sum,
+    "halving": trees.halving,
+    "lane_sum": trees.lane_sum,
+}
 
 
 @st.composite

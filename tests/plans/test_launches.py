@@ -20,7 +20,10 @@ def spelled(launches):
     return [
         (
             launch.kernel,
-            *(" ".join(str(npu_sim.TensorSpec(one.shape, one.dtype)) for one in side) for side in (launch.inputs, launch.outputs)),
+            *(
+                " ".join(str(npu_sim.TensorSpec(one.shape, one.dtype)) for one in side)
+                for side in (launch.inputs, launch.outputs)
+            ),
         )
         for launch in launches
     ]
@@ -31,8 +34,20 @@ SORT = ("Sort", "4096:fp32", "4096:fp32 4096:int32")
 NATIVE = ("EmbeddingDenseGradV2", "1x4096x1024:bf16 4096:int32 4096:int32", f"{OUT}:bf16")
 NATIVE_LAUNCHES = {
     "8.5": [CAST_INDICES, SORT, ("MemSet", "", f"{OUT}:bf16"), NATIVE],
-    "9.0": [CAST_INDICES, SORT, ("ZerosLike", "", f"{OUT}:bf16"), ("MemSet", "", f"{OUT}:bf16"), NATIVE],
-    "9.1": [CAST_INDICES, SORT, ("ZerosLike", "", f"{OUT}:bf16"), ("MemSet", "", f"{OUT}:bf16"), NATIVE],
+    "9.0": [
+        CAST_INDICES,
+        SORT,
+        ("ZerosLike", "", f"{OUT}:bf16"),
+        ("MemSet", "", f"{OUT}:bf16"),
+        NATIVE,
+    ],
+    "9.1": [
+        CAST_INDICES,
+        SORT,
+        ("ZerosLike", "", f"{OUT}:bf16"),
+        ("MemSet", "", f"{OUT}:bf16"),
+        NATIVE,
+    ],
 }
 CAST_LAUNCHES = [
     ("Cast", "1x4096x1024:bf16", "1x4096x1024:fp32"),
@@ -47,12 +62,16 @@ CAST_LAUNCHES = [
 
 @pytest.mark.parametrize("release", NATIVE_LAUNCHES)
 def test_launches_of_a_native_16_bit_call_by_release(release):
-    planned = npu_sim.plan("embedding_dense_backward", soc="Ascend910B3", release=release, **VOCABULARY)
+    planned = npu_sim.plan(
+        "embedding_dense_backward", soc="Ascend910B3", release=release, **VOCABULARY
+    )
     assert spelled(planned.launches) == NATIVE_LAUNCHES[release]
 
 
 def test_release_8_3_launches_what_a_device_was_seen_to_launch():
-    planned = npu_sim.plan("embedding_dense_backward", soc="Ascend910B3", release="8.3", **VOCABULARY)
+    planned = npu_sim.plan(
+        "embedding_dense_backward", soc="Ascend910B3", release="8.3", **VOCABULARY
+    )
     assert spelled(planned.launches) == CAST_LAUNCHES
     assert planned.workspace.total_bytes == 655919616
     assert [launch.block_dim for launch in planned.launches] == [None, None, 1, None, 40, None]
@@ -60,14 +79,23 @@ def test_release_8_3_launches_what_a_device_was_seen_to_launch():
 
 @pytest.mark.parametrize("release", release_names())
 def test_without_sorting_memset_alone_clears(release):
-    planned = npu_sim.plan("embedding_dense_backward", release=release, grad="100x64:fp32", indices="100:int32", num_weights=5000)
+    planned = npu_sim.plan(
+        "embedding_dense_backward",
+        release=release,
+        grad="100x64:fp32",
+        indices="100:int32",
+        num_weights=5000,
+    )
     assert [launch.kernel for launch in planned.launches] == ["MemSet", "EmbeddingDenseGradV2"]
 
 
 def test_memset_is_certain_only_where_a_device_was_seen_to_launch_it():
     arguments = {"grad": "100x64:fp32", "indices": "100:int32", "num_weights": 5000}
     evidence = {
-        release: npu_sim.plan("embedding_dense_backward", release=release, **arguments).launches[0].evidence for release in release_names()
+        release: npu_sim.plan("embedding_dense_backward", release=release, **arguments)
+        .launches[0]
+        .evidence
+        for release in release_names()
     }
     assert evidence == {"8.3": Evidence.EXACT} | dict.fromkeys(release_names()[1:], Evidence.MODEL)
 
@@ -85,13 +113,21 @@ def test_the_workspace_of_the_launches_a_device_was_seen_to_launch(clears):
         tensor("result", (151936, 1024), "float32"),
     )
     pairs = tensor("sorted", (4096,), "float32"), tensor("positions", (4096,), "int32")
-    own = {size: (WorkspacePart(name=f"{size}", bytes=size, kind="kernel"),) for size in (96, 16 * 2**20)}
+    own = {
+        size: (WorkspacePart(name=f"{size}", bytes=size, kind="kernel"),)
+        for size in (96, 16 * 2**20)
+    }
     launches = [
         Launch(kernel="Cast", outputs=(grad,)),
         Launch(kernel="Cast", outputs=(indices,)),
         Launch(kernel="Sort", inputs=(indices,), outputs=pairs, workspace=own[96]),
         Launch(kernel="ZerosLike" if clears else "MemSet", outputs=(result,), is_node=clears),
-        Launch(kernel="EmbeddingDenseGradV2", inputs=(grad, *pairs), outputs=(result,), workspace=own[16 * 2**20]),
+        Launch(
+            kernel="EmbeddingDenseGradV2",
+            inputs=(grad, *pairs),
+            outputs=(result,),
+            workspace=own[16 * 2**20],
+        ),
         Launch(kernel="Cast", inputs=(result,)),
     ]
     assert executor_workspace(launches, 0).total_bytes == 655919616
@@ -101,18 +137,34 @@ def test_the_workspace_of_the_launches_a_device_was_seen_to_launch(clears):
 def test_every_call_says_what_it_launches(name):
     operator, product, arguments = CALLS[name]
     planned = npu_sim.plan(operator, product=product, **arguments)
-    assert [launch.kernel for launch in planned.launches if launch.is_node] == [node.name for node in planned.workspace.nodes]
+    assert [launch.kernel for launch in planned.launches if launch.is_node] == [
+        node.name for node in planned.workspace.nodes
+    ]
     assert bool(planned.launches) == bool(planned.block_dim)
-    intermediate = {one.name: one.bytes for launch in planned.launches for one in (*launch.inputs, *launch.outputs) if one.intermediate}
-    assert intermediate == {area.name: area.bytes for area in planned.workspace.areas if area.name in intermediate}
+    intermediate = {
+        one.name: one.bytes
+        for launch in planned.launches
+        for one in (*launch.inputs, *launch.outputs)
+        if one.intermediate
+    }
+    assert intermediate == {
+        area.name: area.bytes for area in planned.workspace.areas if area.name in intermediate
+    }
     for launch, data in zip(planned.launches, planned.as_dict()["launches"], strict=True):
-        assert (data["read_bytes"], data["written_bytes"]) == (launch.read_bytes, launch.written_bytes)
+        assert (data["read_bytes"], data["written_bytes"]) == (
+            launch.read_bytes,
+            launch.written_bytes,
+        )
 
 
 def test_an_operator_with_one_kernel_launches_what_its_declaration_says():
     (launch,) = npu_sim.plan("rms_norm_grad", dy="4096x1024:bf16", gamma="1024:bf16").launches
     assert spelled([launch]) == [
-        ("RmsNormGrad", "4096x1024:bf16 4096x1024:bf16 4096:fp32 1024:bf16", "4096x1024:bf16 1024:fp32"),
+        (
+            "RmsNormGrad",
+            "4096x1024:bf16 4096x1024:bf16 4096:fp32 1024:bf16",
+            "4096x1024:bf16 1024:fp32",
+        )
     ]
     assert (launch.block_dim, launch.evidence) == (48, Evidence.EXACT)
 
@@ -120,7 +172,11 @@ def test_an_operator_with_one_kernel_launches_what_its_declaration_says():
 def test_a_strided_input_is_copied_before_the_kernel():
     arguments = {"grad_loss": "scalar:fp32", "log_prob": "64x32:fp32:strided", "target": "64:int64"}
     copy, kernel = npu_sim.plan("cross_entropy_loss_grad", **arguments).launches
-    assert (copy.kernel, copy.outputs[0].name, copy.evidence) == ("Contiguous", "contiguous log_prob", Evidence.MODEL)
+    assert (copy.kernel, copy.outputs[0].name, copy.evidence) == (
+        "Contiguous",
+        "contiguous log_prob",
+        Evidence.MODEL,
+    )
     assert copy.outputs[0] in kernel.inputs
 
 
@@ -128,8 +184,15 @@ CONVOLUTION = "Transpose x3, ReduceSum, TransData x3, Conv2DBackpropInput, Trans
 
 
 def test_a_plan_shows_its_launches_in_one_line_and_an_explanation_all():
-    arguments = {"grad_output": "5x1x2:fp32", "input": "5x1x2:fp32", "weight": "1x2x2:fp32", "bias": "2:fp32"}
-    assert CONVOLUTION in " ".join(plan_text(npu_sim.plan("conv_tbc_backward", **arguments), 400).split())
+    arguments = {
+        "grad_output": "5x1x2:fp32",
+        "input": "5x1x2:fp32",
+        "weight": "1x2x2:fp32",
+        "bias": "2:fp32",
+    }
+    assert CONVOLUTION in " ".join(
+        plan_text(npu_sim.plan("conv_tbc_backward", **arguments), 400).split()
+    )
     text = " ".join(str(npu_sim.explain("conv_tbc_backward", **arguments)).split())
     assert "launches: 13, one after the other" in text
     assert "writes 512 bytes: weight in cube layout 1x1x16x8:fp32" in text

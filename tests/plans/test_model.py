@@ -17,7 +17,9 @@ def test_exact_is_earned():
 
 
 def test_doing_nothing_is_exact():
-    plan = npu_sim.plan("embedding_dense_backward", grad="0x8:fp32", indices="0:int32", num_weights=5)
+    plan = npu_sim.plan(
+        "embedding_dense_backward", grad="0x8:fp32", indices="0:int32", num_weights=5
+    )
     assert plan.block_dim == 0
     assert plan.evidence is Evidence.EXACT
 
@@ -41,7 +43,9 @@ class Sum(Promised):
     total: int = 0
 
 
-@pytest.mark.parametrize("ask", [lambda answer: answer.total, lambda answer: answer == Sum(term=1, total=3)])
+@pytest.mark.parametrize(
+    "ask", [lambda answer: answer.total, lambda answer: answer == Sum(term=1, total=3)]
+)
 def test_threads_that_ask_at_once_are_given_one_answer(ask):
     begun, asked, made = Event(), Event(), []
 
@@ -59,20 +63,43 @@ def test_threads_that_ask_at_once_are_given_one_answer(ask):
         return ask(answer)
 
     with ThreadPoolExecutor() as threads:
-        first, others = threads.submit(lambda: answer.term), [threads.submit(ask_too) for _ in range(3)]
+        first, others = (
+            threads.submit(lambda: answer.term),
+            [threads.submit(ask_too) for _ in range(3)],
+        )
         assert first.result() == 1
         assert all(other.result() for other in others)
     assert made == ["term", "total"]
 
 
-@pytest.mark.parametrize("changed", [{"ignore_index": -101}, {"label_smoothing": -0.0}, {"deterministic": True}, {"product": "atlas_a3"}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"ignore_index": -101},
+        {"label_smoothing": -0.0},
+        {"deterministic": True},
+        {"product": "atlas_a3"},
+    ],
+)
 def test_calls_that_differ_are_not_taken_for_each_other(changed):
-    ordinary, other = ([repr(cross_entropy(**call).as_dict()) for _ in range(3)] for call in ({}, changed))
+    ordinary, other = (
+        [repr(cross_entropy(**call).as_dict()) for _ in range(3)] for call in ({}, changed)
+    )
     assert set(ordinary).isdisjoint(other)
 
 
 def test_a_refused_call_is_not_taken_for_its_equal():
     for _ in range(3):
-        npu_sim.plan("moe_token_permute_grad", permuted_output_grad="64x64:fp32", sorted_indices="64:int32", num_topk=1)
+        npu_sim.plan(
+            "moe_token_permute_grad",
+            permuted_output_grad="64x64:fp32",
+            sorted_indices="64:int32",
+            num_topk=1,
+        )
     with pytest.raises(npu_sim.UsageError, match="num_topk"):
-        npu_sim.plan("moe_token_permute_grad", permuted_output_grad="64x64:fp32", sorted_indices="64:int32", num_topk=True)
+        npu_sim.plan(
+            "moe_token_permute_grad",
+            permuted_output_grad="64x64:fp32",
+            sorted_indices="64:int32",
+            num_topk=True,
+        )

@@ -6,7 +6,12 @@ import yaml
 from npu_sim.questions.calibrate import calibrate
 from npu_sim.show.calibration import calibration_yaml
 from npu_sim.status import UsageError
-from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, load_calibration
+from npu_sim.timelines.calibration import (
+    READS_AND_WRITES,
+    READS_ONLY,
+    WRITES_ONLY,
+    load_calibration,
+)
 from tests.measured import OTHER, Row, write_csv
 
 DEVICE = {"soc": "Ascend910B3", "release": "8.3"}
@@ -20,7 +25,15 @@ def forward(columns, vector_us):
     like, dtypes = f"4096,{columns}", "DT_BF16;DT_BF16"
     time = 5 * vector_us
     return Row(
-        "RmsNorm", time, 40, f"{like};{columns}", dtypes, f"{like};4096,1", "DT_BF16;FLOAT", vector_us=vector_us, cycles=CLOCK * time * 40
+        "RmsNorm",
+        time,
+        40,
+        f"{like};{columns}",
+        dtypes,
+        f"{like};4096,1",
+        "DT_BF16;FLOAT",
+        vector_us=vector_us,
+        cycles=CLOCK * time * 40,
     )
 
 
@@ -49,9 +62,15 @@ def test_ceilings_are_the_median_of_the_shapes_of_a_kind(tmp_path):
     assert {kind: one.tb_per_s for kind, one in found.ceilings.items()} == pytest.approx(
         {READS_AND_WRITES: 0.6, READS_ONLY: 0.7, WRITES_ONLY: 0.8}, rel=1e-6
     )
-    assert {kind: one.shapes for kind, one in found.ceilings.items()} == {READS_AND_WRITES: 3, READS_ONLY: 1, WRITES_ONLY: 1}
+    assert {kind: one.shapes for kind, one in found.ceilings.items()} == {
+        READS_AND_WRITES: 3,
+        READS_ONLY: 1,
+        WRITES_ONLY: 1,
+    }
     both = found.ceilings[READS_AND_WRITES]
-    assert (both.low_error, both.high_error) == pytest.approx((0.5 / 0.75 - 1, 0.9 / 0.55 - 1), rel=1e-6)
+    assert (both.low_error, both.high_error) == pytest.approx(
+        (0.5 / 0.75 - 1, 0.9 / 0.55 - 1), rel=1e-6
+    )
     assert found.ceilings[WRITES_ONLY].low_error is None
 
 
@@ -78,14 +97,21 @@ def test_launches_that_say_nothing_of_memory_are_skipped_and_counted(tmp_path, r
 
 @pytest.mark.parametrize("ratio", [0.97, 1.0, 1.2])
 def test_a_ratio_is_counter_over_estimate(tmp_path, ratio):
-    (shape,) = calibrate(written(tmp_path, forward(1024, ratio * CYCLES_1024 / CLOCK)), **DEVICE).shapes
+    (shape,) = calibrate(
+        written(tmp_path, forward(1024, ratio * CYCLES_1024 / CLOCK)), **DEVICE
+    ).shapes
     assert (shape.ratio, shape.used) == (pytest.approx(ratio, abs=0.002), True)
 
 
 def calibrated(tmp_path, *ratios):
-    plain = calibrate(written(tmp_path, *(forward(columns, 15.0) for columns in COLUMNS), *STREAMS), **DEVICE).shapes
+    plain = calibrate(
+        written(tmp_path, *(forward(columns, 15.0) for columns in COLUMNS), *STREAMS), **DEVICE
+    ).shapes
     estimates = {shape.inputs[0]: shape.estimate_us for shape in plain}
-    rows = [forward(columns, ratio * estimates[f"4096x{columns}:bf16"]) for columns, ratio in zip(COLUMNS, ratios, strict=False)]
+    rows = [
+        forward(columns, ratio * estimates[f"4096x{columns}:bf16"])
+        for columns, ratio in zip(COLUMNS, ratios, strict=False)
+    ]
     return calibrate(written(tmp_path, *rows, *STREAMS), **DEVICE)
 
 
@@ -99,9 +125,13 @@ def calibrated(tmp_path, *ratios):
         ((1.1, 1.12, 1.5), None, 0, "needs 3"),
     ],
 )
-def test_a_factor_needs_three_shapes_that_agree_and_are_off(tmp_path, ratios, factor, agreeing, reason):
+def test_a_factor_needs_three_shapes_that_agree_and_are_off(
+    tmp_path, ratios, factor, agreeing, reason
+):
     found = calibrated(tmp_path, *ratios)
-    assert found.calibration.vector_factor == (None if factor is None else pytest.approx(factor, rel=1e-3))
+    assert found.calibration.vector_factor == (
+        None if factor is None else pytest.approx(factor, rel=1e-3)
+    )
     assert reason in found.factor_reason
     assert found.calibration.vector_shapes == agreeing
 
@@ -112,7 +142,9 @@ def test_an_implausible_ratio_is_not_used_and_names_what_fits(tmp_path):
     assert any("another device, release or plan" in warning for warning in found.warnings)
 
 
-@pytest.mark.parametrize("rows", [(OTHER,), (forward(1024, 60.0),), (STREAMS[0]._replace(block_dim=20),)])
+@pytest.mark.parametrize(
+    "rows", [(OTHER,), (forward(1024, 60.0),), (STREAMS[0]._replace(block_dim=20),)]
+)
 def test_a_profile_without_a_usable_row_is_refused_with_what_was_looked_for(tmp_path, rows):
     with pytest.raises(UsageError, match="no launch to calibrate on") as refused:
         calibrate(written(tmp_path, *rows), **DEVICE)

@@ -8,12 +8,20 @@ from npu_sim.timelines import timeline
 
 PROFILE = npu_sim.load_profile("atlas_a2", "Ascend910B3")
 EMBEDDING = "embedding_dense_backward"
-CALL = {"grad": "4096x1024:bf16", "indices": "4096:int64", "num_weights": 151936, "scale_grad_by_freq": True}
+CALL = {
+    "grad": "4096x1024:bf16",
+    "indices": "4096:int64",
+    "num_weights": 151936,
+    "scale_grad_by_freq": True,
+}
 
 
 def changes(operator=EMBEDDING, **arguments):
     plan = npu_sim.plan(operator, product=PROFILE, **arguments)
-    return {change.change: change for change in with_changes(timeline(plan, PROFILE), plan, PROFILE).changes}
+    return {
+        change.change: change
+        for change in with_changes(timeline(plan, PROFILE), plan, PROFILE).changes
+    }
 
 
 def bound(**arguments):
@@ -48,10 +56,15 @@ def prices(operator=EMBEDDING, **arguments):
 def test_both_modes_are_side_by_side_and_what_is_not_published_has_no_time(deterministic):
     call = {"grad": "8192x256:fp32", "indices": "8192:int32", "num_weights": 8000}
     off, on = prices(**call, deterministic=deterministic)
-    plans = [npu_sim.plan(EMBEDDING, product=PROFILE, **call, deterministic=mode) for mode in (False, True)]
+    plans = [
+        npu_sim.plan(EMBEDDING, product=PROFILE, **call, deterministic=mode)
+        for mode in (False, True)
+    ]
     assert [one.deterministic for one in (off, on)] == [False, True]
     assert [one.launches for one in (off, on)] == [len(plan.launches) for plan in plans]
-    assert [one.workspace_bytes for one in (off, on)] == [plan.workspace.total_bytes for plan in plans]
+    assert [one.workspace_bytes for one in (off, on)] == [
+        plan.workspace.total_bytes for plan in plans
+    ]
     assert off.bound_us == pytest.approx(bound(**call))
     assert (on.bound_us, on.unbounded) == (None, ("Sort", "ZerosLike"))
 
@@ -64,7 +77,12 @@ def test_modes_of_the_same_kernels_have_both_bounds():
 
 
 def test_contiguous_tensors_remove_their_copies():
-    found = changes(grad="4096x1024:fp32:strided", indices="4096:int32", num_weights=100, out="100x1024:fp32:strided")
+    found = changes(
+        grad="4096x1024:fp32:strided",
+        indices="4096:int32",
+        num_weights=100,
+        out="100x1024:fp32:strided",
+    )
     assert found["contiguous tensors"].without == ("Contiguous", "ViewCopy")
 
 

@@ -27,7 +27,9 @@ def test_a_single_wide_range_is_found_exactly(one, other):
 
 @pytest.mark.parametrize("landmark", [123456789, 5 * 10**11 + 7])
 def test_a_single_number_is_found_at_a_landmark(landmark):
-    assert legal_ranges(lambda number: number == landmark, 0, 2**40, [landmark]) == [(landmark, landmark)]
+    assert legal_ranges(lambda number: number == landmark, 0, 2**40, [landmark]) == [
+        (landmark, landmark)
+    ]
 
 
 @pytest.mark.parametrize("cores", [30, 48])
@@ -38,7 +40,9 @@ def test_ends_that_depend_on_remainders_are_followed_to_the_last_one(cores, boun
 
     ranges = legal_ranges(legal, 0, 2**40, window=2 * cores)
     near_the_end = range((bound - 3 * cores) * cores, (bound + 2) * cores)
-    assert [inside(ranges, number) for number in near_the_end] == [legal(number) for number in near_the_end]
+    assert [inside(ranges, number) for number in near_the_end] == [
+        legal(number) for number in near_the_end
+    ]
     assert len(ranges) > 20
 
 

@@ -5,7 +5,7 @@ import pytest
 import npu_sim
 from npu_sim import AclnnError
 from npu_sim.cores import load_profile
-from npu_sim.operators.contract.fixed_calls import fixed_call
+from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.questions.legal_ranges import legal_ranges
 from npu_sim.questions.limits import find_bound, refusals
 from npu_sim.questions.varied_calls import device_groups
@@ -42,20 +42,33 @@ def test_embedding_dims_follow_the_closed_formulas(index_dtype, index_bytes, num
     assert [row.socs[0] for row in table.rows] == list(cores)
     for row in table.rows:
         for limits in ("documented", "hardware"):
-            assert largest(row, limits) == embedding_formula(limits, cores[row.socs[0]], num_weights, index_bytes)
+            assert largest(row, limits) == embedding_formula(
+                limits, cores[row.socs[0]], num_weights, index_bytes
+            )
             assert "embeddingDim" in getattr(row, limits).above.message
 
 
 def test_the_embedding_frontier_follows_the_closed_formula():
     table = npu_sim.limits(
-        "embedding_dense_backward", ["dim", "num_weights"], product="atlas_train", soc="Ascend910A", scale_grad_by_freq=True
+        "embedding_dense_backward",
+        ["dim", "num_weights"],
+        product="atlas_train",
+        soc="Ascend910A",
+        scale_grad_by_freq=True,
     )
     assert len(table.rows) > 15
     for row in table.rows:
         for limits in ("documented", "hardware"):
             expected = embedding_formula(limits, 32, row.at, 4)
-            assert getattr(row, limits).ranges == ((0, max(expected, 0)),)  # no column at all is always legal
-    listed = npu_sim.limits("embedding_dense_backward", ["dim", "num_weights=7,1000"], product="atlas_train", scale_grad_by_freq=True)
+            assert getattr(row, limits).ranges == (
+                (0, max(expected, 0)),
+            )  # no column at all is always legal
+    listed = npu_sim.limits(
+        "embedding_dense_backward",
+        ["dim", "num_weights=7,1000"],
+        product="atlas_train",
+        scale_grad_by_freq=True,
+    )
     assert [row.at for row in listed.rows] == [7, 1000, 7, 1000]
 
 
@@ -102,18 +115,45 @@ def test_where_an_argument_that_is_no_axis_decides_the_contract_is_asked():
     table = npu_sim.limits(CROSS_ENTROPY, "N", product="atlas_a2", label_smoothing=0.5)
     assert all(row.documented.ranges == () for row in table.rows)
     assert all("label_smoothing" in row.documented.above.message for row in table.rows)
-    strided = npu_sim.limits(RMS_NORM, "row", product="atlas_a2", dy="4x64:bf16", x="4x64:bf16:strided", rstd="4:fp32", gamma="64:bf16")
+    strided = npu_sim.limits(
+        RMS_NORM,
+        "row",
+        product="atlas_a2",
+        dy="4x64:bf16",
+        x="4x64:bf16:strided",
+        rstd="4:fp32",
+        gamma="64:bf16",
+    )
     assert all("contiguous" in row.hardware.above.message for row in strided.rows)
 
 
-# Largest N before the unsigned arithmetic wraps, and largest N with C = 32000, for 48 and 40 cores; from the page, "The limit".
+# Largest N before the unsigned arithmetic wraps, and largest N with C = 32000, for 48 and 40 cores;
+# from the page, "The limit".
 CROSS_ENTROPY_ROWS = {
-    ("none", False): {"float32": ((448512, 445056), (373760, 370880)), "float16": ((409728, 405504), (341440, 337920))},
-    ("none", True): {"float32": ((376704, 374016), (313920, 311680)), "float16": ((348864, 345216), (290720, 287680))},
-    ("mean", False): {"float32": ((448512, 445056), (373760, 370880)), "float16": ((448512, 443904), (373760, 369920))},
-    ("mean", True): {"float32": ((376704, 373824), (313920, 311520)), "float16": ((376704, 372864), (313920, 310720))},
-    ("sum", False): {"float32": ((554304, 549888), (461920, 458240)), "float16": ((554304, 548352), (461920, 456960))},
-    ("sum", True): {"float32": ((448512, 445056), (373760, 370880)), "float16": ((448512, 443904), (373760, 369920))},
+    ("none", False): {
+        "float32": ((448512, 445056), (373760, 370880)),
+        "float16": ((409728, 405504), (341440, 337920)),
+    },
+    ("none", True): {
+        "float32": ((376704, 374016), (313920, 311680)),
+        "float16": ((348864, 345216), (290720, 287680)),
+    },
+    ("mean", False): {
+        "float32": ((448512, 445056), (373760, 370880)),
+        "float16": ((448512, 443904), (373760, 369920)),
+    },
+    ("mean", True): {
+        "float32": ((376704, 373824), (313920, 311520)),
+        "float16": ((376704, 372864), (313920, 310720)),
+    },
+    ("sum", False): {
+        "float32": ((554304, 549888), (461920, 458240)),
+        "float16": ((554304, 548352), (461920, 456960)),
+    },
+    ("sum", True): {
+        "float32": ((448512, 445056), (373760, 370880)),
+        "float16": ((448512, 443904), (373760, 369920)),
+    },
 }
 
 
@@ -126,17 +166,23 @@ def test_cross_entropy_rows_are_those_of_the_page(reduction, weighted, dtype):
     for row, (before_wrap, before_refusal) in zip(table.rows, expected, strict=True):
         assert row.documented.ranges == ((0, 199999),)
         assert row.hardware.ranges == ((0, before_refusal),)
-        device, code = load_profile("atlas_a2", row.socs[0]).device, cross_entropy.DTYPE_CODES[dtype]
+        device, code = (
+            load_profile("atlas_a2", row.socs[0]).device,
+            cross_entropy.DTYPE_CODES[dtype],
+        )
 
         def fits(rows, device=device, code=code):
-            problem = cross_entropy.Problem(rows, 32000, code, weighted, cross_entropy.REDUCTIONS.index(reduction))
+            problem = cross_entropy.Problem(
+                rows, 32000, code, weighted, cross_entropy.REDUCTIONS.index(reduction)
+            )
             return cross_entropy.tile(problem, device, rules_of(CROSS_ENTROPY)).wraps == 0
 
         assert legal_ranges(fits, 1, 2**40) == [(1, before_wrap)]
 
 
 @pytest.mark.parametrize(
-    ("dtype", "hidden", "largest"), [("bf16", 1024, 44416), ("fp32", 1024, 43904), ("fp16", 11776, 1920), ("fp32", 15872, 1408)]
+    ("dtype", "hidden", "largest"),
+    [("bf16", 1024, 44416), ("fp32", 1024, 43904), ("fp16", 11776, 1920), ("fp32", 15872, 1408)],
 )
 def test_moe_topk_is_512_documented_and_what_fits_by_hardware(dtype, hidden, largest):
     for row in npu_sim.limits(MOE, "num_topk", product="atlas_a2", dtype=dtype, hidden=hidden).rows:
@@ -148,12 +194,17 @@ def test_moe_topk_is_512_documented_and_what_fits_by_hardware(dtype, hidden, lar
 @pytest.mark.parametrize(("dtype", "worst"), [("bf16", 1920), ("fp32", 1408)])
 def test_every_hidden_size_takes_the_worst_topk_but_no_more(dtype, worst):
     def hidden_sizes(num_topk):
-        (row, *_) = npu_sim.limits(MOE, "hidden", product="atlas_a2", dtype=dtype, num_topk=num_topk).rows
+        (row, *_) = npu_sim.limits(
+            MOE, "hidden", product="atlas_a2", dtype=dtype, num_topk=num_topk
+        ).rows
         return row.hardware
 
     assert hidden_sizes(worst).as_dict()["unlimited"]
     assert len(hidden_sizes(worst).ranges) == 1
-    assert not hidden_sizes(worst + 1).as_dict()["unlimited"] or len(hidden_sizes(worst + 1).ranges) > 1
+    assert (
+        not hidden_sizes(worst + 1).as_dict()["unlimited"]
+        or len(hidden_sizes(worst + 1).ranges) > 1
+    )
 
 
 @pytest.mark.parametrize(("dtype", "least"), [("fp16", 16), ("fp32", 8)])
@@ -179,18 +230,28 @@ def test_conv_taps_end_with_the_document_the_sequence_or_the_buffers():
 
 
 def test_ends_of_the_ranges_are_exact_and_say_why():
-    table = npu_sim.limits("embedding_dense_backward", "num_weights", product="atlas_train", scale_grad_by_freq=True, dim=1533)
+    table = npu_sim.limits(
+        "embedding_dense_backward",
+        "num_weights",
+        product="atlas_train",
+        scale_grad_by_freq=True,
+        dim=1533,
+    )
     for row in table.rows:
         for limits in ("documented", "hardware"):
             bound = getattr(row, limits)
-            assert len(bound.ranges) > 20  # the remainder of num_weights by the cores counts: legal and refused alternate at the end
+            assert (
+                len(bound.ranges) > 20
+            )  # the remainder of num_weights by the cores counts: legal and refused alternate at the end
             assert bound.smallest == 1
             assert bound.below.argument == "num_weights"
             call = {"grad": "1024x1533:fp32", "indices": "1024:int32", "scale_grad_by_freq": True}
             options = {"product": "atlas_train", "soc": row.socs[0], "limits": limits}
             npu_sim.plan("embedding_dense_backward", num_weights=bound.largest, **call, **options)
             with pytest.raises(AclnnError) as caught:
-                npu_sim.plan("embedding_dense_backward", num_weights=bound.largest + 1, **call, **options)
+                npu_sim.plan(
+                    "embedding_dense_backward", num_weights=bound.largest + 1, **call, **options
+                )
             assert caught.value.message == bound.above.message
 
 
@@ -200,12 +261,26 @@ def test_unsupported_products_say_so_and_unlimited_sizes_too():
     assert by_product["atlas_inference"].documented.ranges == ()
     assert "not supported" in by_product["atlas_inference"].documented.above.message
     assert by_product["atlas_a2"].documented.as_dict()["unlimited"] is True
-    assert {soc for row in table.rows for soc in row.socs} == {soc for _, socs in device_groups(None) for soc in socs}
+    assert {soc for row in table.rows for soc in row.socs} == {
+        soc for _, socs in device_groups(None) for soc in socs
+    }
 
 
 def test_tensors_and_natural_names_say_the_same():
-    natural = {"rows": 8, "num_weights": 100, "scale_grad_by_freq": True, "indices_dtype": "int64", "product": "atlas_train"}
-    tensors = {"grad": "2x4x16:fp32", "indices": "2x4:int64", "num_weights": 100, "scale_grad_by_freq": True, "product": "atlas_train"}
+    natural = {
+        "rows": 8,
+        "num_weights": 100,
+        "scale_grad_by_freq": True,
+        "indices_dtype": "int64",
+        "product": "atlas_train",
+    }
+    tensors = {
+        "grad": "2x4x16:fp32",
+        "indices": "2x4:int64",
+        "num_weights": 100,
+        "scale_grad_by_freq": True,
+        "product": "atlas_train",
+    }
     one = npu_sim.limits("embedding_dense_backward", "dim", **natural)
     other = npu_sim.limits("embedding_dense_backward", "dim", **tensors)
     assert [row.as_dict() for row in one.rows] == [row.as_dict() for row in other.rows]
@@ -218,7 +293,13 @@ def test_a_chip_of_your_own_has_its_own_limits(tmp_path):
     text = (config_directory() / "atlas_train.yaml").read_text(encoding="utf-8")
     mine = tmp_path / "mine.yaml"
     mine.write_text(text.replace("ub_bytes: 262144", "ub_bytes: 131072"), encoding="utf-8")
-    (row, *_) = npu_sim.limits("embedding_dense_backward", "dim", product=str(mine), scale_grad_by_freq=True, num_weights=32).rows
+    (row, *_) = npu_sim.limits(
+        "embedding_dense_backward",
+        "dim",
+        product=str(mine),
+        scale_grad_by_freq=True,
+        num_weights=32,
+    ).rows
     assert row.hardware.largest == (131072 - 16384 - 32 - 4 * 1) // 36
     assert row.documented.largest == -(-(180192 - 4 * 1) // 36) - 1
 
@@ -244,7 +325,13 @@ def test_wrong_names_are_named(vary, fixed, words):
 
 
 def test_the_table_prints_what_it_holds():
-    table = npu_sim.limits("embedding_dense_backward", "dim", product="atlas_train", scale_grad_by_freq=True, num_weights=32000)
+    table = npu_sim.limits(
+        "embedding_dense_backward",
+        "dim",
+        product="atlas_train",
+        scale_grad_by_freq=True,
+        num_weights=32000,
+    )
     text = str(table)
     assert "0 .. 4894" in text
     assert "0 .. 6714" in text

@@ -15,7 +15,9 @@ ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)
 
 @pytest.fixture(scope="module")
 def answer(tmp_path_factory: pytest.TempPathFactory) -> MeasuredProfile:
-    return npu_sim.read_profile(write_csv(tmp_path_factory.mktemp("profile") / "kernel_details.csv", ROWS))
+    return npu_sim.read_profile(
+        write_csv(tmp_path_factory.mktemp("profile") / "kernel_details.csv", ROWS)
+    )
 
 
 def test_our_kernels_and_the_launches_of_their_calls_are_modelled(answer: MeasuredProfile):
@@ -36,15 +38,27 @@ def test_the_release_is_found_by_the_launches_of_a_call(answer: MeasuredProfile)
 
 def test_equal_launches_are_one_group_with_time_cores_and_bound(answer: MeasuredProfile):
     group = next(one.as_dict() for one in answer.groups if one.launches[0].kernel == "RmsNormGrad")
-    assert (group["count"], group["median_us"], group["measured_block_dim"], group["planned_block_dim"]) == (2, 95.0, 40, 40)
+    assert (
+        group["count"],
+        group["median_us"],
+        group["measured_block_dim"],
+        group["planned_block_dim"],
+    ) == (2, 95.0, 40, 40)
     assert 0 < group["bound_us"] <= group["median_us"]
-    assert group["tiling_key"] == npu_sim.plan("rms_norm_grad", dy="4096x1x1024:bf16", gamma="1024:bf16", soc="Ascend910B3").tiling_key
+    assert (
+        group["tiling_key"]
+        == npu_sim.plan(
+            "rms_norm_grad", dy="4096x1x1024:bf16", gamma="1024:bf16", soc="Ascend910B3"
+        ).tiling_key
+    )
 
 
 def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
     (call,) = (one.as_dict() for one in answer.calls)
     assert [one["kernel"] for one in call["launches"]] == [row.kernel for row in EMBEDDING]
-    assert [one["share"] for one in call["launches"]] == pytest.approx([row.duration_us / 2563 for row in EMBEDDING])
+    assert [one["share"] for one in call["launches"]] == pytest.approx(
+        [row.duration_us / 2563 for row in EMBEDDING]
+    )
     assert (call["count"], call["arguments"]["num_weights"]) == (2, 151936)
     assert call["arguments"]["grad"] == "4096x1024:bf16"
     assert call["arguments"]["indices"] == "4096:int64"
@@ -54,7 +68,9 @@ def test_a_call_shows_the_share_of_every_launch(answer: MeasuredProfile):
 def test_a_database_gives_the_same_answer(answer: MeasuredProfile, tmp_path: Path):
     other = npu_sim.read_profile(write_database(tmp_path / "profile.db", ROWS), soc="Ascend910B3")
     facts = ("rows", "modelled", "release", "calls")
-    assert {name: other.as_dict()[name] for name in facts} == {name: answer.as_dict()[name] for name in facts}
+    assert {name: other.as_dict()[name] for name in facts} == {
+        name: answer.as_dict()[name] for name in facts
+    }
 
 
 def test_without_cores_the_soc_is_asked_for(tmp_path: Path):
@@ -80,13 +96,21 @@ def test_the_trace_has_a_measured_and_a_bound_lane(answer: MeasuredProfile):
     assert all(event["dur"] <= times[event["ts"]] for event in bounds)
 
 
-@pytest.mark.parametrize(("vector_us", "off"), [(37.0, False), (60.0, True), (20.0, True), (0.0, False)])
-def test_a_launch_is_flagged_whose_counter_is_off_by_more_than_the_band(tmp_path: Path, vector_us: float, off: bool):
+@pytest.mark.parametrize(
+    ("vector_us", "off"), [(37.0, False), (60.0, True), (20.0, True), (0.0, False)]
+)
+def test_a_launch_is_flagged_whose_counter_is_off_by_more_than_the_band(
+    tmp_path: Path, vector_us: float, off: bool
+):
     row = GRAD._replace(vector_us=vector_us)
-    (group,) = npu_sim.read_profile(write_csv(tmp_path / "one.csv", [row]), soc="Ascend910B3", release="8.3").groups
+    (group,) = npu_sim.read_profile(
+        write_csv(tmp_path / "one.csv", [row]), soc="Ascend910B3", release="8.3"
+    ).groups
     facts = group.as_dict()
     assert facts["off_by_more_than_the_band"] is off
     assert facts["estimate"]["vector_us"] == pytest.approx(66209 / 1800, rel=1e-4)
     assert facts["estimated_as_measured_us"] == (vector_us or None)
-    told = measured_profile_text(npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200)
+    told = measured_profile_text(
+        npu_sim.read_profile(tmp_path / "one.csv", soc="Ascend910B3", release="8.3"), width=200
+    )
     assert ("look here" in told) is off

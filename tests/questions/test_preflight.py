@@ -3,17 +3,31 @@ import json
 import pytest
 
 import npu_sim
-from npu_sim.questions.preflight import Checked, Summary, check_file, check_line, check_lines, chosen_targets, policy_of
+from npu_sim.questions.preflight import (
+    Checked,
+    Summary,
+    check_file,
+    check_line,
+    check_lines,
+    chosen_targets,
+    policy_of,
+)
 from npu_sim.registry import OPERATORS
 from tests.golden import tiling_lines
 
 KERNELS = [kernel for entry in OPERATORS for kernel in entry.kernels]
-GOOD = {"op": "embedding_dense_backward", "inputs": {"grad": "64x8:fp32", "indices": "64:int32", "num_weights": 10}}
+GOOD = {
+    "op": "embedding_dense_backward",
+    "inputs": {"grad": "64x8:fp32", "indices": "64:int32", "num_weights": 10},
+}
 
 
 def golden_lines(kernel):
     """Golden lines as calls: without what other releases make of them, which tests of the planner ask."""
-    return [{name: value for name, value in line.items() if name != "releases"} for line in tiling_lines(kernel)]
+    return [
+        {name: value for name, value in line.items() if name != "releases"}
+        for line in tiling_lines(kernel)
+    ]
 
 
 def checked(**changes):
@@ -36,7 +50,9 @@ def test_golden_lines_are_reproduced(kernel):
 
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_a_golden_line_with_a_wrong_number_is_found(kernel):
-    line = next(line for line in golden_lines(kernel) if line.get("expect", {}).get("status") == "success")
+    line = next(
+        line for line in golden_lines(kernel) if line.get("expect", {}).get("status") == "success"
+    )
     group = next(iter(line["expect"]["tiling"]))
     line["expect"]["workspace_bytes"] += 1
     line["expect"]["tiling"][group] = -5
@@ -63,12 +79,19 @@ def test_a_refused_call_carries_status_and_reason():
 
 def test_expectations_of_a_call_are_compared():
     planned = npu_sim.plan(GOOD["op"], **GOOD["inputs"])
-    right = {"status": 0, "block_dim": planned.block_dim, "workspace_bytes": planned.workspace.total_bytes, "path": planned.path}
+    right = {
+        "status": 0,
+        "block_dim": planned.block_dim,
+        "workspace_bytes": planned.workspace.total_bytes,
+        "path": planned.path,
+    }
     assert checked(expect=right).fine
     assert checked(expect={**right, "status": "success"}).fine
     wrong = checked(expect={**right, "block_dim": planned.block_dim + 1})
     assert not wrong.fine
-    assert wrong.differences == {"block_dim": {"expected": planned.block_dim + 1, "found": planned.block_dim}}
+    assert wrong.differences == {
+        "block_dim": {"expected": planned.block_dim + 1, "found": planned.block_dim}
+    }
     refused = {**GOOD["inputs"], "indices": "63:int32"}
     assert checked(inputs=refused, expect={"status": 161002}).fine
     assert not checked(inputs=refused, expect={"status": 0}).fine
@@ -90,7 +113,9 @@ def test_profile_files_are_found_beside_the_calls(tmp_path):
     from npu_sim.cores import config_directory
 
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
-    (tmp_path / "mine.yaml").write_text(text.replace("name: atlas_a2", "name: mine"), encoding="utf-8")
+    (tmp_path / "mine.yaml").write_text(
+        text.replace("name: atlas_a2", "name: mine"), encoding="utf-8"
+    )
     (one,) = check_lines([json.dumps({**GOOD, "product": "mine.yaml"})], directory=tmp_path)
     assert (one.product, one.outcome) == ("mine", "runs")
 
@@ -113,14 +138,24 @@ MALFORMED = [
     (json.dumps({**GOOD, "count": 0}), "count"),
     (json.dumps({**GOOD, "name": 5}), "names"),
     (json.dumps({**GOOD, "release": "1.0"}), "1.0"),
-    (json.dumps({"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gama": "7168:bf16"}}), "'gama' is no argument"),
+    (
+        json.dumps(
+            {"op": "rms_norm_grad", "inputs": {"dy": "4096x7168:bf16", "gama": "7168:bf16"}}
+        ),
+        "'gama' is no argument",
+    ),
     (json.dumps({**GOOD, "level": "kernel"}), "no kernel"),
     (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": "64xx:fp32"}}), "grad"),
-    (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": {"shape": 5, "dtype": "fp32"}}}), "grad"),
+    (
+        json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "grad": {"shape": 5, "dtype": "fp32"}}}),
+        "grad",
+    ),
     (json.dumps({**GOOD, "inputs": {**GOOD["inputs"], "gard": "64x8:fp32"}}), "gard"),
     (json.dumps({"op": "embedding_dense_grad_v2", "inputs": {"grad_shape": [5, 5]}}), "missing"),
     (
-        json.dumps({"op": "embedding_dense_grad_v2", "soc": "Ascend910B1", "inputs": {"grad_shape": 5}}),
+        json.dumps(
+            {"op": "embedding_dense_grad_v2", "soc": "Ascend910B1", "inputs": {"grad_shape": 5}}
+        ),
         "cannot be planned",
     ),
 ]
@@ -141,16 +176,27 @@ def test_malformed_lines_do_not_stop_the_rest():
 
 
 def test_equal_lines_are_checked_once_and_counted():
-    lines = [json.dumps({**GOOD, "name": f"step {number}"}) for number in range(5)] + [json.dumps(GOOD)] * 4 + ["{"] * 3
+    lines = (
+        [json.dumps({**GOOD, "name": f"step {number}"}) for number in range(5)]
+        + [json.dumps(GOOD)] * 4
+        + ["{"] * 3
+    )
     matrix = check_file(lines, chosen_targets("atlas_a2,atlas_train"))
-    assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [(1, 9, ["atlas_a2", "atlas_train"]), (10, 3, ["atlas_a2"])]
+    assert [(row.line, row.lines, sorted(row.cells)) for row in matrix.rows] == [
+        (1, 9, ["atlas_a2", "atlas_train"]),
+        (10, 3, ["atlas_a2"]),
+    ]
     assert matrix.rows[0].title == "embedding_dense_backward step 0"
     assert [one.lines for one in matrix.summaries().values()] == [12, 9]
     assert [(fault.word, len(fault.rows)) for fault in matrix.faults()] == [("malformed", 1)]
 
 
 def test_a_matrix_says_of_every_call_what_a_single_check_says():
-    lines = [json.dumps(GOOD), json.dumps({**GOOD, "soc": "Ascend910ProB"}), json.dumps({**GOOD, "release": "8.3"})]
+    lines = [
+        json.dumps(GOOD),
+        json.dumps({**GOOD, "soc": "Ascend910ProB"}),
+        json.dumps({**GOOD, "release": "8.3"}),
+    ]
     matrix = check_file(lines, chosen_targets("atlas_a2"), whole=True)
     for row, _, found in matrix.cells():
         assert found == check_line(lines[row.line - 1], row.line)
@@ -173,7 +219,10 @@ def test_a_changed_copy_of_a_product_is_a_target_of_its_own(tmp_path):
 
     mine = tmp_path / "mine.yml"
     mine.write_bytes((config_directory() / "atlas_a2.yaml").read_bytes())
-    assert [target.label for target in chosen_targets(f"atlas_a2,{mine}")] == ["atlas_a2", f"atlas_a2 ({mine})"]
+    assert [target.label for target in chosen_targets(f"atlas_a2,{mine}")] == [
+        "atlas_a2",
+        f"atlas_a2 ({mine})",
+    ]
 
 
 @pytest.mark.parametrize(

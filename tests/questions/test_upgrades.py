@@ -20,7 +20,9 @@ def test_a_plan_does_not_differ_from_itself():
 
 
 def test_a_change_names_the_fact_before_and_after():
-    changes = {one.fact: one for one in plan_changes(planned("9.1"), planned("9.1", deterministic=True))}
+    changes = {
+        one.fact: one for one in plan_changes(planned("9.1"), planned("9.1", deterministic=True))
+    }
     assert changes["tiling_key"].before == "0"
     assert changes["tiling_key"].after == "10"
 
@@ -34,12 +36,16 @@ def test_a_call_that_is_refused_afterwards_says_why():
 def test_more_rows_a_flush_change_bits_of_the_atomic_path_alone():
     old, new = load_profile("atlas_a2", release="8.3"), load_profile("atlas_a2", release="8.5")
     atomic = changed_bits(old, planned("8.3"), new, planned("8.5"))
-    fixed = changed_bits(old, planned("8.3", deterministic=True), new, planned("8.5", deterministic=True))
+    fixed = changed_bits(
+        old, planned("8.3", deterministic=True), new, planned("8.5", deterministic=True)
+    )
     assert len(atomic) == 1
     assert fixed == ()
 
 
-@pytest.mark.parametrize(("dtype", "rows", "changed"), [("bf16", 60000, 2), ("bf16", 600, 1), ("fp32", 60000, 1)])
+@pytest.mark.parametrize(
+    ("dtype", "rows", "changed"), [("bf16", 60000, 2), ("bf16", 600, 1), ("fp32", 60000, 1)]
+)
 def test_16_bit_gradients_that_are_no_longer_cast_change_bits(dtype, rows, changed):
     old, new = (load_profile("atlas_a2", release=release) for release in ("8.3", "8.5"))
     call = {"grad": f"{rows}x1024:{dtype}", "indices": f"{rows}:int32"}
@@ -54,8 +60,12 @@ def test_releases_without_a_change_are_left_out():
 
 
 def test_compare_joins_releases_that_treat_a_call_alike():
-    found = npu_sim.compare("moe_token_permute_grad", product="atlas_a2", soc="Ascend910B1", release="all", **MOE)
-    assert sorted(release for row in found.rows for release in row.releases) == sorted(release_names())
+    found = npu_sim.compare(
+        "moe_token_permute_grad", product="atlas_a2", soc="Ascend910B1", release="all", **MOE
+    )
+    assert sorted(release for row in found.rows for release in row.releases) == sorted(
+        release_names()
+    )
     assert len(found.rows) < len(release_names())
 
 

@@ -29,11 +29,19 @@ def nearest_float32(exact):
     from fractions import Fraction
 
     guess = np.float32(float(exact))
-    around = [np.nextafter(guess, np.float32(-np.inf)), guess, np.nextafter(guess, np.float32(np.inf))]
+    around = [
+        np.nextafter(guess, np.float32(-np.inf)),
+        guess,
+        np.nextafter(guess, np.float32(np.inf)),
+    ]
     distances = [abs(Fraction(float(one)) - exact) for one in around]
     best = min(distances)
     nearest = [one for one, distance in zip(around, distances, strict=True) if distance == best]
-    return next((one for one in nearest if one.view(np.uint32) % 2 == 0), nearest[0]) if len(nearest) > 1 else nearest[0]
+    return (
+        next((one for one in nearest if one.view(np.uint32) % 2 == 0), nearest[0])
+        if len(nearest) > 1
+        else nearest[0]
+    )
 
 
 TIME_BLOCK = 16
@@ -55,7 +63,9 @@ def core_weight(grad, x, taps, pad, samples, start, stop):
             for first in range(start, stop, TIME_BLOCK):
                 times = range(first, min(first + TIME_BLOCK, stop))
                 inside = [time for time in times if 0 <= time + tap - pad < x.shape[0]]
-                products = [(x[time + tap - pad, sample, i], grad[time, sample, o]) for time in inside]
+                products = [
+                    (x[time + tap - pad, sample, i], grad[time, sample, o]) for time in inside
+                ]
                 part[tap, i, o] = add_block(part[tap, i, o], products)
     return part
 
@@ -69,7 +79,9 @@ def input_in_order(grad, weight, time, pad, channel_block):
             for tap in reversed(range(weight.shape[0])):
                 source = t + pad - tap
                 if 0 <= source < grad.shape[0]:
-                    out[t, b, i] = add_block(out[t, b, i], [(grad[source, b, o], weight[tap, i, o]) for o in channels])
+                    out[t, b, i] = add_block(
+                        out[t, b, i], [(grad[source, b, o], weight[tap, i, o]) for o in channels]
+                    )
     return out
 
 

@@ -136,9 +136,15 @@ class Planner:
 
     def step_4c(self):
         e = self.e
-        free = (524288 - self.steps * self.bK * self.bM * e * self.db - self.BL1() * e * self.db) % 2**64
+        free = (
+            524288 - self.steps * self.bK * self.bM * e * self.db - self.BL1() * e * self.db
+        ) % 2**64
         old = self.bM
-        self.bM = min(16 * max(131072 // e // 2 // old // 16, 1), old + 16 * (free // (self.bK * 16 * e)), self.M)
+        self.bM = min(
+            16 * max(131072 // e // 2 // old // 16, 1),
+            old + 16 * (free // (self.bK * 16 * e)),
+            self.M,
+        )
         while self.F():
             self.bK += 16
             if not self.F():
@@ -236,7 +242,8 @@ class Planner:
             "status": "success",
             "tiling_key": 4,
             "block_dim": self.used,
-            "workspace_bytes": 16 * 2**20 + (4 * self.SM * self.SN * self.used if self.stream else 0),
+            "workspace_bytes": 16 * 2**20
+            + (4 * self.SM * self.SN * self.used if self.stream else 0),
             "tiling": {
                 "mValue": self.M,
                 "nValue": self.N,

@@ -40,7 +40,10 @@ def x_grad(grad_loss, log_prob, target, weight, reduction, ignore_index, cores):
     rows, columns = log_prob.shape
     gradient = grad_loss.astype(F).reshape(-1)
     labels = [int(label) for label in target]
-    masks = [F(0) if np.int64(label).astype(F) == np.int64(ignore_index).astype(F) else F(1) for label in labels]
+    masks = [
+        F(0) if np.int64(label).astype(F) == np.int64(ignore_index).astype(F) else F(1)
+        for label in labels
+    ]
     weights = [F(1)] * rows
     if weight is not None:
         weights = [weight[label] if 0 <= label < columns else F(0) for label in labels]
@@ -48,8 +51,13 @@ def x_grad(grad_loss, log_prob, target, weight, reduction, ignore_index, cores):
     with np.errstate(all="ignore"):
         divisor = F(1)
         if reduction == "mean":
-            products = [mask if weight is None else mask * own for mask, own in zip(masks, weights, strict=True)]
-            divisor = reduce_sum([reduce_sum(products[first:last]) for first, last in core_ranges(rows, cores)])
+            products = [
+                mask if weight is None else mask * own
+                for mask, own in zip(masks, weights, strict=True)
+            ]
+            divisor = reduce_sum(
+                [reduce_sum(products[first:last]) for first, last in core_ranges(rows, cores)]
+            )
         for row, label in enumerate(labels):
             nll = gradient[row] * F(1) if reduction == "none" else gradient[0] * F(1)
             if reduction == "mean":

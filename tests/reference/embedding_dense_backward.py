@@ -1,7 +1,8 @@
 """EmbeddingDenseBackward, slow and obvious: every simulated core walks its rows and says what it sends.
 
-Written straight from the operator's page, paths in the page's order, and independent of the fast kernel: cores are loops,
-contributions are lists, merges are explicit. One vector addition is one NumPy fp32 addition, so one rounding.
+Written straight from the operator's page, paths in the page's order, and independent of the fast
+kernel: cores are loops, contributions are lists, merges are explicit. One vector addition is one
+NumPy fp32 addition, so one rounding.
 """
 
 from __future__ import annotations
@@ -15,13 +16,20 @@ from numpy.typing import NDArray
 
 Row = NDArray[np.float32]
 Merge = Callable[[int, list[int], list[int]], list[int]]
-"""(weight row, contributing cores ascending, contributions of each) -> the core of every contribution, in order."""
+"""(weight row, contributing cores ascending, contributions of each) -> the core of every
+contribution, in order."""
 
 SORTED_FLUSH_ROWS = {"8.3": 10, "8.5": 11, "9.0": 11, "9.1": 11}
 """Keys 0 and 1, by release (page ``releases``)."""
 DETERMINISTIC_FLUSH_ROWS = 10
 STAGE_FLUSH_SLOTS = 11
-VECTOR_CORES = {"Ascend910B1": 48, "Ascend910B3": 40, "Ascend910B4": 40, "Ascend910_9391": 48, "Ascend910A": 32}
+VECTOR_CORES = {
+    "Ascend910B1": 48,
+    "Ascend910B3": 40,
+    "Ascend910B4": 40,
+    "Ascend910_9391": 48,
+    "Ascend910A": 32,
+}
 A2_UB_BYTES = 196352
 
 
@@ -30,10 +38,11 @@ class Case:
     """What a plan says about one call: the path and which core takes which rows."""
 
     path: str
-    """"sorted" (keys 0, 1), "staged" (key 0, native 16-bit), "deterministic" (10, 11), "small_dim" (100, 101), "row_atomic"
-    and "index_order" (Atlas training series, scale off and on)."""
+    """"sorted" (keys 0, 1), "staged" (key 0, native 16-bit), "deterministic" (10, 11), "small_dim"
+    (100, 101), "row_atomic" and "index_order" (Atlas training series, scale off and on)."""
     core_ranges: tuple[tuple[int, int], ...]
-    """Per core the half-open range of grad rows, of the sorted list or (index_order) of weight rows."""
+    """Per core the half-open range of grad rows, of the sorted list or (index_order) of weight
+    rows."""
     batch_rows: int = 0
     """small_dim: rows a core copies at a time (max_row_in_ub)."""
     padding_idx: int = -1
@@ -64,10 +73,19 @@ def reverse(row: int, cores: list[int], counts: list[int]) -> list[int]:
 
 
 def round_robin(row: int, cores: list[int], counts: list[int]) -> list[int]:
-    return [core for turn in range(max(counts, default=0)) for core, count in zip(cores, counts, strict=True) if turn < count]
+    return [
+        core
+        for turn in range(max(counts, default=0))
+        for core, count in zip(cores, counts, strict=True)
+        if turn < count
+    ]
 
 
-MERGES: dict[str, Merge] = {"sequential": sequential, "reverse": reverse, "round_robin": round_robin}
+MERGES: dict[str, Merge] = {
+    "sequential": sequential,
+    "reverse": reverse,
+    "round_robin": round_robin,
+}
 
 
 # ------------------------------------------------------------------------------------------------ the cores' programs
@@ -94,7 +112,13 @@ class _Accumulator:
 
 
 def _walk(
-    core: int, walk: Sequence[int], indices: list[int], positions: list[int], grad: Row, case: Case, most_rows: int
+    core: int,
+    walk: Sequence[int],
+    indices: list[int],
+    positions: list[int],
+    grad: Row,
+    case: Case,
+    most_rows: int,
 ) -> Iterator[Contribution]:
     """Follow `walk` through the sorted list; flush after `most_rows` rows, on index change, at padding, at the end."""
     accumulator = _Accumulator(core, grad)
@@ -122,14 +146,26 @@ def _deterministic_core(
             first += 1
     if first == end:
         return
-    yield from _walk(core, range(end - 1, first - 1, -1), indices, positions, grad, case, DETERMINISTIC_FLUSH_ROWS)
+    yield from _walk(
+        core,
+        range(end - 1, first - 1, -1),
+        indices,
+        positions,
+        grad,
+        case,
+        DETERMINISTIC_FLUSH_ROWS,
+    )
     beyond = end
     while beyond < len(indices) and indices[beyond] == indices[end - 1]:
         beyond += 1
-    yield from _walk(core, range(end, beyond), indices, positions, grad, case, DETERMINISTIC_FLUSH_ROWS)
+    yield from _walk(
+        core, range(end, beyond), indices, positions, grad, case, DETERMINISTIC_FLUSH_ROWS
+    )
 
 
-def _small_dim_core(core: int, first: int, end: int, labels: list[int], grad: Row, case: Case) -> Iterator[Contribution]:
+def _small_dim_core(
+    core: int, first: int, end: int, labels: list[int], grad: Row, case: Case
+) -> Iterator[Contribution]:
     for batch in range(first, end, case.batch_rows):
         rows = range(batch, min(batch + case.batch_rows, end))
         for label in sorted({labels[row] for row in rows}, reverse=True):
@@ -142,10 +178,14 @@ def _small_dim_core(core: int, first: int, end: int, labels: list[int], grad: Ro
             yield from accumulator.flush()
 
 
-def _row_atomic_core(core: int, first: int, end: int, labels: list[int], grad: Row, case: Case) -> Iterator[Contribution]:
+def _row_atomic_core(
+    core: int, first: int, end: int, labels: list[int], grad: Row, case: Case
+) -> Iterator[Contribution]:
     for row in range(first, end):
         if labels[row] != case.padding_idx:
-            yield Contribution(core, labels[row], np.zeros(grad.shape[1], np.float32) + grad[row], (row,))
+            yield Contribution(
+                core, labels[row], np.zeros(grad.shape[1], np.float32) + grad[row], (row,)
+            )
 
 
 def contributions(grad: Row, labels: list[int], case: Case) -> list[Contribution]:
@@ -169,21 +209,34 @@ def contributions(grad: Row, labels: list[int], case: Case) -> list[Contribution
 
 
 def backward(
-    grad: NDArray[np.generic], indices: NDArray[np.integer], num_weights: int, case: Case, merge: Merge = sequential
+    grad: NDArray[np.generic],
+    indices: NDArray[np.integer],
+    num_weights: int,
+    case: Case,
+    merge: Merge = sequential,
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
     """The gradient of the weight, in grad's dtype, and the mask of rows that contributions of two cores reach."""
     wide = grad.astype(np.float32)
     labels = [int(label) for label in indices]
     with np.errstate(all="ignore"):
         if case.path == "staged":
-            return _staged(wide, labels, num_weights, case).astype(grad.dtype), np.zeros(num_weights, np.bool_)
+            return _staged(wide, labels, num_weights, case).astype(grad.dtype), np.zeros(
+                num_weights, np.bool_
+            )
         if case.path == "index_order":
-            return _index_order(wide, labels, num_weights, case).astype(grad.dtype), np.zeros(num_weights, np.bool_)
+            return _index_order(wide, labels, num_weights, case).astype(grad.dtype), np.zeros(
+                num_weights, np.bool_
+            )
         return _atomic(wide, labels, num_weights, case, merge, grad.dtype)
 
 
 def _atomic(
-    grad: Row, labels: list[int], num_weights: int, case: Case, merge: Merge, dtype: np.dtype[np.generic]
+    grad: Row,
+    labels: list[int],
+    num_weights: int,
+    case: Case,
+    merge: Merge,
+    dtype: np.dtype[np.generic],
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
     out = np.zeros((num_weights, grad.shape[1]), np.float32)
     counter = np.zeros(num_weights, np.float32)
@@ -214,7 +267,9 @@ def _staged(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
     slots: list[tuple[int, Row]] = []
     for core, (first, end) in enumerate(case.core_ranges):
         caches: dict[int, Row] = dict.fromkeys(indices[first:end], zeros)
-        for chunk in _walk(core, range(first, end), indices, positions, grad, case, case.flush_rows):
+        for chunk in _walk(
+            core, range(first, end), indices, positions, grad, case, case.flush_rows
+        ):
             caches[chunk.weight_row] = caches[chunk.weight_row] + chunk.value
         first_index, last_index = indices[first], indices[end - 1]
         slots.append((first_index, caches[first_index]))
@@ -253,13 +308,18 @@ def _index_order(grad: Row, labels: list[int], num_weights: int, case: Case) -> 
 def even_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
     """rows // cores each, one more on the first rows % cores."""
     ends = np.cumsum([rows // cores + (core < rows % cores) for core in range(cores)])
-    return tuple((int(end) - rows // cores - (core < rows % cores), int(end)) for core, end in enumerate(ends))
+    return tuple(
+        (int(end) - rows // cores - (core < rows % cores), int(end))
+        for core, end in enumerate(ends)
+    )
 
 
 def rest_on_last_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
     """rows // cores each, the rest on the last core (small_dim)."""
     each = rows // cores
-    return tuple((core * each, rows if core == cores - 1 else (core + 1) * each) for core in range(cores))
+    return tuple(
+        (core * each, rows if core == cores - 1 else (core + 1) * each) for core in range(cores)
+    )
 
 
 def ceiling_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
@@ -269,7 +329,13 @@ def ceiling_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
 
 
 def planned_case(
-    soc: str, shape: tuple[int, int], dtype: str, num_weights: int, padding_idx: int, scale: bool, deterministic: bool
+    soc: str,
+    shape: tuple[int, int],
+    dtype: str,
+    num_weights: int,
+    padding_idx: int,
+    scale: bool,
+    deterministic: bool,
 ) -> Case:
     """The path and split the page gives for a rank-2 grad of this shape."""
     rows, dim = shape
@@ -290,7 +356,13 @@ def planned_case(
         return Case("small_dim", rest_on_last_split(rows, cores), batch, padding_idx, scale)
     if kernel_bytes == 2:
         return Case("staged", even_split(rows, cores), 0, padding_idx, False)
-    return Case("deterministic" if deterministic else "sorted", even_split(rows, cores), 0, padding_idx, scale)
+    return Case(
+        "deterministic" if deterministic else "sorted",
+        even_split(rows, cores),
+        0,
+        padding_idx,
+        scale,
+    )
 
 
 def as_grad(stored: NDArray[np.generic], dtype: str) -> NDArray[np.generic]:

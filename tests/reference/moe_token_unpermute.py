@@ -32,9 +32,15 @@ def fold(values, threshold, width):
     values = list(values)
     half = eight(-(-len(values) // 2))
     while len(values) > threshold:
-        values = [value + values[half + place] if half + place < len(values) else value for place, value in enumerate(values[:half])]
+        values = [
+            value + values[half + place] if half + place < len(values) else value
+            for place, value in enumerate(values[:half])
+        ]
         half = eight(-(-len(values) // 2))
-    return [value + values[width + place] if width + place < len(values) else value for place, value in enumerate(values[:width])]
+    return [
+        value + values[width + place] if width + place < len(values) else value
+        for place, value in enumerate(values[:width])
+    ]
 
 
 def eight(number):

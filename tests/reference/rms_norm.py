@@ -31,5 +31,9 @@ def rms_norm(x, gamma, epsilon, total):
     return y, rstd
 
 
-TOTALS = {"lanes": lambda length: lane_strided, "halving": lambda length: halving, "pieces": lambda length: lambda v: in_pieces(v, length)}
+TOTALS = {
+    "lanes": lambda length: lane_strided,
+    "halving": lambda length: halving,
+    "pieces": lambda length: lambda v: in_pieces(v, length),
+}
 """Name of a path to the sum it takes, given the length of a piece."""

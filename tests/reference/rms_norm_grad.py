@@ -85,7 +85,9 @@ def arrival(counts, order):
     if order == "reverse":
         return [pair for sequence in own[::-1] for pair in sequence]
     assert order == "round_robin"
-    return [sequence[turn] for turn in range(max(counts)) for sequence in own if turn < len(sequence)]
+    return [
+        sequence[turn] for turn in range(max(counts)) for sequence in own if turn < len(sequence)
+    ]
 
 
 def merged(contributions, arrived):

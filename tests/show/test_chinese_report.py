@@ -14,7 +14,9 @@ from npu_sim.timelines import timeline
 from npu_sim.timelines.tracks import tracks
 
 CALL = {"dy": "64x8192:bf16", "gamma": "8192:bf16"}
-ENGLISH = re.compile(r"(?<![\w.-])(?:tile|next|launch|starts|pipe|busy|first|not in use|of the bound)(?![\w.-])")
+ENGLISH = re.compile(
+    r"(?<![\w.-])(?:tile|next|launch|starts|pipe|busy|first|not in use|of the bound)(?![\w.-])"
+)
 
 
 def test_every_sentence_of_the_pictures_has_a_translation():

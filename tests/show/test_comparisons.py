@@ -18,9 +18,30 @@ CALL = ("--grad", "4096x512:fp32", "--indices", "4096:int32", "--num-weights", "
 SCALED = ("--set", "rows=4096", "--set", "scale_grad_by_freq=true")
 COMMANDS = {
     "diff": ("diff", "embedding_dense_backward", *CALL),
-    "diff, refused everywhere": ("diff", "embedding_dense_backward", *CALL, "--products", "atlas_inference"),
-    "limits": ("limits", "embedding_dense_backward", "--vary", "dim", *SCALED, "--set", "num_weights=32000"),
-    "limits without an end": ("limits", "embedding_dense_backward", "--vary", "dim", "--products", "atlas_a2"),
+    "diff, refused everywhere": (
+        "diff",
+        "embedding_dense_backward",
+        *CALL,
+        "--products",
+        "atlas_inference",
+    ),
+    "limits": (
+        "limits",
+        "embedding_dense_backward",
+        "--vary",
+        "dim",
+        *SCALED,
+        "--set",
+        "num_weights=32000",
+    ),
+    "limits without an end": (
+        "limits",
+        "embedding_dense_backward",
+        "--vary",
+        "dim",
+        "--products",
+        "atlas_a2",
+    ),
     "frontier": (
         "limits",
         "embedding_dense_backward",
@@ -32,7 +53,16 @@ COMMANDS = {
         "--products",
         "atlas_train",
     ),
-    "frontier from 0": ("limits", "conv_tbc_backward", "--vary", "Cin", "--vary", "pad=0,1", "--products", "atlas_a2"),
+    "frontier from 0": (
+        "limits",
+        "conv_tbc_backward",
+        "--vary",
+        "Cin",
+        "--vary",
+        "pad=0,1",
+        "--products",
+        "atlas_a2",
+    ),
     "sweep": (
         "sweep",
         "embedding_dense_backward",
@@ -60,7 +90,8 @@ COMMANDS = {
     "timeline": ("timeline", "embedding_dense_backward", *CALL, "--socs", "all"),
 }
 CURVES = {"frontier": 1, "frontier from 0": 1, "sweep": 6, "sweep with a bound": 4}
-"""How many figures a report has, where it has any: a cut of a sweep has three, and there is one for every count of several values."""
+"""How many figures a report has, where it has any: a cut of a sweep has three, and there is one for
+every count of several values."""
 
 
 @pytest.fixture(scope="module")
@@ -123,12 +154,17 @@ def test_a_cut_through_a_sweep_is_what_plan_says(written):
             )
             stairs = {name: height(found, dim) for name, found in one["staircases"].items()}
             assert used == plan.memories[0].used_bytes
-            assert stairs == {"cores": plan.block_dim, "workspace_bytes": plan.workspace.total_bytes}
+            assert stairs == {
+                "cores": plan.block_dim,
+                "workspace_bytes": plan.workspace.total_bytes,
+            }
 
 
 def height(stairs, x):
     """How high a staircase is at a place."""
-    return next(y for corner, y in reversed(list(zip(stairs["x"], stairs["y"], strict=True))) if corner <= x)
+    return next(
+        y for corner, y in reversed(list(zip(stairs["x"], stairs["y"], strict=True))) if corner <= x
+    )
 
 
 @pytest.mark.parametrize("size", [1, 2, 500, 5000])
@@ -161,7 +197,12 @@ def test_the_borders_of_a_map_are_those_of_the_full_sweep(swept):
         for start, end, _, state in column["runs"]:
             for name, low, high in ((x, column["start"], column["end"]), (y, start, end)):
                 assert low < high, name
-            inside = (records[x] >= column["start"]) & (records[x] < column["end"]) & (records[y] >= start) & (records[y] < end)
+            inside = (
+                (records[x] >= column["start"])
+                & (records[x] < column["end"])
+                & (records[y] >= start)
+                & (records[y] < end)
+            )
             refused[state] = [*refused.get(state, ()), *(records["status"][inside] != 0)]
     assert sum(map(len, refused.values())) == len(records)
     for state, found in refused.items():
@@ -174,19 +215,28 @@ def test_paths_that_only_their_words_tell_apart_have_their_border_where_the_plan
     assert names == ["whole rows, key 0", "rows in pieces, key 0"]
     border = area["columns"][1]["start"]
     for hidden, pieces in ((border - 20, False), (border, True)):
-        call = {"permuted_output_grad": f"{64 * 500}x{hidden}:bf16", "sorted_indices": f"{64 * 500}:int32", "num_topk": 500}
+        call = {
+            "permuted_output_grad": f"{64 * 500}x{hidden}:bf16",
+            "sorted_indices": f"{64 * 500}:int32",
+            "num_topk": 500,
+        }
         assert ("pieces" in npu_sim.plan("moe_token_permute_grad", **call).path) == pieces
 
 
 def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, tmp_path, swept):
     _, area = swept
     file = tmp_path / "map.html"
-    file.write_text(render(table_report("map", "a map", [], [Drawing("drawMap", area)])), encoding="utf-8")
+    file.write_text(
+        render(table_report("map", "a map", [], [Drawing("drawMap", area)])), encoding="utf-8"
+    )
     browser.open(file.as_uri())
     labels = browser.driver.execute_script(
         "return [...document.querySelectorAll('text.limit')].map((one) => [one.textContent, one.getBoundingClientRect().toJSON()])"
     )
-    assert [text[-1] for text, _ in labels] == ["2", "\u2191"]  # 512 lies in the map, the hardware's beyond
+    assert [text[-1] for text, _ in labels] == [
+        "2",
+        "\u2191",
+    ]  # 512 lies in the map, the hardware's beyond
     assert all(one["bottom"] <= other["top"] + 1 for (_, one), (_, other) in pairwise(labels))
     script = """
         return [...document.querySelectorAll("[data-run]")].map((one) => {
@@ -195,17 +245,25 @@ def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, 
         });
     """
     drawn = browser.driver.execute_script(script)
-    wanted = [(f"{column['start']} {column['end']}", f"{run[0]} {run[1]}", run[3]) for column in area["columns"] for run in column["runs"]]
+    wanted = [
+        (f"{column['start']} {column['end']}", f"{run[0]} {run[1]}", run[3])
+        for column in area["columns"]
+        for run in column["runs"]
+    ]
     assert [tuple(one[:3]) for one in drawn] == wanted
     left, right = min(one[3] for one in drawn), max(one[3] + one[4] for one in drawn)
     top, bottom = min(one[5] for one in drawn), max(one[5] + one[6] for one in drawn)
     for column, run, _, x, width, y, height in drawn:
         start, end = (int(text) for text in column.split())
         scale = (right - left) / (area["x"]["end"] - area["x"]["first"])
-        assert (x, width) == pytest.approx((left + (start - area["x"]["first"]) * scale, (end - start) * scale), abs=0.1)
+        assert (x, width) == pytest.approx(
+            (left + (start - area["x"]["first"]) * scale, (end - start) * scale), abs=0.1
+        )
         low, high = (int(text) for text in run.split())
         scale = (bottom - top) / (area["y"]["end"] - area["y"]["first"])
-        assert (y, height) == pytest.approx((bottom - (high - area["y"]["first"]) * scale, (high - low) * scale), abs=0.1)
+        assert (y, height) == pytest.approx(
+            (bottom - (high - area["y"]["first"]) * scale, (high - low) * scale), abs=0.1
+        )
     browser.assert_quiet_and_local()
 
 
@@ -251,16 +309,32 @@ def test_bars_of_limits_are_to_scale_and_refused_products_keep_their_place(brows
         assert end / edge == pytest.approx(last / longest, rel=0.01, abs=0.002)
     endless = browser.driver.execute_script("return document.querySelectorAll('polygon').length")
     refused = browser.driver.execute_script("return document.querySelectorAll('rect.no').length")
-    assert refused == sum(not row[name]["ranges"] for row in data["rows"] for name in ("documented", "hardware"))
+    assert refused == sum(
+        not row[name]["ranges"] for row in data["rows"] for name in ("documented", "hardware")
+    )
     assert len(drawn) + endless + refused == 2 * len(data["rows"])
 
 
 def test_the_bounds_of_a_sweep_are_those_of_limits(written, capsys, monkeypatch):
     _, data = written("sweep with a bound")
-    words = ("limits", "embedding_dense_backward", "--vary", "dim", *SCALED, "--set", "num_weights=32000", "--soc", "Ascend910A", "--json")
+    words = (
+        "limits",
+        "embedding_dense_backward",
+        "--vary",
+        "dim",
+        *SCALED,
+        "--set",
+        "num_weights=32000",
+        "--soc",
+        "Ascend910A",
+        "--json",
+    )
     row = runner.npu_sim(capsys, monkeypatch, *words).data["rows"][0]
     curves = data["curves"]
-    assert (curves["documented"], curves["hardware"]) == (row["documented"]["largest"], row["hardware"]["largest"])
+    assert (curves["documented"], curves["hardware"]) == (
+        row["documented"]["largest"],
+        row["hardware"]["largest"],
+    )
     (refused,) = curves["series"][0]["refused"]
     assert refused["first"] == curves["documented"] + 1
     assert refused["last"] == 9000

@@ -7,8 +7,18 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.contract.results import OrderMask
-from npu_sim.show.reports import Bound, Curve, Document, Drawing, Picture, Section, curve_figure, plan_report, render
+from npu_sim.framework.results import OrderMask
+from npu_sim.show.reports import (
+    Bound,
+    Curve,
+    Document,
+    Drawing,
+    Picture,
+    Section,
+    curve_figure,
+    plan_report,
+    render,
+)
 from npu_sim.show.reports.order import order_strip_data
 from npu_sim.show.reports.range_bars import range_bars
 from npu_sim.show.reports.studies import rounding_errors, write_study_report
@@ -20,7 +30,9 @@ from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 
 CALL = rms(4096, 8192, "bf16")
-LONG_WORDS = "embedding_dense_backward on atlas_a2, with moe_token_unpermute_grad_and_what_follows_it"
+LONG_WORDS = (
+    "embedding_dense_backward on atlas_a2, with moe_token_unpermute_grad_and_what_follows_it"
+)
 CERTIFICATE = {
     "output": "grad_weight",
     "element": [0, 0],
@@ -31,17 +43,26 @@ CERTIFICATE = {
     "probe": "recovered",
     "probe_agrees": True,
 }
-TEXT = " + ".join(f"t{term}" for term in range(32)) + " + (t32 + t33 + (t34 + t35)) + t36 + t37 + t38 + t39"
+TEXT = (
+    " + ".join(f"t{term}" for term in range(32))
+    + " + (t32 + t33 + (t34 + t35)) + t36 + t37 + t38 + t39"
+)
 AREA = {
     "product": "atlas_a2",
     "soc": "Ascend910B1",
     "with": {"dtype": "bfloat16"},
     "x": {"name": "row", "first": 1, "last": 1000, "end": 1001, "logarithmic": True},
     "y": {"name": "col", "first": 64, "last": 640, "end": 704, "logarithmic": False},
-    "states": [{"label": "whole rows", "refused": False}, {"label": "561002, too many columns", "refused": True}],
+    "states": [
+        {"label": "whole rows", "refused": False},
+        {"label": "561002, too many columns", "refused": True},
+    ],
     "columns": [{"start": 1, "end": 1001, "runs": [[64, 512, 448, 0], [512, 704, 640, 1]]}],
     "cells": {"cores": {"x": [1, 1001], "y": [64, 320, 704], "values": [[3, 48]]}},
-    "limits": [{"axis": "y", "name": "documented", "value": 448}, {"axis": "x", "name": "hardware", "value": 5000}],
+    "limits": [
+        {"axis": "y", "name": "documented", "value": 448},
+        {"axis": "x", "name": "hardware", "value": 5000},
+    ],
 }
 
 
@@ -65,7 +86,9 @@ def page(browser, plan, work, tmp_path_factory):
         ("atlas_train, documented", (), False, "refused", "not supported"),
     ]
     bounds = [Bound("documented", 300), Bound("hardware", 4000000), Bound("capacity", 80, "y")]
-    curve = curve_figure("row", "bytes", [Curve("a", [1, 400], [5, 90], stepped=True)], bounds, caption="a curve")
+    curve = curve_figure(
+        "row", "bytes", [Curve("a", [1, 400], [5, 90], stepped=True)], bounds, caption="a curve"
+    )
     pictures = Section(
         "Pictures",
         (
@@ -76,7 +99,10 @@ def page(browser, plan, work, tmp_path_factory):
         ),
     )
     file = tmp_path_factory.mktemp("drawings") / "all.html"
-    file.write_text(render(Document("all", LONG_WORDS, (*report.sections, pictures), report.call)), encoding="utf-8")
+    file.write_text(
+        render(Document("all", LONG_WORDS, (*report.sections, pictures), report.call)),
+        encoding="utf-8",
+    )
 
     def opened(dark=False):
         browser.driver.set_window_size(1400, 1800)
@@ -89,7 +115,8 @@ def page(browser, plan, work, tmp_path_factory):
 
 def set_width(browser, width):
     browser.driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+        "Emulation.setDeviceMetricsOverride",
+        {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False},
     )
 
 
@@ -101,7 +128,11 @@ def test_the_time_line_is_to_scale_and_zooms_by_keyboard(page, work):
     """
     drawn = browser.driver.execute_script(script)
     wanted = [("launches", one["start_us"], one["us"]) for one in work["launches"]]
-    wanted += [(pipe["pipe"], event["start_us"], event["us"]) for pipe in work["pipes"] for event in pipe["events"]]
+    wanted += [
+        (pipe["pipe"], event["start_us"], event["us"])
+        for pipe in work["pipes"]
+        for event in pipe["events"]
+    ]
     assert sorted(tuple(one[:3]) for one in drawn) == sorted(wanted)
     (left, whole) = next((x, width) for row, *_, x, width in drawn if row == "launches")
     for _, start, us, x, width in drawn:
@@ -142,7 +173,12 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
         (view.name, *(f"{start}..{start + length}" for start, length in both))
         for view in table.views
         if view.name in (*step.reads, *step.writes, *step.holds)
-        for both in [(extent(view.by_row, view.rows, axes, ranges), extent(view.by_column, view.columns, axes, ranges))]
+        for both in [
+            (
+                extent(view.by_row, view.rows, axes, ranges),
+                extent(view.by_column, view.columns, axes, ranges),
+            )
+        ]
     }
     assert {tuple(one) for one in places} == wanted
     assert set(live) == set(step.live) & {one.name for one in plan.memories[0].allocations}
@@ -160,7 +196,10 @@ def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
     times = {"measured_us": 120.0}
     data = {**work, "launches": [{**one, **times} for one in work["launches"]], "pipes": []}
     file = tmp_path / "measured.html"
-    file.write_text(render(Document("measured", "measured", (Section("Call", (Drawing("drawGantt", data),)),))), encoding="utf-8")
+    file.write_text(
+        render(Document("measured", "measured", (Section("Call", (Drawing("drawGantt", data),)),))),
+        encoding="utf-8",
+    )
     browser.open(file.as_uri())
     script = "return [...document.querySelectorAll('.gantt rect')].map((one) => [one.dataset.row, one.getBBox().width, one.getBBox().y])"
     (measured, wide, top), (bound, short, below) = browser.driver.execute_script(script)
@@ -172,15 +211,31 @@ def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
 def test_a_summation_tree_is_folded_and_its_full_text_one_click_away(page):
     browser = page()
     open_all = "for (const one of document.querySelectorAll('figure[data-draw=drawTrees] details')) { one.open = true; }"
-    folded = browser.driver.execute_script("return document.querySelectorAll('figure[data-draw=drawTrees] details').length")
+    folded = browser.driver.execute_script(
+        "return document.querySelectorAll('figure[data-draw=drawTrees] details').length"
+    )
     assert folded == 1
     for _ in range(4):  # what is inside is made when it is opened
         browser.driver.execute_script(open_all)
-        browser.driver.execute_async_script("requestAnimationFrame(() => setTimeout(arguments[0], 0))")
-    runs = browser.driver.execute_script("return [...document.querySelectorAll('[data-run] > summary')].map((one) => one.textContent)")
-    assert [one.split(",")[0] for one in runs] == ["t0 .. t31", "t32 .. t33", "t34 .. t35", "t36 .. t39"]
-    assert browser.driver.execute_script("return document.querySelector('.full pre').textContent") == TEXT
-    terms = browser.driver.execute_script("return [...document.querySelectorAll('.term')].map((one) => one.textContent)")
+        browser.driver.execute_async_script(
+            "requestAnimationFrame(() => setTimeout(arguments[0], 0))"
+        )
+    runs = browser.driver.execute_script(
+        "return [...document.querySelectorAll('[data-run] > summary')].map((one) => one.textContent)"
+    )
+    assert [one.split(",")[0] for one in runs] == [
+        "t0 .. t31",
+        "t32 .. t33",
+        "t34 .. t35",
+        "t36 .. t39",
+    ]
+    assert (
+        browser.driver.execute_script("return document.querySelector('.full pre').textContent")
+        == TEXT
+    )
+    terms = browser.driver.execute_script(
+        "return [...document.querySelectorAll('.term')].map((one) => one.textContent)"
+    )
     assert terms == [f"t{number} = {name}" for number, name in enumerate(CERTIFICATE["terms"])]
 
 
@@ -191,7 +246,9 @@ def test_nothing_scrolls_sideways(page):
     fits = "return document.scrollingElement.scrollWidth <= arguments[0]"
     for width in (360, 375, 480, 640, 860, 1024, 1280, 1920):
         set_width(browser, width)
-        waiting = WebDriverWait(browser.driver, 10, 0.02)  # curves follow the width of the page a moment later
+        waiting = WebDriverWait(
+            browser.driver, 10, 0.02
+        )  # curves follow the width of the page a moment later
         assert waiting.until(lambda driver, width=width: driver.execute_script(fits, width))
 
 
@@ -201,7 +258,9 @@ def test_nothing_scrolls_sideways(page):
 def test_axe_finds_nothing_in_a_report(page, width, dark):
     browser = page(dark)
     set_width(browser, width)
-    browser.driver.execute_script("for (const one of document.querySelectorAll('details')) one.open = true")
+    browser.driver.execute_script(
+        "for (const one of document.querySelectorAll('details')) one.open = true"
+    )
     assert browser.violations() == []
 
 
@@ -209,9 +268,7 @@ def test_axe_finds_nothing_in_a_report(page, width, dark):
 def test_text_on_colours_can_be_read(page, dark):
     browser = page(dark)
     names = ["--on", *(f"--c{number}" for number in range(8))]
-    script = (
-        "const style = getComputedStyle(document.documentElement); return arguments[0].map((one) => style.getPropertyValue(one).trim())"
-    )
+    script = "const style = getComputedStyle(document.documentElement); return arguments[0].map((one) => style.getPropertyValue(one).trim())"
     text, *colours = (luminance(colour) for colour in browser.driver.execute_script(script, names))
     for colour in colours:
         low, high = sorted((text, colour))
@@ -223,7 +280,9 @@ def luminance(colour):
     digits = colour.lstrip("#")
     digits = "".join(2 * one for one in digits) if len(digits) == 3 else digits
     levels = [int(digits[place : place + 2], 16) / 255 for place in (0, 2, 4)]
-    red, green, blue = (level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels)
+    red, green, blue = (
+        level / 12.92 if level <= 0.04045 else ((level + 0.055) / 1.055) ** 2.4 for level in levels
+    )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
@@ -235,7 +294,9 @@ def test_cores_are_coloured_in_proportion_and_every_one_has_its_number(plan):
     for height, strength, amount in zip(heights, strengths, amounts, strict=True):
         assert strength / max(strengths) == pytest.approx(amount / max(amounts), abs=0.01)
         assert height / max(heights) == pytest.approx(amount / max(amounts), abs=0.01)
-    numbers = re.findall(r'class="on[^"]*" text-anchor="middle" dominant-baseline="central"[^>]*>(\d+)<', html)
+    numbers = re.findall(
+        r'class="on[^"]*" text-anchor="middle" dominant-baseline="central"[^>]*>(\d+)<', html
+    )
     assert set(map(str, range(48))) <= set(numbers)
 
 
@@ -243,7 +304,9 @@ def test_every_buffer_is_named_beside_its_colour(plan):
     html = render(plan_report(plan))
     for number, one in enumerate(plan.memories[0].allocations):
         colour = f'class="c{number}"'
-        assert re.search(rf'{colour}></rect><text [^>]*class="caption">{one.name} {one.bytes}<', html)
+        assert re.search(
+            rf'{colour}></rect><text [^>]*class="caption">{one.name} {one.bytes}<', html
+        )
         assert re.search(rf"{colour}/></svg> Unified Buffer</td><td>{one.name}</td>", html)
 
 
@@ -251,17 +314,28 @@ def test_single_rows_that_depend_on_timing_show_among_thousands():
     mask = np.zeros(8000, bool)
     mask[[3, 2091, 2092, 7999]] = True
     strip = order_strip_data("grad_weight", OrderMask("row", mask))
-    assert strip["runs"] == [{"start": 3, "stop": 4}, {"start": 2091, "stop": 2093}, {"start": 7999, "stop": 8000}]
+    assert strip["runs"] == [
+        {"start": 3, "stop": 4},
+        {"start": 2091, "stop": 2093},
+        {"start": 7999, "stop": 8000},
+    ]
     drawn = order_strip(strip)
     strengths = [float(one) for one in re.findall(r'class="timing" fill-opacity="([\d.]+)"', drawn)]
     assert sum(strength > 0 for strength in strengths) == 3
     assert min(strength for strength in strengths if strength > 0) >= 0.35
-    widths = [float(one) for one in re.findall(r'width="([\d.]+)" height="\d+" class="timing apart"', drawn)]
+    widths = [
+        float(one)
+        for one in re.findall(r'width="([\d.]+)" height="\d+" class="timing apart"', drawn)
+    ]
     assert widths == [250, 500, 250]
 
 
 def test_errors_are_counted_on_a_logarithmic_axis_with_every_number(tmp_path):
-    histogram = [{"up_to_ulp": 0.0, "elements": 2000000}, {"up_to_ulp": 1.0, "elements": 0}, {"up_to_ulp": None, "elements": 3}]
+    histogram = [
+        {"up_to_ulp": 0.0, "elements": 2000000},
+        {"up_to_ulp": 1.0, "elements": 0},
+        {"up_to_ulp": None, "elements": 3},
+    ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
     write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
     (figure,) = figures_of(tmp_path / "study.html")
@@ -270,15 +344,36 @@ def test_errors_are_counted_on_a_logarithmic_axis_with_every_number(tmp_path):
 
 
 def test_orders_are_drawn_as_their_rounding_errors(tmp_path):
-    steps = [{"value": 1.0, "sum_after": 1.0}, {"value": 2.0**-24, "sum_after": 1.0}, {"value": -1.0, "sum_after": 0.0}]
+    steps = [
+        {"value": 1.0, "sum_after": 1.0},
+        {"value": 2.0**-24, "sum_after": 1.0},
+        {"value": -1.0, "sum_after": 0.0},
+    ]
     assert rounding_errors(steps, 2.0**-30) == [0.0, -64.0, -64.0]
-    worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 0.5, "spread_ulp": 9, "lowest_order": "a", "highest_order": "b"}
-    data = {"outputs": [{"output": "dx", "worst": {**worst, "steps_to_lowest": steps, "steps_to_highest": steps[:1]}}]}
+    worst = {
+        "index": [3],
+        "deterministic_result": 2.0**-8,
+        "factor": 0.5,
+        "spread_ulp": 9,
+        "lowest_order": "a",
+        "highest_order": "b",
+    }
+    data = {
+        "outputs": [
+            {
+                "output": "dx",
+                "worst": {**worst, "steps_to_lowest": steps, "steps_to_highest": steps[:1]},
+            }
+        ]
+    }
     write_study_report(tmp_path / "study.html", "study", [], data, "npu-sim study")
     (figure,) = figures_of(tmp_path / "study.html")
     assert [one["y"] for one in figure["data"]] == [[0.0, -64.0, -64.0], [0.0]]
 
 
 def figures_of(file):
-    found = re.findall(r'<figure class="plot"><div></div><script type="application/json">(.*?)</script>', file.read_text(encoding="utf-8"))
+    found = re.findall(
+        r'<figure class="plot"><div></div><script type="application/json">(.*?)</script>',
+        file.read_text(encoding="utf-8"),
+    )
     return [json.loads(one) for one in found]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.operators.contract.results import OrderMask
+from npu_sim.framework.results import OrderMask
 from npu_sim.show.reports import Document, Picture, Section, plan_report, render
 from npu_sim.show.reports.order import order_strip_data
 from npu_sim.show.reports.studies import write_study_report
@@ -50,7 +50,9 @@ def test_cells_of_cores_are_as_high_and_as_strong_as_their_share(drawn, plan):
     amounts = [stop - start for work in plan.cores for start, stop in work.ranges.values()]
     assert len(set(amounts)) == 2
     for measure in zip(*cells, strict=True):
-        assert [one / max(measure) for one in measure] == pytest.approx([amount / max(amounts) for amount in amounts], abs=0.01)
+        assert [one / max(measure) for one in measure] == pytest.approx(
+            [amount / max(amounts) for amount in amounts], abs=0.01
+        )
 
 
 def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(drawn, plan):
@@ -69,13 +71,21 @@ def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(dra
     scale = sum(width for _, width, _ in segments) / memory.capacity_bytes
     colours = dict(names)
     for one in memory.allocations:
-        width, colour = next((width, colour) for title, width, colour in segments if title.startswith(f"{one.name}: {one.bytes} "))
+        width, colour = next(
+            (width, colour)
+            for title, width, colour in segments
+            if title.startswith(f"{one.name}: {one.bytes} ")
+        )
         assert width == pytest.approx(one.bytes * scale, abs=1.5)
         assert colours[f"{one.name} {one.bytes}"] == colour
 
 
 def test_a_few_failing_elements_are_a_bar_beside_millions(drawn, tmp_path):
-    histogram = [{"up_to_ulp": 0.0, "elements": MANY}, {"up_to_ulp": 1.0, "elements": 0}, {"up_to_ulp": None, "elements": FEW}]
+    histogram = [
+        {"up_to_ulp": 0.0, "elements": MANY},
+        {"up_to_ulp": 1.0, "elements": 0},
+        {"up_to_ulp": None, "elements": FEW},
+    ]
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
     write_study_report(tmp_path / "page.html", "study", [], data, "npu-sim study")
     script = f"""{PLOT}
@@ -90,17 +100,35 @@ def test_a_few_failing_elements_are_a_bar_beside_millions(drawn, tmp_path):
 
 
 def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
-    steps = [{"value": 1.0, "sum_after": 1.0}, {"value": 2.0**-24, "sum_after": 1.0}, {"value": 2.0**-8 - 1.0, "sum_after": 2.0**-8}]
-    ends = {"lowest_order": "a", "highest_order": "b", "steps_to_lowest": steps, "steps_to_highest": steps[:1]}
+    steps = [
+        {"value": 1.0, "sum_after": 1.0},
+        {"value": 2.0**-24, "sum_after": 1.0},
+        {"value": 2.0**-8 - 1.0, "sum_after": 2.0**-8},
+    ]
+    ends = {
+        "lowest_order": "a",
+        "highest_order": "b",
+        "steps_to_lowest": steps,
+        "steps_to_highest": steps[:1],
+    }
     worst = {"index": [3], "deterministic_result": 2.0**-8, "factor": 1.0, "spread_ulp": 9, **ends}
-    write_study_report(tmp_path / "page.html", "study", [], {"outputs": [{"output": "dx", "worst": worst}]}, "npu-sim study")
+    write_study_report(
+        tmp_path / "page.html",
+        "study",
+        [],
+        {"outputs": [{"output": "dx", "worst": worst}]},
+        "npu-sim study",
+    )
     script = f"""{PLOT}
         return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range, axis._length];
     """
     path, (low, high), length = drawn(None, script)
     heights = [float(one) for one in re.findall(r",(-?[\d.]+)", path)]
     ulp = float(np.spacing(np.float32(2.0**-8)))
-    expected = [(high - error) * length / (high - low) for error in (0.0, -(2.0**-24) / ulp, -(2.0**-24) / ulp)]
+    expected = [
+        (high - error) * length / (high - low)
+        for error in (0.0, -(2.0**-24) / ulp, -(2.0**-24) / ulp)
+    ]
     assert heights == pytest.approx(expected, abs=1.5)
 
 
@@ -115,7 +143,10 @@ def test_single_rows_that_depend_on_timing_are_seen_among_thousands(drawn):
         const bins = shown.filter((rect) => !apart.includes(rect));
         return [bins.map((rect) => [width(rect), Number(getComputedStyle(rect).fillOpacity)]), apart.map(width)];
     """
-    bins, apart = drawn(render(Document("strip", "strip", (Section("Rows", (Picture(strip, "rows"),)),), "")), script)
+    bins, apart = drawn(
+        render(Document("strip", "strip", (Section("Rows", (Picture(strip, "rows"),)),), "")),
+        script,
+    )
     assert len(bins) == 3
     assert all(width > 1 and opacity >= 0.35 for width, opacity in bins)
     assert [width / sum(apart) for width in apart] == pytest.approx([0.25, 0.5, 0.25], abs=0.01)

@@ -7,13 +7,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from npu_sim.show.layout import UNLIMITED, Column, Paragraph, Table, lines_table, longest_word, render, stack, wrapped
+from npu_sim.show.layout import (
+    UNLIMITED,
+    Column,
+    Paragraph,
+    Table,
+    lines_table,
+    longest_word,
+    render,
+    stack,
+    wrapped,
+)
 
-WORDS = st.sampled_from(["a", "dy", "4096x7168:bf16,", "rms_norm_grad", "16778752", "12.5", "us", "bytes;", "(67", "%)", "Ascend910B4-1"])
+WORDS = st.sampled_from(
+    [
+        "a",
+        "dy",
+        "4096x7168:bf16,",
+        "rms_norm_grad",
+        "16778752",
+        "12.5",
+        "us",
+        "bytes;",
+        "(67",
+        "%)",
+        "Ascend910B4-1",
+    ]
+)
 SENTENCES = st.lists(WORDS, max_size=12).map(" ".join)
 CHINESE = "不支持（dy）的数据类型为bfloat16，请使用 float16。"
 SOCS = Table(
-    (Column("SoC", key=True), Column("outcome", plain=True), Column("cores", right=True), Column("caveats")),
+    (
+        Column("SoC", key=True),
+        Column("outcome", plain=True),
+        Column("cores", right=True),
+        Column("caveats"),
+    ),
     [("Ascend910B1, 910B2, 910B2C", "runs", "48", ""), ("Ascend910A", "refused 161002", "", "")],
 )
 
@@ -24,16 +53,32 @@ def test_lines_hold_whole_words_in_order_and_no_more_than_fits(text, width):
     assert " ".join(lines).split() == text.split()
     assert all(line == line.rstrip() for line in lines)
     assert all(cell_len(line) <= max(width, longest_word(line)) for line in lines)
-    assert all(cell_len(f"{line} {later}") > width for line, later in zip(lines, (longest_first(line) for line in lines[1:]), strict=False))
+    assert all(
+        cell_len(f"{line} {later}") > width
+        for line, later in zip(lines, (longest_first(line) for line in lines[1:]), strict=False)
+    )
 
 
 def longest_first(line):
     """The first piece of a line: a word, or a number with its unit."""
-    return re.match(r"[-+(]?\d[\d.,]*(?:e[-+]?\d+)? (?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)\S*|\S+", line)[0]
+    return re.match(
+        r"[-+(]?\d[\d.,]*(?:e[-+]?\d+)? (?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)\S*|\S+",
+        line,
+    )[0]
 
 
 @pytest.mark.parametrize(
-    "quantity", ["76.977 us", "131456 bytes", "16 MiB", "(67 %)", "1850 MHz", "70144 ulp,", "1.6 TB/s", "2.35e+04 ulp"]
+    "quantity",
+    [
+        "76.977 us",
+        "131456 bytes",
+        "16 MiB",
+        "(67 %)",
+        "1850 MHz",
+        "70144 ulp,",
+        "1.6 TB/s",
+        "2.35e+04 ulp",
+    ],
 )
 def test_a_number_and_its_unit_are_one_word(quantity):
     text = f"at least {quantity} more"
@@ -54,10 +99,15 @@ def test_names_between_chinese_commas_are_words():
     assert lines == ["SoC：Ascend910B1，", "Ascend910B2，", "Ascend910B4-1；dtype"]
 
 
-@given(st.lists(st.tuples(WORDS, SENTENCES, SENTENCES), min_size=1, max_size=4), st.sampled_from([30, 60, 80, 120, UNLIMITED]))
+@given(
+    st.lists(st.tuples(WORDS, SENTENCES, SENTENCES), min_size=1, max_size=4),
+    st.sampled_from([30, 60, 80, 120, UNLIMITED]),
+)
 def test_labelled_lines_keep_every_word_at_every_width(lines, width):
     printed = render(lines_table(lines), width)
-    assert sorted(printed.split()) == sorted(word for line in lines for cell in line for word in cell.split())
+    assert sorted(printed.split()) == sorted(
+        word for line in lines for cell in line for word in cell.split()
+    )
     assert not re.search(r"[ \t]$", printed, re.M)
 
 
@@ -70,9 +120,22 @@ def test_columns_that_fit_stand_side_by_side_without_those_in_which_nothing_stan
 
 
 def test_columns_that_do_not_fit_become_blocks():
-    assert render(SOCS, 40).splitlines() == ["Ascend910B1, 910B2, 910B2C", "  runs | cores 48", "Ascend910A", "  refused 161002"]
-    facts = Table((Column("SoC", key=True), Column("estimate"), Column("bound")), [("910B1", "V about 146 us (110 to 183)", "76.977 us")])
-    assert render(facts, 36).splitlines() == ["910B1", "  estimate V about 146 us (110 to", "    183)", "  bound 76.977 us"]
+    assert render(SOCS, 40).splitlines() == [
+        "Ascend910B1, 910B2, 910B2C",
+        "  runs | cores 48",
+        "Ascend910A",
+        "  refused 161002",
+    ]
+    facts = Table(
+        (Column("SoC", key=True), Column("estimate"), Column("bound")),
+        [("910B1", "V about 146 us (110 to 183)", "76.977 us")],
+    )
+    assert render(facts, 36).splitlines() == [
+        "910B1",
+        "  estimate V about 146 us (110 to",
+        "    183)",
+        "  bound 76.977 us",
+    ]
 
 
 def test_a_table_may_say_itself_what_stands_in_its_place():
@@ -90,5 +153,7 @@ def test_without_a_width_a_record_is_one_line():
 
 
 def test_numbers_of_a_column_end_below_each_other():
-    table = Table((Column("area"), Column("bytes", right=True)), [("sort", "786432"), ("sync", "3072")])
+    table = Table(
+        (Column("area"), Column("bytes", right=True)), [("sort", "786432"), ("sync", "3072")]
+    )
     assert render(table, 80).splitlines()[1:] == ["sort  786432", "sync    3072"]

@@ -4,7 +4,15 @@ import re
 
 import pytest
 
-from npu_sim.show.reports import Bound, Curve, Table, curve_figure, plan_report, render, table_report
+from npu_sim.show.reports import (
+    Bound,
+    Curve,
+    Table,
+    curve_figure,
+    plan_report,
+    render,
+    table_report,
+)
 from tests.show.test_reports import planned
 
 CURVED_REPORT_BYTES = 1_500_000
@@ -15,9 +23,25 @@ def curved():
     rows = tuple((dim, 100 * dim) for dim in range(1, 200))
     bounds = (Bound("documented", 128), Bound("Unified Buffer", 15000, "y"))
     curve = Curve("bytes", [row[0] for row in rows], [row[1] for row in rows], stepped=True)
-    figures = [curve_figure("dim", "bytes", [curve, Curve("model", [1, 199], [100, 19900], dashed=True)], bounds)]
-    figures.append(curve_figure("dim", "bytes", [curve], bounds, log_x=True, log_y=True, caption="</script><b>"))
-    return render(table_report("A sweep", "200 calls", [Table(("dim", "bytes"), rows, "rows")], figures, notes=["a note"]))
+    figures = [
+        curve_figure(
+            "dim", "bytes", [curve, Curve("model", [1, 199], [100, 19900], dashed=True)], bounds
+        )
+    ]
+    figures.append(
+        curve_figure(
+            "dim", "bytes", [curve], bounds, log_x=True, log_y=True, caption="</script><b>"
+        )
+    )
+    return render(
+        table_report(
+            "A sweep",
+            "200 calls",
+            [Table(("dim", "bytes"), rows, "rows")],
+            figures,
+            notes=["a note"],
+        )
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -25,7 +49,10 @@ def test_a_plan_report_opens_without_complaint_in_light_and_dark(browser, tmp_pa
     file = tmp_path / "plan.html"
     file.write_text(render(plan_report(planned("small dim, scaled"))), encoding="utf-8")
     browser.open(file.as_uri(), dark)
-    assert browser.driver.find_element("tag name", "h1").text == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    assert (
+        browser.driver.find_element("tag name", "h1").text
+        == "EmbeddingDenseBackward on Atlas A2, Ascend910B1: runs"
+    )
     levels = [int(text) for text in re.findall(r"\d+", browser.background())]
     assert (max(levels) < 60) if dark else (min(levels) > 200)
     browser.assert_quiet_and_local()
@@ -38,8 +65,12 @@ def test_the_pointer_on_a_map_shows_bytes_and_ranges(browser, tmp_path):
     maps = "section:nth-of-type({}) svg rect{}"
     assert browser.title_under_the_pointer(maps.format(3, ".c5")) == "gradient rows: 167936 bytes"
     assert browser.title_under_the_pointer(maps.format(3, ".free")) == "free: 22912 bytes"
-    assert re.fullmatch(r"core 0: rows 0\.\.416 \(416\)", browser.title_under_the_pointer(maps.format(2, ".cell")))
-    assert browser.title_under_the_pointer(maps.format(4, "")).startswith("system: 16777216 bytes, system, exact")
+    assert re.fullmatch(
+        r"core 0: rows 0\.\.416 \(416\)", browser.title_under_the_pointer(maps.format(2, ".cell"))
+    )
+    assert browser.title_under_the_pointer(maps.format(4, "")).startswith(
+        "system: 16777216 bytes, system, exact"
+    )
 
 
 @pytest.mark.parametrize("dark", [False, True])
@@ -50,6 +81,8 @@ def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
     browser.open(file.as_uri(), dark)
     drawn = "return [...document.querySelectorAll('figure.plot')].map((one) => one.querySelectorAll('.scatterlayer .trace').length)"
     assert browser.driver.execute_script(drawn) == [2, 1]
-    notes = browser.driver.execute_script("return [...document.querySelectorAll('.annotation-text')].map((one) => one.textContent)")
+    notes = browser.driver.execute_script(
+        "return [...document.querySelectorAll('.annotation-text')].map((one) => one.textContent)"
+    )
     assert notes == ["documented 128", "Unified Buffer 15000"] * 2
     browser.assert_quiet_and_local()

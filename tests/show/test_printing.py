@@ -31,7 +31,9 @@ def test_every_entry_names_an_answer_and_functions(name):
 def test_every_answer_has_an_entry():
     for path in Path(npu_sim.__file__).parent.rglob("*.py"):
         if "(Printed" in path.read_text(encoding="utf-8"):
-            import_module(".".join(path.relative_to(Path(npu_sim.__file__).parents[1]).with_suffix("").parts))
+            import_module(
+                ".".join(path.relative_to(Path(npu_sim.__file__).parents[1]).with_suffix("").parts)
+            )
     answers = {f"{kind.__module__}.{kind.__qualname__}" for kind in Printed.__subclasses__()}
     assert {name for name in answers if name.startswith("npu_sim.")} == {*WAYS}
 
@@ -68,6 +70,8 @@ def test_a_type_of_ones_own_is_printed_like_its_base_or_by_its_representation():
 
 def test_a_plan_is_made_without_the_room_that_shows_it():
     program = f"import sys, npu_sim; npu_sim.plan({OPERATOR!r}, **{CALL!r}); print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    loaded = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
     assert "npu_sim.plans.printing" in loaded
     assert not [name for name in loaded if name.startswith("npu_sim.show")]

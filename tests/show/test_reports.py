@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import npu_sim
+from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import speaking
-from npu_sim.operators.contract.results import OrderMask, Result
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
 from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.order import MOST_BINS, order_strip_data
@@ -30,7 +30,11 @@ class Page(HTMLParser):
         self.texts, self.titles, self.commands, self.loads, self.open = [], [], [], [], []
 
     def handle_starttag(self, tag, attributes):
-        self.loads += [value for name, value in attributes if name in ("src", "href", "xlink:href", "srcset", "action", "data")]
+        self.loads += [
+            value
+            for name, value in attributes
+            if name in ("src", "href", "xlink:href", "srcset", "action", "data")
+        ]
         if tag not in VOID:
             self.open.append(tag)
 
@@ -82,7 +86,12 @@ def test_a_plan_report_is_one_small_file_that_loads_nothing(name):
 def test_every_number_of_a_plan_report_is_in_the_json(name):
     plan = planned(name)
     core_numbers = list(range(plan.cores_available))  # idle cores are drawn with their number
-    assert numbers_missing_from({"plan": plan.as_dict(), "cores": core_numbers}, read(render(plan_report(plan)))) == set()
+    assert (
+        numbers_missing_from(
+            {"plan": plan.as_dict(), "cores": core_numbers}, read(render(plan_report(plan)))
+        )
+        == set()
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -91,11 +100,18 @@ def test_every_core_buffer_and_part_has_its_hover(name):
     titles = read(render(plan_report(plan))).titles
     for work in plan.cores:
         for axis, (start, stop) in work.ranges.items():
-            assert any(title.startswith(f"core {work.core}: ") and f"{axis} {start}..{stop}" in title for title in titles)
+            assert any(
+                title.startswith(f"core {work.core}: ") and f"{axis} {start}..{stop}" in title
+                for title in titles
+            )
     for memory in plan.memories:
-        assert {f"{one.name}: {one.bytes} bytes" for one in memory.allocations} <= {title.split(",")[0] for title in titles}
+        assert {f"{one.name}: {one.bytes} bytes" for one in memory.allocations} <= {
+            title.split(",")[0] for title in titles
+        }
     for part in plan.workspace.parts:
-        assert any(title.startswith(f"{part.name}: ") and part.evidence in title for title in titles)
+        assert any(
+            title.startswith(f"{part.name}: ") and part.evidence in title for title in titles
+        )
 
 
 def test_sections_ask_a_plan_for_what_they_show_alone():
@@ -140,7 +156,12 @@ def result():
     mask = np.zeros(3000, bool)
     mask[:40] = True
     output = np.zeros((3000, 512), np.float32)
-    return Result({"grad_weight": output}, plan, {"grad_weight": OrderMask("row", mask)}, {"plan": 0.00123456, "compute": 1.5})
+    return Result(
+        {"grad_weight": output},
+        plan,
+        {"grad_weight": OrderMask("row", mask)},
+        {"plan": 0.00123456, "compute": 1.5},
+    )
 
 
 def test_a_run_shows_its_order_strip_and_the_json_has_its_bins(result):
@@ -167,7 +188,9 @@ def test_a_launch_without_a_bound_has_none_in_its_picture():
 def test_the_bins_of_a_strip_cover_the_output(size):
     mask = np.random.default_rng(size).random(size) < 0.3
     strip = order_strips(Result({}, None, {"out": OrderMask("column", mask)}))[0]
-    assert [one["start"] for one in strip["bins"][1:]] == [one["stop"] for one in strip["bins"][:-1]]
+    assert [one["start"] for one in strip["bins"][1:]] == [
+        one["stop"] for one in strip["bins"][:-1]
+    ]
     assert (strip["bins"][0]["start"], strip["bins"][-1]["stop"]) == (0, size)
     assert len(strip["bins"]) <= MOST_BINS
     for one in strip["bins"]:
@@ -175,9 +198,14 @@ def test_the_bins_of_a_strip_cover_the_output(size):
 
 
 def test_every_number_of_a_timeline_report_is_in_the_json():
-    rows = [(name, timeline(planned(name), npu_sim.load_profile(CALLS[name][1]))) for name in ("small dim", "sorted", "weights split")]
+    rows = [
+        (name, timeline(planned(name), npu_sim.load_profile(CALLS[name][1])))
+        for name in ("small dim", "sorted", "weights split")
+    ]
     page = read(render(timeline_report(rows)))
-    assert numbers_missing_from([{"call": name, **one.as_dict()} for name, one in rows], page) == set()
+    assert (
+        numbers_missing_from([{"call": name, **one.as_dict()} for name, one in rows], page) == set()
+    )
     assert any("lower bound" in text for text in page.texts)
 
 

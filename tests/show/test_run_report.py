@@ -14,8 +14,26 @@ def ran(tmp_path, capsys, monkeypatch):
     rng = np.random.default_rng(5)
     np.save(tmp_path / "grad.npy", rng.standard_normal((500, 16)).astype(np.float32))
     np.save(tmp_path / "indices.npy", rng.integers(0, 40, 500, dtype=np.int32))
-    words = ("run", "embedding_dense_backward", "--grad", tmp_path / "grad.npy", "--indices", tmp_path / "indices.npy", "--num-weights", 90)
-    done = runner.npu_sim(capsys, monkeypatch, *words, "--report", tmp_path / "run.html", "--trace", tmp_path / "trace.json", "--json")
+    words = (
+        "run",
+        "embedding_dense_backward",
+        "--grad",
+        tmp_path / "grad.npy",
+        "--indices",
+        tmp_path / "indices.npy",
+        "--num-weights",
+        90,
+    )
+    done = runner.npu_sim(
+        capsys,
+        monkeypatch,
+        *words,
+        "--report",
+        tmp_path / "run.html",
+        "--trace",
+        tmp_path / "trace.json",
+        "--json",
+    )
     assert done.code == 0, done.err
     return tmp_path, done.data
 
@@ -30,7 +48,11 @@ def test_the_report_of_a_run_has_the_numbers_of_its_json(ran):
 def test_the_strip_counts_what_the_run_counted(ran):
     _, data = ran
     strip = data["order_strips"][0]
-    assert sum(one["order_dependent"] for one in strip["bins"]) == data["order_dependent"]["grad_weight"]["order_dependent"] > 0
+    assert (
+        sum(one["order_dependent"] for one in strip["bins"])
+        == data["order_dependent"]["grad_weight"]["order_dependent"]
+        > 0
+    )
     assert strip["bins"][-1]["order_dependent"] == 0  # indices stay below 40 of 90 weights
 
 

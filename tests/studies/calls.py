@@ -9,68 +9,148 @@ DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
 
 
 def embedding(
-    rows: int, dim: int, num_weights: int, dtype: str = "fp32", seed: int = 0, words: int | None = None, **more: Any
+    rows: int,
+    dim: int,
+    num_weights: int,
+    dtype: str = "fp32",
+    seed: int = 0,
+    words: int | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """An embedding gradient whose indices are drawn from the first ``words`` words."""
     rng = np.random.default_rng(seed)
     indices = rng.integers(0, words or num_weights, rows, dtype=np.int32)
-    return {"grad": rng.standard_normal((rows, dim)).astype(DTYPES[dtype]), "indices": indices, "num_weights": num_weights, **more}
+    return {
+        "grad": rng.standard_normal((rows, dim)).astype(DTYPES[dtype]),
+        "indices": indices,
+        "num_weights": num_weights,
+        **more,
+    }
 
 
-def rms_norm(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+def rms_norm(
+    rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any
+) -> dict[str, Any]:
     """A normalisation gradient."""
     rng = np.random.default_rng(seed)
     dy, x = (rng.standard_normal((rows, columns)).astype(DTYPES[dtype]) for _ in range(2))
     rstd = (1 / np.sqrt(np.mean(x.astype(np.float64) ** 2, axis=1) + 1e-6)).astype(np.float32)
-    return {"dy": dy, "x": x, "rstd": rstd, "gamma": rng.standard_normal(columns).astype(DTYPES[dtype]), **more}
+    return {
+        "dy": dy,
+        "x": x,
+        "rstd": rstd,
+        "gamma": rng.standard_normal(columns).astype(DTYPES[dtype]),
+        **more,
+    }
 
 
-def rms_norm_forward(rows: int, columns: int, dtype: str = "fp32", gamma: str | None = None, seed: int = 0, **more: Any) -> dict[str, Any]:
+def rms_norm_forward(
+    rows: int,
+    columns: int,
+    dtype: str = "fp32",
+    gamma: str | None = None,
+    seed: int = 0,
+    **more: Any,
+) -> dict[str, Any]:
     """A normalisation."""
     rng = np.random.default_rng(seed)
     x, scale = rng.standard_normal((rows, columns)), rng.standard_normal(columns)
     return {"x": x.astype(DTYPES[dtype]), "gamma": scale.astype(DTYPES[gamma or dtype]), **more}
 
 
-def cross_entropy(rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+def cross_entropy(
+    rows: int, columns: int, dtype: str = "fp32", seed: int = 0, **more: Any
+) -> dict[str, Any]:
     """A loss gradient."""
     rng = np.random.default_rng(seed)
     logits = rng.standard_normal((rows, columns))
     log_prob = (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))).astype(DTYPES[dtype])
-    return {"grad_loss": np.ones((), DTYPES[dtype]), "log_prob": log_prob, "target": rng.integers(0, columns, rows), **more}
+    return {
+        "grad_loss": np.ones((), DTYPES[dtype]),
+        "log_prob": log_prob,
+        "target": rng.integers(0, columns, rows),
+        **more,
+    }
 
 
-def moe(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, dropped: int = 0) -> dict[str, Any]:
+def moe(
+    tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, dropped: int = 0
+) -> dict[str, Any]:
     """A permutation gradient, the last ``dropped`` rows dropped."""
     rng = np.random.default_rng(seed)
     grad = rng.standard_normal((tokens * top_k - dropped, hidden)).astype(DTYPES[dtype])
-    return {"permuted_output_grad": grad, "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32), "num_topk": top_k}
+    return {
+        "permuted_output_grad": grad,
+        "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32),
+        "num_topk": top_k,
+    }
 
 
 def unpermute(
-    tokens: int, top_k: int, hidden: int, dtype: str = "fp32", probs: str | None = "fp32", seed: int = 0, dropped: int = 0
+    tokens: int,
+    top_k: int,
+    hidden: int,
+    dtype: str = "fp32",
+    probs: str | None = "fp32",
+    seed: int = 0,
+    dropped: int = 0,
 ) -> dict[str, Any]:
     """A weighted sum over experts, the last ``dropped`` rows dropped; without probs rows are copied."""
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((tokens * top_k - dropped, hidden)).astype(DTYPES[dtype])
-    call = {"permuted_tokens": rows, "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32)}
-    return call if probs is None else {**call, "probs": rng.random((tokens, top_k)).astype(DTYPES[probs])}
+    call = {
+        "permuted_tokens": rows,
+        "sorted_indices": rng.permutation(tokens * top_k).astype(np.int32),
+    }
+    return (
+        call
+        if probs is None
+        else {**call, "probs": rng.random((tokens, top_k)).astype(DTYPES[probs])}
+    )
 
 
-def unpermute_grad(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", probs: str | None = "fp32", **more: Any) -> dict[str, Any]:
+def unpermute_grad(
+    tokens: int,
+    top_k: int,
+    hidden: int,
+    dtype: str = "fp32",
+    probs: str | None = "fp32",
+    **more: Any,
+) -> dict[str, Any]:
     """The gradient of a weighted sum over experts."""
     rows = unpermute(tokens, top_k, hidden, dtype, probs)
-    return {**rows, "unpermuted_tokens_grad": np.random.default_rng(1).standard_normal((tokens, hidden)).astype(DTYPES[dtype]), **more}
+    return {
+        **rows,
+        "unpermuted_tokens_grad": np.random.default_rng(1)
+        .standard_normal((tokens, hidden))
+        .astype(DTYPES[dtype]),
+        **more,
+    }
 
 
-def permutation(tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, **more: Any) -> dict[str, Any]:
+def permutation(
+    tokens: int, top_k: int, hidden: int, dtype: str = "fp32", seed: int = 0, **more: Any
+) -> dict[str, Any]:
     """A permutation of tokens to seven experts."""
     rng = np.random.default_rng(seed)
     values = rng.standard_normal((tokens, hidden)).astype(DTYPES[dtype])
-    return {"tokens": values, "indices": rng.integers(0, 7, (tokens, top_k), dtype=np.int32), **more}
+    return {
+        "tokens": values,
+        "indices": rng.integers(0, 7, (tokens, top_k), dtype=np.int32),
+        **more,
+    }
 
 
-def conv(time: int, batch: int, in_channels: int, out_channels: int, taps: int, pad: int, seed: int = 0, **more: Any) -> dict[str, Any]:
+def conv(
+    time: int,
+    batch: int,
+    in_channels: int,
+    out_channels: int,
+    taps: int,
+    pad: int,
+    seed: int = 0,
+    **more: Any,
+) -> dict[str, Any]:
     """A convolution gradient in fp32."""
     rng = np.random.default_rng(seed)
     shapes = {
@@ -79,5 +159,7 @@ def conv(time: int, batch: int, in_channels: int, out_channels: int, taps: int, 
         "weight": (taps, in_channels, out_channels),
         "bias": (out_channels,),
     }
-    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    tensors = {
+        name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()
+    }
     return {**tensors, "pad": pad, "cube_math_type": 0, **more}

@@ -26,7 +26,9 @@ def test_counters_lose_what_fp32_cannot_hold():
 
 def test_labels_alias_in_fp32():
     found = numbers("label-aliasing")
-    expected = [bool(np.float32(label) == np.float32(found["ignore_index"])) for label in found["labels"]]
+    expected = [
+        bool(np.float32(label) == np.float32(found["ignore_index"])) for label in found["labels"]
+    ]
     assert found["masked"] == expected == [True, False, False]
 
 
@@ -44,7 +46,11 @@ def test_one_more_weight_row_switches_the_path():
 
 
 def test_padding_zeroes_one_row_or_none():
-    assert numbers("padding")["sums"] == {-1: [2.0, 2.0, 1.0, 1.0], 1: [2.0, 0.0, 1.0, 1.0], 7: [2.0, 2.0, 1.0, 1.0]}
+    assert numbers("padding")["sums"] == {
+        -1: [2.0, 2.0, 1.0, 1.0],
+        1: [2.0, 0.0, 1.0, 1.0],
+        7: [2.0, 2.0, 1.0, 1.0],
+    }
 
 
 def test_saturation_gives_the_largest_finite_value_and_zero_for_nan():
@@ -90,7 +96,10 @@ def test_a_mean_over_nothing_is_nan():
     assert numbers("all-ignored") == {"mean": "nan", "sum": 0.0}
 
 
-@pytest.mark.parametrize("name", [one.name for one in CAVEATS if one.name not in ("counters", "label-aliasing", "path-switch")])
+@pytest.mark.parametrize(
+    "name",
+    [one.name for one in CAVEATS if one.name not in ("counters", "label-aliasing", "path-switch")],
+)
 def test_every_caveat_explains_its_numbers(name, monkeypatch):
     caveat = find_caveat(name)
     assert all(isinstance(line, str) and line for line in caveat.explain(caveat.experiment()))

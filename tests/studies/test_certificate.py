@@ -8,22 +8,49 @@ from tests.studies import calls
 
 PATHS = {
     "key 100": ("embedding_dense_backward", calls.embedding(300, 40, 25)),
-    "key 100, random order": ("embedding_dense_backward", calls.embedding(300, 40, 25, core_order="random", seed=5)),
-    "key 100, several batches": ("embedding_dense_backward", calls.embedding(3000, 500, 400, core_order="round_robin")),
-    "key 101": ("embedding_dense_backward", calls.embedding(200, 40, 15, scale_grad_by_freq=True, core_order="reverse")),
+    "key 100, random order": (
+        "embedding_dense_backward",
+        calls.embedding(300, 40, 25, core_order="random", seed=5),
+    ),
+    "key 100, several batches": (
+        "embedding_dense_backward",
+        calls.embedding(3000, 500, 400, core_order="round_robin"),
+    ),
+    "key 101": (
+        "embedding_dense_backward",
+        calls.embedding(200, 40, 15, scale_grad_by_freq=True, core_order="reverse"),
+    ),
     "key 0": ("embedding_dense_backward", calls.embedding(200, 600, 12, core_order="round_robin")),
     "key 0, release 8.3": ("embedding_dense_backward", calls.embedding(600, 600, 6, release="8.3")),
     "key 1": ("embedding_dense_backward", calls.embedding(200, 600, 12, scale_grad_by_freq=True)),
     "key 10": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True)),
-    "key 11": ("embedding_dense_backward", calls.embedding(200, 40, 8, deterministic=True, scale_grad_by_freq=True)),
-    "native fp16": ("embedding_dense_backward", calls.embedding(600, 520, 101000, "fp16", words=12)),
-    "native bf16, small dim": ("embedding_dense_backward", calls.embedding(600, 300, 176000, "bf16", words=30, core_order="reverse")),
-    "training series": ("embedding_dense_backward", calls.embedding(200, 33, 12, product="atlas_train", core_order="reverse")),
-    "training series, scaled": ("embedding_dense_backward", calls.embedding(200, 33, 12, product="atlas_train", scale_grad_by_freq=True)),
+    "key 11": (
+        "embedding_dense_backward",
+        calls.embedding(200, 40, 8, deterministic=True, scale_grad_by_freq=True),
+    ),
+    "native fp16": (
+        "embedding_dense_backward",
+        calls.embedding(600, 520, 101000, "fp16", words=12),
+    ),
+    "native bf16, small dim": (
+        "embedding_dense_backward",
+        calls.embedding(600, 300, 176000, "bf16", words=30, core_order="reverse"),
+    ),
+    "training series": (
+        "embedding_dense_backward",
+        calls.embedding(200, 33, 12, product="atlas_train", core_order="reverse"),
+    ),
+    "training series, scaled": (
+        "embedding_dense_backward",
+        calls.embedding(200, 33, 12, product="atlas_train", scale_grad_by_freq=True),
+    ),
     "lanes": ("rms_norm_grad", calls.rms_norm(60, 70, core_order="random", seed=3)),
     "lanes, bf16": ("rms_norm_grad", calls.rms_norm(60, 70, "bf16")),
     "halving": ("rms_norm_grad", calls.rms_norm(60, 700, deterministic=True)),
-    "halving, inference series": ("rms_norm_grad", calls.rms_norm(40, 130, product="atlas_inference", core_order="reverse")),
+    "halving, inference series": (
+        "rms_norm_grad",
+        calls.rms_norm(40, 130, product="atlas_inference", core_order="reverse"),
+    ),
     "pieces": ("rms_norm_grad", calls.rms_norm(100, 6100, core_order="random", seed=9)),
     "pieces, deterministic": ("rms_norm_grad", calls.rms_norm(100, 6100, deterministic=True)),
     "forward, lanes": ("rms_norm", calls.rms_norm_forward(60, 70, "bf16")),
@@ -32,10 +59,21 @@ PATHS = {
     "forward, pieces": ("rms_norm", calls.rms_norm_forward(4, 30001, "fp16")),
     "mean": ("cross_entropy_loss_grad", calls.cross_entropy(30, 20)),
     "tokens": ("moe_token_permute_grad", calls.moe(20, 8, 64)),
-    "weighted tokens": ("moe_token_unpermute", calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9)),
+    "weighted tokens": (
+        "moe_token_unpermute",
+        calls.unpermute(20, 8, 64, "bf16", "bf16", dropped=9),
+    ),
     **{
-        f"gradient of probs, {hidden} columns": ("moe_token_unpermute_grad", calls.unpermute_grad(5, 2, hidden, dtype, probs))
-        for hidden, dtype, probs in ((33, "fp32", "fp32"), (500, "bf16", "fp32"), (1100, "fp16", "bf16"), (9000, "bf16", "fp32"))
+        f"gradient of probs, {hidden} columns": (
+            "moe_token_unpermute_grad",
+            calls.unpermute_grad(5, 2, hidden, dtype, probs),
+        )
+        for hidden, dtype, probs in (
+            (33, "fp32", "fp32"),
+            (500, "bf16", "fp32"),
+            (1100, "fp16", "bf16"),
+            (9000, "bf16", "fp32"),
+        )
     },
     "copied tokens": ("moe_token_unpermute", calls.unpermute(20, 1, 64, "fp16", None)),
     "copies": ("moe_token_permute", calls.permutation(20, 8, 64, "bf16")),

@@ -7,27 +7,50 @@ from tests.studies import calls
 
 NON_DETERMINISTIC = {
     "key 100": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30)),
-    "key 101": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30, scale_grad_by_freq=True)),
-    "key 100, fp16": ("embedding_dense_backward", "grad_weight", calls.embedding(4000, 256, 60, "fp16")),
+    "key 101": (
+        "embedding_dense_backward",
+        "grad_weight",
+        calls.embedding(800, 40, 30, scale_grad_by_freq=True),
+    ),
+    "key 100, fp16": (
+        "embedding_dense_backward",
+        "grad_weight",
+        calls.embedding(4000, 256, 60, "fp16"),
+    ),
     "key 0": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 600, 30)),
-    "training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, product="atlas_train")),
+    "training series": (
+        "embedding_dense_backward",
+        "grad_weight",
+        calls.embedding(400, 33, 20, product="atlas_train"),
+    ),
     "split N": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "split D": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
     "conv": ("conv_tbc_backward", "grad_weight", calls.conv(12, 8, 20, 16, 2, 1)),
     "conv, shares of time": ("conv_tbc_backward", "grad_weight", calls.conv(90, 2, 20, 16, 3, 2)),
-    "conv, shared bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1)),
+    "conv, shared bias": (
+        "conv_tbc_backward",
+        "grad_bias",
+        calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1),
+    ),
 }
 ORDERS = [("sequential", 0), ("reverse", 0), ("round_robin", 0), ("random", 0), ("random", 1)]
 
 
 def results(operator, output, call):
-    return [npu_sim.run(operator, core_order=order, seed=seed, **call).outputs[output] for order, seed in ORDERS]
+    return [
+        npu_sim.run(operator, core_order=order, seed=seed, **call).outputs[output]
+        for order, seed in ORDERS
+    ]
 
 
 @pytest.mark.parametrize("path", NON_DETERMINISTIC)
 def test_the_study_spans_what_the_kernel_really_gives(path):
     operator, output, call = NON_DETERMINISTIC[path]
-    study = next(one for one in study_determinism(operator, random_orders=2, **call).outputs if one.output == output)
+    study = next(
+        one
+        for one in study_determinism(operator, random_orders=2, **call).outputs
+        if one.output == output
+    )
     values = np.stack([one.astype(np.float64) for one in results(operator, output, call)])
     spread = values.max(axis=0) - values.min(axis=0)
     assert np.count_nonzero(spread) > 0
@@ -43,18 +66,34 @@ def test_the_study_spans_what_the_kernel_really_gives(path):
 @pytest.mark.parametrize("path", NON_DETERMINISTIC)
 def test_the_worst_element_adds_up_as_it_says(path):
     operator, output, call = NON_DETERMINISTIC[path]
-    study = next(one for one in study_determinism(operator, random_orders=4, **call).outputs if one.output == output)
+    study = next(
+        one
+        for one in study_determinism(operator, random_orders=4, **call).outputs
+        if one.output == output
+    )
     worst = study.worst
     assert worst is not None
-    for value, steps in ((worst.lowest, worst.steps_to_lowest), (worst.highest, worst.steps_to_highest)):
+    for value, steps in (
+        (worst.lowest, worst.steps_to_lowest),
+        (worst.highest, worst.steps_to_highest),
+    ):
         total = np.float32(0)
         for step in steps:
             total = np.float32(total + np.float32(step.value))
             assert float(total) == step.sum_after
-        assert float((total * np.float32(worst.factor)).astype(call["grad"].dtype if "grad" in call else np.float32)) == value
+        assert (
+            float(
+                (total * np.float32(worst.factor)).astype(
+                    call["grad"].dtype if "grad" in call else np.float32
+                )
+            )
+            == value
+        )
     assert (worst.factor == 1) == (not call.get("scale_grad_by_freq"))
     assert worst.spread <= study.max_spread
-    assert sorted(step.contribution for step in worst.steps_to_lowest) == sorted(step.contribution for step in worst.steps_to_highest)
+    assert sorted(step.contribution for step in worst.steps_to_lowest) == sorted(
+        step.contribution for step in worst.steps_to_highest
+    )
 
 
 @pytest.mark.parametrize("path", ["tokens", "weighted tokens", "copies", "loss"])
@@ -66,15 +105,24 @@ def test_an_operator_without_open_orders_has_one_result(path):
         "loss": ("cross_entropy_loss_grad", calls.cross_entropy(9, 16)),
     }[path]
     for output in study_determinism(operator, random_orders=2, **call).outputs:
-        assert (output.distinct_results, output.moved, output.order_dependent, output.differs_from_deterministic) == (1, 0, 0, 0)
+        assert (
+            output.distinct_results,
+            output.moved,
+            output.order_dependent,
+            output.differs_from_deterministic,
+        ) == (1, 0, 0, 0)
 
 
 def random_case(operator, seed):
     rng = np.random.default_rng(seed)
     if operator == "rms_norm_grad":
-        return "dgamma", calls.rms_norm(int(rng.integers(1, 120)), int(rng.integers(1, 300)), seed=seed)
+        return "dgamma", calls.rms_norm(
+            int(rng.integers(1, 120)), int(rng.integers(1, 300)), seed=seed
+        )
     if operator == "conv_tbc_backward":
-        return "grad_weight", calls.conv(int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed)
+        return "grad_weight", calls.conv(
+            int(rng.integers(3, 12)), int(rng.integers(1, 9)), 5, 7, 3, 1, seed
+        )
     rows, words = int(rng.integers(2, 400)), int(rng.integers(1, 200))
     kind = seed % 3
     if kind == 0:
@@ -84,7 +132,9 @@ def random_case(operator, seed):
     return "grad_weight", calls.embedding(rows, 9, words, "fp16", seed, product="atlas_train")
 
 
-@pytest.mark.parametrize("operator", ["embedding_dense_backward", "rms_norm_grad", "conv_tbc_backward"])
+@pytest.mark.parametrize(
+    "operator", ["embedding_dense_backward", "rms_norm_grad", "conv_tbc_backward"]
+)
 def test_no_element_outside_the_mask_ever_differs(operator):
     moved = 0
     for seed in range(200):
@@ -94,7 +144,11 @@ def test_no_element_outside_the_mask_ever_differs(operator):
         for order, order_seed in (("reverse", 0), ("random", seed)):
             other = npu_sim.run(operator, core_order=order, seed=order_seed, **call).outputs[output]
             differs = first.outputs[output] != other
-            allowed = mask[:, None] if first.order_dependent[output].axis == "row" else mask.reshape(differs.shape)
+            allowed = (
+                mask[:, None]
+                if first.order_dependent[output].axis == "row"
+                else mask.reshape(differs.shape)
+            )
             assert not np.any(differs & ~allowed), (operator, seed)
             moved += int(np.count_nonzero(differs))
     assert moved > 0

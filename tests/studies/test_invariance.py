@@ -5,7 +5,9 @@ from tests.studies import calls
 
 
 def answers(operator, call):
-    return {(row.change, row.output): row.changes for row in study_invariance(operator, **call).rows}
+    return {
+        (row.change, row.output): row.changes for row in study_invariance(operator, **call).rows
+    }
 
 
 def test_a_row_of_rms_norm_does_not_see_its_batch_but_dgamma_sees_the_cores():
@@ -21,7 +23,11 @@ def test_a_row_of_rms_norm_does_not_see_its_batch_but_dgamma_sees_the_cores():
 
 def test_an_embedding_row_sees_batch_position_cores_and_mode():
     found = answers("embedding_dense_backward", calls.embedding(900, 40, 40, words=30))
-    for change in ("batch twice as large", "another position in the batch", "deterministic computation on"):
+    for change in (
+        "batch twice as large",
+        "another position in the batch",
+        "deterministic computation on",
+    ):
         assert found[change, "grad_weight"] is True
 
 
@@ -40,7 +46,12 @@ def test_tokens_and_losses_see_nothing():
 
 
 def test_a_mean_sees_its_batch():
-    assert answers("cross_entropy_loss_grad", calls.cross_entropy(20, 16))["batch twice as large", "x_grad"] is True
+    assert (
+        answers("cross_entropy_loss_grad", calls.cross_entropy(20, 16))[
+            "batch twice as large", "x_grad"
+        ]
+        is True
+    )
 
 
 def test_unsupported_products_are_not_applicable():
@@ -52,7 +63,9 @@ def test_unsupported_products_are_not_applicable():
 
 @pytest.mark.parametrize("dtype", ["fp16", "bf16"])
 def test_the_first_differing_element_is_named(dtype):
-    rows = study_invariance("embedding_dense_backward", **calls.embedding(900, 40, 40, dtype, words=30)).rows
+    rows = study_invariance(
+        "embedding_dense_backward", **calls.embedding(900, 40, 40, dtype, words=30)
+    ).rows
     for row in rows:
         if row.changes:
             assert row.first is not None

@@ -10,18 +10,34 @@ from tests.studies import calls
 
 OPEN = {
     "rows of a table": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30)),
-    "scaled rows": ("embedding_dense_backward", "grad_weight", calls.embedding(800, 40, 30, scale_grad_by_freq=True)),
-    "rows of a table, training series": ("embedding_dense_backward", "grad_weight", calls.embedding(400, 33, 20, product="atlas_train")),
+    "scaled rows": (
+        "embedding_dense_backward",
+        "grad_weight",
+        calls.embedding(800, 40, 30, scale_grad_by_freq=True),
+    ),
+    "rows of a table, training series": (
+        "embedding_dense_backward",
+        "grad_weight",
+        calls.embedding(400, 33, 20, product="atlas_train"),
+    ),
     "columns": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 200)),
     "columns in pieces": ("rms_norm_grad", "dgamma", calls.rms_norm(100, 6100)),
     "elements": ("conv_tbc_backward", "grad_weight", calls.conv(90, 2, 20, 16, 3, 2)),
-    "elements of a bias": ("conv_tbc_backward", "grad_bias", calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1)),
+    "elements of a bias": (
+        "conv_tbc_backward",
+        "grad_bias",
+        calls.conv(700, 3, 4, 5, 1, 0, product="atlas_train", cube_math_type=1),
+    ),
 }
 
 
 def studied(name, **options):
     operator, output, call = OPEN[name]
-    return next(one for one in study_determinism(operator, random_orders=2, **options, **call).outputs if one.output == output)
+    return next(
+        one
+        for one in study_determinism(operator, random_orders=2, **options, **call).outputs
+        if one.output == output
+    )
 
 
 @pytest.mark.parametrize("name", OPEN)
@@ -38,10 +54,15 @@ def test_spread_and_ulp_are_of_one_element_and_the_worst_one_leads(name):
     study = studied(name)
     worst, first = study.worst, study.rows.as_dicts()[0]
     assert worst.spread == worst.highest - worst.lowest
-    assert int(ulp_distance(np.float32([worst.lowest]), np.float32([worst.highest]), "float32")[0]) == worst.spread_ulp
+    assert (
+        int(ulp_distance(np.float32([worst.lowest]), np.float32([worst.highest]), "float32")[0])
+        == worst.spread_ulp
+    )
     assert worst.spread_ulp == study.max_spread_ulp == first["spread_ulp"]
     assert (worst.lowest, worst.highest) == (first["lowest"], first["highest"])
-    assert (first["spread"], first["lowest"]) == pytest.approx((first["highest"] - first["lowest"], first["lowest"]))
+    assert (first["spread"], first["lowest"]) == pytest.approx(
+        (first["highest"] - first["lowest"], first["lowest"])
+    )
     assert all(one["spread_ulp"] <= first["spread_ulp"] for one in study.rows.as_dicts())
 
 
@@ -62,7 +83,10 @@ def test_a_column_adds_up_all_rows_from_every_core(name):
 def test_the_terms_of_a_weight_are_the_times_that_its_tap_reaches():
     _, _, call = OPEN["elements"]
     times, batch, pad = call["grad_output"].shape[0], call["input"].shape[1], call["pad"]
-    reached = [sum(0 <= at + tap - pad < call["input"].shape[0] for at in range(times)) * batch for tap in range(3)]
+    reached = [
+        sum(0 <= at + tap - pad < call["input"].shape[0] for at in range(times)) * batch
+        for tap in range(3)
+    ]
     rows = studied("elements").rows
     for one in rows.as_dicts(rows.table[:: max(1, len(rows.table) // 50)]):
         assert one["terms"] == reached[one["element"][0]]
@@ -75,7 +99,9 @@ def test_a_spread_is_told_relative_to_what_was_added_up():
     for one in moved:
         row, column = one["element"]
         terms = np.abs(grad[words == row, column]).sum(dtype=np.float64)
-        assert one["spread"] / one["relative"] <= terms * (1 + 1e-5)  # contributions may have cancelled within a core
+        assert one["spread"] / one["relative"] <= terms * (
+            1 + 1e-5
+        )  # contributions may have cancelled within a core
     assert moved
 
 
@@ -90,4 +116,6 @@ def test_a_run_lists_the_rows_of_its_study(name):
 def test_deterministic_computation_leaves_no_row_open():
     operator, _, call = OPEN["columns"]
     result = npu_sim.run(operator, deterministic=True, **call)
-    assert [len(one.table) for one in rows_that_can_differ(operator, result, deterministic=True, **call)] == [0, 0]
+    assert [
+        len(one.table) for one in rows_that_can_differ(operator, result, deterministic=True, **call)
+    ] == [0, 0]

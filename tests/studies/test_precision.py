@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from npu_sim.operators.contract.study import study_call
-from npu_sim.operators.formulas import plain
+from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.study import study_call
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from npu_sim.studies.terms import terms_of
 from tests.studies import calls
@@ -24,7 +24,9 @@ CALLS = {
 def test_every_dtype_passes_the_standard_it_is_made_for(operator):
     study = study_precision(operator, **CALLS[operator])
     assert {one.dtype for one in study.outputs} >= {"float32"}
-    assert len({one.variant for one in study.outputs}) == (12 if operator == "conv_tbc_backward" else 3)
+    assert len({one.variant for one in study.outputs}) == (
+        12 if operator == "conv_tbc_backward" else 3
+    )
     for one in study.outputs:
         assert one.verdicts[0].passed, (one.variant, one.output, one.verdicts[0])
 
@@ -59,6 +61,11 @@ def test_rounding_once_costs_half_an_ulp_at_most():
 
 def test_hf32_costs_more_than_fp32_and_bias_is_never_converted():
     study = study_precision("conv_tbc_backward", **CALLS["conv_tbc_backward"])
-    by_variant = {(one.variant.split(",")[0], one.variant.split()[2], one.output): one.max_ulp for one in study.outputs}
-    assert by_variant["float32", "3", "grad_weight"] > 100 * by_variant["float32", "0", "grad_weight"]
+    by_variant = {
+        (one.variant.split(",")[0], one.variant.split()[2], one.output): one.max_ulp
+        for one in study.outputs
+    }
+    assert (
+        by_variant["float32", "3", "grad_weight"] > 100 * by_variant["float32", "0", "grad_weight"]
+    )
     assert by_variant["float32", "3", "grad_bias"] == by_variant["float32", "0", "grad_bias"]

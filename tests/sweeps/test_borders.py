@@ -9,17 +9,41 @@ from npu_sim.sweeps.borders import PATH_FIELDS
 from npu_sim.sweeps.maps import sweep_map
 
 GRIDS = {
-    "a border that climbs": ("moe_token_permute", {"num_tokens": "1..400000:+1000", "num_topk": "1..512:+5"}),
-    "refused at one of many columns": ("moe_token_permute", {"hidden": "64..80000:+400", "num_topk": "1..512:+5"}),
-    "what the hardware holds": ("cross_entropy_loss_grad", {"N": "1..800000:+2000", "C": "1..40000:+400", "limits": "hardware"}),
-    "entries in 32 bits": ("moe_token_permute_grad", {"hidden": "64..20000:+100", "num_topk": "1..40000:+400", "limits": "hardware"}),
-    "rows in pieces": ("moe_token_unpermute", {"hidden": "64..20000:+100", "num_topk": "1..520:+5"}),
-    "no more than 512": ("moe_token_unpermute_grad", {"hidden": "64..20000:+100", "num_topk": "1..520:+5"}),
+    "a border that climbs": (
+        "moe_token_permute",
+        {"num_tokens": "1..400000:+1000", "num_topk": "1..512:+5"},
+    ),
+    "refused at one of many columns": (
+        "moe_token_permute",
+        {"hidden": "64..80000:+400", "num_topk": "1..512:+5"},
+    ),
+    "what the hardware holds": (
+        "cross_entropy_loss_grad",
+        {"N": "1..800000:+2000", "C": "1..40000:+400", "limits": "hardware"},
+    ),
+    "entries in 32 bits": (
+        "moe_token_permute_grad",
+        {"hidden": "64..20000:+100", "num_topk": "1..40000:+400", "limits": "hardware"},
+    ),
+    "rows in pieces": (
+        "moe_token_unpermute",
+        {"hidden": "64..20000:+100", "num_topk": "1..520:+5"},
+    ),
+    "no more than 512": (
+        "moe_token_unpermute_grad",
+        {"hidden": "64..20000:+100", "num_topk": "1..520:+5"},
+    ),
     "split of columns": ("rms_norm_grad", {"row": "1..300", "col": "5000..7000:+20"}),
     "whole rows": ("rms_norm", {"row": "1..300", "col": "64..33000:+320"}),
     "scaled": (
         "embedding_dense_backward",
-        {"num_weights": "1..300000:+1000", "dim": "1..3000:+30", "rows": 4096, "scale_grad_by_freq": "true", "product": "atlas_train"},
+        {
+            "num_weights": "1..300000:+1000",
+            "dim": "1..3000:+30",
+            "rows": 4096,
+            "scale_grad_by_freq": "true",
+            "product": "atlas_train",
+        },
     ),
     "channels": ("conv_tbc_backward", {"Cin": "1..600:+3", "Cout": "1..600:+6"}),
 }
@@ -42,7 +66,9 @@ def test_every_call_lies_in_a_run_of_its_own_path(name):
         for start, end, _, state in column["runs"]:
             inside = (x >= column["start"]) & (x < column["end"]) & (y >= start) & (y < end)
             found += inside.sum()
-            paths.setdefault(state, set()).update(map(tuple, np.unique(fields[inside], axis=0).tolist()))
+            paths.setdefault(state, set()).update(
+                map(tuple, np.unique(fields[inside], axis=0).tolist())
+            )
     assert found == len(records)
     assert all(len(one) == 1 for one in paths.values()), paths
     for state, ((status, *_),) in paths.items():

@@ -18,7 +18,9 @@ def address():
     """A cluster of two processes, shared by the tests of this module."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster:
             yield cluster.scheduler_address
 
 
@@ -35,7 +37,15 @@ def test_a_cluster_of_processes_gives_the_same_records(address, small, monkeypat
 def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
     operator, grid, options = small
     local = sweep_to(tmp_path / "local.csv", operator, grid, chunk_rows=1000, **options)
-    spread = sweep_to(tmp_path / "spread.csv", operator, grid, chunk_rows=1000, engine="dask", scheduler=address, **options)
+    spread = sweep_to(
+        tmp_path / "spread.csv",
+        operator,
+        grid,
+        chunk_rows=1000,
+        engine="dask",
+        scheduler=address,
+        **options,
+    )
     assert content(local) == content(spread)
 
 
@@ -43,7 +53,11 @@ def test_a_cluster_writes_the_same_bytes(address, small, tmp_path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_workers_that_die_one_after_the_other_lose_nothing(address):
     """Both workers that there were in the beginning; others take their places."""
-    operator, grid, options = "rms_norm", {"rows": "1..4000"}, {"columns": ("row", "status", "block_dim")}
+    operator, grid, options = (
+        "rms_norm",
+        {"rows": "1..4000"},
+        {"columns": ("row", "status", "block_dim")},
+    )
     with distributed.Client(address) as client:
         victims = list(client.run(os.getpid).values())
 
@@ -51,7 +65,13 @@ def test_workers_that_die_one_after_the_other_lose_nothing(address):
             if victims and done >= total // (len(victims) + 1):
                 os.kill(victims.pop(), signal.SIGKILL)
 
-        how = {"engine": "dask", "scheduler": address, "chunk_rows": 200, "progress": kill_at_times, "check": 20}
+        how = {
+            "engine": "dask",
+            "scheduler": address,
+            "chunk_rows": 200,
+            "progress": kill_at_times,
+            "check": 20,
+        }
         summary, different = run_sweep(operator, grid, **options, **how)
     assert not victims
     assert not different

@@ -80,7 +80,9 @@ def test_what_is_wrong_with_a_grid_is_named(grid, names):
 
 
 def test_a_grid_is_the_product_of_its_axes_the_last_one_fastest():
-    space = make_space(EMBEDDING, {"rows": [1, 2, 3], "dim": [4, 5], "product": "atlas_a2,atlas_train"})
+    space = make_space(
+        EMBEDDING, {"rows": [1, 2, 3], "dim": [4, 5], "product": "atlas_a2,atlas_train"}
+    )
     expected = list(itertools.product(("atlas_a2", "atlas_train"), (4, 5), (1, 2, 3)))
     calls = [space.call_at(row) for row in range(space.rows)]
     assert [(profile.name, values["dim"], values["rows"]) for profile, values in calls] == expected
@@ -92,7 +94,12 @@ def test_all_socs_of_all_products_can_be_asked_for():
 
 
 def test_a_sample_stays_in_its_ranges_and_reaches_them():
-    space = make_space(EMBEDDING, {"rows": "3..9", "dim": "1..1000000:log", "grad_dtype": "fp32,bf16"}, sample=3000, seed=5)
+    space = make_space(
+        EMBEDDING,
+        {"rows": "3..9", "dim": "1..1000000:log", "grad_dtype": "fp32,bf16"},
+        sample=3000,
+        seed=5,
+    )
     calls = [space.call_at(row)[1] for row in range(space.rows)]
     assert {call["rows"] for call in calls} == set(range(3, 10))
     assert {call["grad_dtype"] for call in calls} == {"float32", "bfloat16"}
@@ -122,13 +129,20 @@ def test_the_fingerprint_follows_whatever_decides_the_results(tmp_path):
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
     mine = tmp_path / "mine.yaml"
     assert "ub_reserved_bytes: 256" in text
-    mine.write_text(text.replace("ub_reserved_bytes: 256", "ub_reserved_bytes: 512"), encoding="utf-8")
+    mine.write_text(
+        text.replace("ub_reserved_bytes: 256", "ub_reserved_bytes: 512"), encoding="utf-8"
+    )
     assert one != make_space(EMBEDDING, {"rows": "1..10", "product": [str(mine)]}).fingerprint
 
 
 def test_releases_are_an_axis_of_the_devices():
-    space = make_space(load_operator("rms_norm_grad"), {"product": "atlas_a2", "release": "8.3,9.1", "row": "1..4"})
-    assert [(profile.soc, profile.release) for profile in space.profiles] == [("Ascend910B1", "8.3"), ("Ascend910B1", "9.1")]
+    space = make_space(
+        load_operator("rms_norm_grad"), {"product": "atlas_a2", "release": "8.3,9.1", "row": "1..4"}
+    )
+    assert [(profile.soc, profile.release) for profile in space.profiles] == [
+        ("Ascend910B1", "8.3"),
+        ("Ascend910B1", "9.1"),
+    ]
     assert space.rows == 8
 
 

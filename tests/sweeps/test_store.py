@@ -77,7 +77,9 @@ def test_parquet_says_what_the_records_say(small, records, tmp_path):
     table = parquet.read_table(path)
     assert table.column_names == list(records.dtype.names)
     assert table.column("product").to_pylist() == records.words("product").tolist()
-    assert table.column("workspace_bytes").to_numpy().tolist() == records["workspace_bytes"].tolist()
+    assert (
+        table.column("workspace_bytes").to_numpy().tolist() == records["workspace_bytes"].tolist()
+    )
     assert parquet.ParquetFile(path).num_row_groups == -(-len(records) // CHUNK)
 
 
@@ -111,10 +113,17 @@ sweep_to(sys.argv[1], progress=lambda done, total: print(done, flush=True), **js
 @pytest.mark.long
 def test_a_process_killed_at_a_random_moment_goes_on(small, tmp_path):
     operator, _, options = small
-    grid = {"rows": "1..5000", "dim": "1,64,512,513,30000", "num_weights": "0,1,1000", "grad_dtype": "fp32,bf16"}
+    grid = {
+        "rows": "1..5000",
+        "dim": "1,64,512,513,30000",
+        "num_weights": "0,1,1000",
+        "grad_dtype": "fp32,bf16",
+    }
     asked = {"operator": operator, "grid": grid, "chunk_rows": 300, **options}
     whole, target = tmp_path / "whole", tmp_path / "killed"
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT, target, json.dumps(asked)], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, target, json.dumps(asked)], stdout=subprocess.PIPE, text=True
+    )
     for _ in range(5):
         process.stdout.readline()
     time.sleep(np.random.default_rng().uniform(0, 0.2))
@@ -135,7 +144,9 @@ def test_an_interrupted_sweep_is_not_overwritten_by_accident(small, tmp_path):
     with pytest.raises(UsageError, match="interrupted sweep lies there"):
         sweep_to(target, operator, grid, chunk_rows=CHUNK, **options)
     with pytest.raises(UsageError, match="another one: its sweep"):
-        sweep_to(target, operator, {**grid, "rows": "1..5"}, chunk_rows=CHUNK, resume=True, **options)
+        sweep_to(
+            target, operator, {**grid, "rows": "1..5"}, chunk_rows=CHUNK, resume=True, **options
+        )
 
 
 def test_resuming_a_finished_sweep_does_it_again(small, tmp_path):

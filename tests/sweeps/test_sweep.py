@@ -6,7 +6,7 @@ import pytest
 from numba.core.event import install_recorder
 
 import npu_sim
-from npu_sim.operators.contract.checks import Holds
+from npu_sim.framework.checks import Holds
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
 from npu_sim.sweeps.columns import record_columns
@@ -36,7 +36,8 @@ SAID_ELSEWHERE = {
         "older.block_dim",
     },
 }
-"""Numbers of a tiling that an axis or another column says. The cube models of a convolution keep most of theirs to themselves."""
+"""Numbers of a tiling that an axis or another column says. The cube models of a convolution keep
+most of theirs to themselves."""
 
 
 @pytest.mark.parametrize("operator", sorted(SAID_ELSEWHERE))
@@ -44,7 +45,9 @@ def test_every_number_of_a_record_is_a_column_or_said_elsewhere(operator):
     declaration = load_operator(operator)
     columns = {column.path.removeprefix("tiling.") for column in declaration.planner.columns}
     said = SAID_ELSEWHERE.get(operator, set())
-    numbers = {column.path for column in table(declaration.tiling) if not column.path.endswith("status")}
+    numbers = {
+        column.path for column in table(declaration.tiling) if not column.path.endswith("status")
+    }
     assert columns | said >= numbers
     assert said <= numbers - columns
 
@@ -58,7 +61,11 @@ COMPILED_LONG = ("conv_tbc_backward",)
 
 
 @pytest.mark.parametrize(
-    "operator", [pytest.param(name, marks=pytest.mark.long) if name in COMPILED_LONG else name for name in sorted(WIDE_GRIDS)]
+    "operator",
+    [
+        pytest.param(name, marks=pytest.mark.long) if name in COMPILED_LONG else name
+        for name in sorted(WIDE_GRIDS)
+    ],
 )
 @pytest.mark.long
 def test_rows_equal_the_plan_of_a_single_call_and_the_contract(operator):
@@ -82,7 +89,9 @@ def test_what_a_call_is_made_of_can_be_read_back(operator):
 def test_a_grid_counts_up_like_an_odometer(small):
     operator, grid, _ = small
     records = npu_sim.sweep(
-        operator, {**grid, "product": "atlas_a2,atlas_train"}, columns=("product", "rows", "dim", "num_weights", "grad_dtype", "status")
+        operator,
+        {**grid, "product": "atlas_a2,atlas_train"},
+        columns=("product", "rows", "dim", "num_weights", "grad_dtype", "status"),
     )
     for row in sampled_rows(500, len(records)):
         expected = planned_record(records.space, records.columns, row)
@@ -102,7 +111,10 @@ def test_any_part_of_a_sweep_is_the_same_alone(small):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_do_not_matter(small, threads):
     operator, grid, options = small
-    assert np.array_equal(npu_sim.sweep(operator, grid, threads=threads, **options), npu_sim.sweep(operator, grid, **options))
+    assert np.array_equal(
+        npu_sim.sweep(operator, grid, threads=threads, **options),
+        npu_sim.sweep(operator, grid, **options),
+    )
 
 
 def test_records_are_a_structured_array_that_knows_its_words(small):
@@ -121,8 +133,14 @@ def test_records_are_a_structured_array_that_knows_its_words(small):
 
 def test_columns_are_as_narrow_as_their_bounds():
     declaration = load_operator("embedding_dense_backward")
-    narrow = {column.name: column.dtype for column in record_columns(make_space(declaration, {"rows": "1..100"}))}
-    wide = {column.name: column.dtype for column in record_columns(make_space(declaration, {"rows": [1, 2**40]}))}
+    narrow = {
+        column.name: column.dtype
+        for column in record_columns(make_space(declaration, {"rows": "1..100"}))
+    }
+    wide = {
+        column.name: column.dtype
+        for column in record_columns(make_space(declaration, {"rows": [1, 2**40]}))
+    }
     assert narrow["rows"] == np.int8
     assert wide["rows"] == np.int64
     assert "older_share" in wide
@@ -165,10 +183,20 @@ def test_the_whole_workspace_is_that_of_the_specification_page():
     """Worked examples of the page ``workspace``: small dim with scale, the document's sample, and the sorted path."""
     columns = ("rows", "dim", "num_weights", "total_workspace_bytes")
     call = {"grad_dtype": "fp16", "indices_dtype": "int64", "rows": 1000, "num_weights": 5000}
-    scaled = npu_sim.sweep("embedding_dense_backward", {**call, "dim": 64, "scale_grad_by_freq": True}, columns=columns)
+    scaled = npu_sim.sweep(
+        "embedding_dense_backward", {**call, "dim": 64, "scale_grad_by_freq": True}, columns=columns
+    )
     wide = npu_sim.sweep("embedding_dense_backward", {**call, "dim": 1024}, columns=columns)
-    sample = npu_sim.sweep("embedding_dense_backward", {"indices_dtype": "int64", "rows": 2, "dim": 3, "num_weights": 4}, columns=columns)
-    assert [one["total_workspace_bytes"].tolist() for one in (scaled, wide, sample)] == [[18338816], [41362944], [16778240]]
+    sample = npu_sim.sweep(
+        "embedding_dense_backward",
+        {"indices_dtype": "int64", "rows": 2, "dim": 3, "num_weights": 4},
+        columns=columns,
+    )
+    assert [one["total_workspace_bytes"].tolist() for one in (scaled, wide, sample)] == [
+        [18338816],
+        [41362944],
+        [16778240],
+    ]
 
 
 def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
@@ -177,7 +205,10 @@ def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
     operator, grid, options = small
     text = (config_directory() / "atlas_a2.yaml").read_text(encoding="utf-8")
     mine = tmp_path / "mine.yaml"
-    mine.write_text(text.replace("name: atlas_a2", "name: mine").replace("ub_bytes: 196608", "ub_bytes: 98304"), encoding="utf-8")
+    mine.write_text(
+        text.replace("name: atlas_a2", "name: mine").replace("ub_bytes: 196608", "ub_bytes: 98304"),
+        encoding="utf-8",
+    )
     records = npu_sim.sweep(operator, {**grid, "product": ["atlas_a2", str(mine)]}, **options)
     assert mismatches(records, sampled_rows(200, len(records), seed=2)) == []
     shipped, own = np.split(records, 2)
@@ -204,8 +235,13 @@ def sweep_anew(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_planners_on_disk_are_those_of_the_same_contract(sweep_anew):
     declaration = load_operator("moe_token_permute_grad")
-    stricter = replace(declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad")))
-    (first, compiled_first), (again, compiled_again) = sweep_anew(declaration), sweep_anew(declaration)
+    stricter = replace(
+        declaration, checks=(*declaration.checks, Holds("hidden < 7", "permuted_output_grad"))
+    )
+    (first, compiled_first), (again, compiled_again) = (
+        sweep_anew(declaration),
+        sweep_anew(declaration),
+    )
     assert compiled_first > 0
     assert compiled_again == 0
     assert again.tobytes() == first.tobytes()

@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
-from npu_sim.tiling import conv_tbc_core_split as core_split
-from npu_sim.tiling import conv_tbc_cube_model as cube
-from npu_sim.tiling import conv_tbc_cube_tiling as model
-from npu_sim.tiling.conv_tbc_problem import ConvTbcProblem, output_time
+from npu_sim.tiling.conv_tbc_backward import core_split
+from npu_sim.tiling.conv_tbc_backward import cube_model as cube
+from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
+from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, output_time
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from tests.numba_twin import compiled
 
@@ -72,7 +72,11 @@ def test_no_tile_exceeds_a_buffer(problem, device, split):
         e = problem.element_bytes
         assert tiling.l0a_bytes == 2 * tiling.base_m * tiling.base_k * e <= device.l0a_bytes
         assert tiling.l0b_bytes == 2 * tiling.base_n * tiling.base_k * e <= device.l0b_bytes
-        assert tiling.l0c_bytes == tiling.l0c_buffers * 4 * tiling.base_m * tiling.base_n <= device.l0c_bytes
+        assert (
+            tiling.l0c_bytes
+            == tiling.l0c_buffers * 4 * tiling.base_m * tiling.base_n
+            <= device.l0c_bytes
+        )
         content = l1_bytes_by_the_page(tiling, problem, grad_weight)
         assert tiling.l1_bytes == tiling.l1_buffers * content <= device.l1_bytes
         assert tiling.base_m % 16 == tiling.base_n % 16 == tiling.base_k % (32 // e) == 0
@@ -86,11 +90,15 @@ def test_a_failure_names_a_buffer_too_small_for_16_by_16(problem, device, split)
     for grad_weight, tiling in enumerate(both(problem, device, split)):
         if tiling.status == SUCCESS:
             continue
-        capacity = (0, device.l0a_bytes, device.l0b_bytes, device.l0c_bytes, device.l1_bytes)[tiling.shortage]
+        capacity = (0, device.l0a_bytes, device.l0b_bytes, device.l0c_bytes, device.l1_bytes)[
+            tiling.shortage
+        ]
         c0 = 32 // problem.element_bytes
         groups = -(-16 // (problem.taps * c0))
         smallest_l1 = (
-            512 + problem.taps * 32 * groups + 32 * (c0 - 1) * groups if grad_weight else (15 + problem.taps) * 32 + problem.taps * 16 * 32
+            512 + problem.taps * 32 * groups + 32 * (c0 - 1) * groups
+            if grad_weight
+            else (15 + problem.taps) * 32 + problem.taps * 16 * 32
         )
         assert tiling.bytes_needed == (0, 1024, 1024, 1024, smallest_l1)[tiling.shortage]
         assert tiling.bytes_available == capacity < tiling.bytes_needed
@@ -152,7 +160,11 @@ def test_every_output_element_and_every_term_belongs_to_exactly_one_block(proble
         )
         assert terms == extents[0] * extents[1] * extents[2] * extents[3]
         c0 = 32 // problem.element_bytes
-        expected_reduction = up(output_time(problem), c0) if grad_weight else problem.taps * up(problem.out_channels, c0)
+        expected_reduction = (
+            up(output_time(problem), c0)
+            if grad_weight
+            else problem.taps * up(problem.out_channels, c0)
+        )
         assert tiling.reduction == expected_reduction
         # No block has nothing but alignment in it.
         if grad_weight:
@@ -174,7 +186,8 @@ def test_only_the_default_mode_splits_the_reduction(problem, device):
     if parts > 1:
         assert shared.blocks <= device.cube_cores
     if shared.time_blocks > 1:
-        # Samples are given out first: time is only split when there are cores for several parts a sample.
+        # Samples are given out first: time is only split when there are cores for several parts a
+        # sample.
         assert shared.single_reduction % 16 == 0
         assert fixed.blocks * shared.sample_blocks * 2 <= device.cube_cores
 
@@ -187,10 +200,15 @@ def test_the_split_over_cores_is_the_best_one(m_tiles, n_tiles, samples, cores):
     def rank(m_single, n_single):
         blocks = samples * -(-m_tiles // m_single) * -(-n_tiles // n_single)
         rounds = -(-blocks // cores)
-        # Utilisation as an exact fraction of a common denominator is compared through its idle share.
+        # Utilisation as an exact fraction of a common denominator is compared through its idle
+        # share.
         return blocks / (rounds * cores), -blocks
 
-    best = max(rank(m_single, n_single) for m_single in range(1, m_tiles + 1) for n_single in range(1, n_tiles + 1))
+    best = max(
+        rank(m_single, n_single)
+        for m_single in range(1, m_tiles + 1)
+        for n_single in range(1, n_tiles + 1)
+    )
     chosen = rank(-(-m_tiles // split.m_blocks), -(-n_tiles // split.n_blocks))
     assert chosen == best
 
@@ -199,16 +217,27 @@ def test_gradients_of_the_benchmark_shape_on_a2():
     # T=512 B=32 512->512 K=3 pad 1 in fp32, worked by hand from the page.
     problem = ConvTbcProblem(512, 32, 512, 512, 3, 1, 4)
     grad_input, grad_weight = both(problem, A2, True)
-    assert (grad_input.m, grad_input.n, grad_input.reduction, grad_input.halo) == (512, 512, 3 * 512, 1)
+    assert (grad_input.m, grad_input.n, grad_input.reduction, grad_input.halo) == (
+        512,
+        512,
+        3 * 512,
+        1,
+    )
     # base_k = 32768 / (4 * 256) = 32; 256 * 128 * 4 is all of L0C, so one buffer.
     assert grad_input[grad_input._fields.index("base_m") :][:3] == (256, 128, 32)
     assert grad_input.l0c_buffers == 1
     # A slice of 8 channels: (255 + 3) * 32 + 3 * 8 * 128 * 4 = 20544 bytes; 12 of them fit 262144.
-    assert (grad_input.slices_l1, grad_input.l1_buffers, grad_input.l1_bytes) == (12, 2, 2 * 12 * 20544)
-    # 32 samples x 1, 2 x 1, 2, 4 tiles on 24 cores: 256 blocks leave 8 of 264 places idle, the smallest share.
+    assert (grad_input.slices_l1, grad_input.l1_buffers, grad_input.l1_bytes) == (
+        12,
+        2,
+        2 * 12 * 20544,
+    )
+    # 32 samples x 1, 2 x 1, 2, 4 tiles on 24 cores: 256 blocks leave 8 of 264 places idle, the
+    # smallest share.
     assert (grad_input.m_blocks, grad_input.n_blocks, grad_input.blocks) == (2, 4, 256)
     assert (grad_weight.m, grad_weight.n, grad_weight.reduction) == (512, 3 * 512, 512)
-    # 128 columns of 3 x 8 touch 6 groups: k * 256 * 4 + (k + 2) * 6 * 32 <= 262144 gives k = 192 in steps of 32.
+    # 128 columns of 3 x 8 touch 6 groups: k * 256 * 4 + (k + 2) * 6 * 32 <= 262144 gives k = 192 in
+    # steps of 32.
     assert (grad_weight.base_k, grad_weight.length_l1, grad_weight.l1_buffers) == (32, 192, 2)
     assert grad_weight.l1_bytes == 2 * (192 * 1024 + 194 * 192)
     # 2 x 12 tiles fill the 24 cores: nothing is split.
@@ -216,7 +245,8 @@ def test_gradients_of_the_benchmark_shape_on_a2():
 
 
 def test_small_weights_split_samples_first_and_then_time():
-    # 1 x 1 tile on 24 cores: 4 samples on 4 cores each, then 6 parts of 16 x ceil(200 / 6 / 16) = 48 time steps.
+    # 1 x 1 tile on 24 cores: 4 samples on 4 cores each, then 6 parts of 16 x ceil(200 / 6 / 16) =
+    # 48 time steps.
     problem = ConvTbcProblem(200, 4, 16, 16, 1, 0, 2)
     tiling = model.plan_grad_weight(problem, A2, True)
     assert (tiling.sample_blocks, tiling.single_samples) == (4, 1)
@@ -234,7 +264,12 @@ def test_the_widest_documented_kernel_fits_and_needs_139_kilobytes():
     assert (tiling.status, cube.BUFFER_NAMES[tiling.shortage]) == (FAILED, "L1")
     assert (tiling.bytes_needed, tiling.bytes_available) == (139200, 139199)
     enough = model.plan_grad_input(widest, A2._replace(l1_bytes=139200))
-    assert (enough.status, enough.base_m, enough.base_n, enough.l1_bytes) == (SUCCESS, 16, 16, 139200)
+    assert (enough.status, enough.base_m, enough.base_n, enough.l1_bytes) == (
+        SUCCESS,
+        16,
+        16,
+        139200,
+    )
 
 
 def test_a_negative_halo_when_padding_is_wider_than_the_taps():
@@ -251,16 +286,22 @@ def test_the_compiled_planners_give_the_same_integers_up_to_the_documented_range
             for batch in (1, 5, LARGEST):
                 for channels in axis:
                     for taps, pad in ((1, 0), (3, 1), (255, 127)):
-                        problem = ConvTbcProblem(time, batch, channels, channels, taps, pad, element_bytes)
+                        problem = ConvTbcProblem(
+                            time, batch, channels, channels, taps, pad, element_bytes
+                        )
                         for device in (A2, TRAIN, A2._replace(cube_cores=64, l1_bytes=140000)):
                             expected = both(problem, device, True)
                             assert plan_input(problem, device) == expected[0]
                             assert plan_weight(problem, device, True) == expected[1]
-                            assert all(-(2**63) <= field < 2**63 for tiling in expected for field in tiling)
+                            assert all(
+                                -(2**63) <= field < 2**63 for tiling in expected for field in tiling
+                            )
                             for tiling in expected:
                                 if tiling.blocks:
                                     last = tiling.blocks - 1
-                                    assert block_range(tiling, last) == model.block_range(tiling, last)
+                                    assert block_range(tiling, last) == model.block_range(
+                                        tiling, last
+                                    )
 
 
 @pytest.mark.parametrize("device", [A2, TRAIN])

@@ -3,10 +3,10 @@ import random
 import pytest
 
 from npu_sim.cores import load_profile
-from npu_sim.tiling import conv_tbc_cube_tiling as model
-from npu_sim.tiling import conv_tbc_grad_weight_deterministic as published
-from npu_sim.tiling import conv_tbc_problem as asked
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
+from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
+from npu_sim.tiling.conv_tbc_backward import problem as asked
 from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
@@ -26,14 +26,23 @@ def random_cases(seed, count):
     rng = random.Random(seed)
     cases = []
     while len(cases) < count:
-        time = rng.choice((rng.randint(1, 64), rng.randint(1, 1000), rng.randint(1000, 16500), rng.randint(2000, 9000)))
+        time = rng.choice(
+            (
+                rng.randint(1, 64),
+                rng.randint(1, 1000),
+                rng.randint(1000, 16500),
+                rng.randint(2000, 9000),
+            )
+        )
         taps = rng.choice((1, 2, 3, 5, 9, rng.randint(1, 255)))
         pad = rng.choice((0, 0, taps // 2, rng.randint(0, taps)))
         if time + 2 * pad - taps + 1 > 0:
             channels = [rng.choice((1, 16, 64, 256, rng.randint(1, 2000))) for _ in range(2)]
             batch = rng.choice((1, 2, 8, 16, rng.randint(1, 300)))
             soc = rng.choice(tuple(CUBE_CORES))
-            cases.append((asked.ConvTbcProblem(time, batch, *channels, taps, pad, rng.choice((2, 4))), soc))
+            cases.append(
+                (asked.ConvTbcProblem(time, batch, *channels, taps, pad, rng.choice((2, 4))), soc)
+            )
     return cases
 
 
@@ -52,7 +61,9 @@ def defects(tiling):
     return tiling.exceeds_l0a, tiling.exceeds_l0b, tiling.exceeds_l0c, tiling.exceeds_l1
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-" + "-".join(map(str, line["inputs"].values())))
+@pytest.mark.parametrize(
+    "line", LINES, ids=lambda line: f"{line['soc']}-" + "-".join(map(str, line["inputs"].values()))
+)
 def test_every_golden_line_is_reproduced(line):
     planned = plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"])
     assert planned == {"route": line["route"], **line.get("expect", {})}
@@ -63,21 +74,29 @@ def test_random_shapes_agree_with_a_second_transcription_of_the_rule(seed):
     routes = set()
     for problem, soc in random_cases(seed, 2500):
         route, expect = reference_plan(*problem, CUBE_CORES[soc])
-        assert plan_kernel(KERNEL, soc, inputs_of(problem), True) == {"route": route, **(expect or {})}, (problem, soc)
+        assert plan_kernel(KERNEL, soc, inputs_of(problem), True) == {
+            "route": route,
+            **(expect or {}),
+        }, (problem, soc)
         routes.add(route)
     assert routes == {"planner", "gate_failed", "matmul"}
 
 
 @pytest.mark.long
 def test_the_compiled_planner_gives_the_same_integers():
-    plan, route = compiled(published.plan_grad_weight_deterministic), compiled(asked.grad_weight_route)
+    plan, route = (
+        compiled(published.plan_grad_weight_deterministic),
+        compiled(asked.grad_weight_route),
+    )
     golden = [(problem_of(line["inputs"]), line["soc"]) for line in LINES]
     for problem, soc in golden + random_cases(99, 1500):
         device = load_profile(None, soc).device
         taken = asked.grad_weight_route(problem, device, True, RULES)
         assert route(problem, device, True, RULES) == taken
         if taken == asked.ROUTE_PLANNER:
-            assert plan(problem, device) == published.plan_grad_weight_deterministic(problem, device)
+            assert plan(problem, device) == published.plan_grad_weight_deterministic(
+                problem, device
+            )
 
 
 @pytest.mark.long
@@ -105,14 +124,17 @@ def test_more_than_l1_on_the_documented_shape():
     problem = asked.ConvTbcProblem(5989, 2, 3, 1, 23, 0, 2)
     tiling = published.plan_grad_weight_deterministic(problem, A2)
     assert (tiling.base_m, tiling.base_n, tiling.base_k) == (16, 16, 16)
-    # The page's 766592 bytes are x alone (two samples of 5989 steps, two blocks of 16 channels); self adds 512.
+    # The page's 766592 bytes are x alone (two samples of 5989 steps, two blocks of 16 channels);
+    # self adds 512.
     assert tiling.x_l1_elements * 2 == 766592
     assert tiling.l1_bytes == 766592 + 512
     assert defects(tiling) == (0, 0, 0, 1)
 
 
 def test_an_ordinary_shape_exceeds_nothing():
-    tiling = published.plan_grad_weight_deterministic(asked.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4), A2)
+    tiling = published.plan_grad_weight_deterministic(
+        asked.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4), A2
+    )
     assert defects(tiling) == (0, 0, 0, 0)
 
 
@@ -134,7 +156,12 @@ PLAIN = asked.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
         (PLAIN._replace(pad=3), A2, True, asked.ROUTE_GATE_FAILED),
         (PLAIN._replace(time=3, pad=0), A2, False, asked.ROUTE_MATMUL),
         (PLAIN._replace(time=3, pad=0), A2, True, asked.ROUTE_MATMUL),
-        (PLAIN._replace(time=3, pad=0), load_profile(None, "Ascend910A").device, True, asked.ROUTE_MODEL),
+        (
+            PLAIN._replace(time=3, pad=0),
+            load_profile(None, "Ascend910A").device,
+            True,
+            asked.ROUTE_MODEL,
+        ),
         (PLAIN._replace(time=1), A2, True, asked.ROUTE_PLANNER),
         (PLAIN._replace(time=0, pad=1), A2, True, asked.ROUTE_GATE_FAILED),
     ],
@@ -147,7 +174,9 @@ def test_half_the_l1_is_planned_for():
     half = A2._replace(l1_bytes=262144)
     problem = asked.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4)
     tiling = published.plan_grad_weight_deterministic(problem, half)
-    assert tiling.l1_bytes <= 262144 < published.plan_grad_weight_deterministic(problem, A2).l1_bytes
+    assert (
+        tiling.l1_bytes <= 262144 < published.plan_grad_weight_deterministic(problem, A2).l1_bytes
+    )
 
 
 def test_no_elements_is_a_failure_not_a_crash():

@@ -38,8 +38,8 @@ problems = st.builds(
     reduction=st.sampled_from((ce.NONE, ce.MEAN, ce.SUM)),
 )
 
-# Specification page, "The limit": largest N before the wrap, and before alignColLoopNum becomes 0 at C = 32000;
-# 48 cores fp32, 48 cores 16-bit, 40 cores fp32, 40 cores 16-bit.
+# Specification page, "The limit": largest N before the wrap, and before alignColLoopNum becomes 0
+# at C = 32000; 48 cores fp32, 48 cores 16-bit, 40 cores fp32, 40 cores 16-bit.
 LIMITS = {
     ("none", False): [(448512, 445056), (409728, 405504), (373760, 370880), (341440, 337920)],
     ("none", True): [(376704, 374016), (348864, 345216), (313920, 311680), (290720, 287680)],
@@ -53,7 +53,10 @@ LIMITS = {
 def test_every_golden_line_is_reproduced():
     assert len(LINES) == 391
     for line in LINES:
-        assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"]) == line["expect"], line["inputs"]
+        assert (
+            plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"])
+            == line["expect"]
+        ), line["inputs"]
 
 
 @pytest.mark.parametrize(("call", "expected"), LIMITS.items(), ids=str)
@@ -64,7 +67,12 @@ def test_the_table_of_the_page(call, expected):
         device = load_profile("atlas_a2", soc).device
         for code in (ce.FP32, ce.BF16):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
-            found.append((limits.largest_rows_before_wrap(problem, device, RULES), limits.largest_rows(problem, device, RULES)))
+            found.append(
+                (
+                    limits.largest_rows_before_wrap(problem, device, RULES),
+                    limits.largest_rows(problem, device, RULES),
+                )
+            )
     assert found == expected
 
 
@@ -99,7 +107,9 @@ def test_what_fits_lies_within_the_unified_buffer(problem, device, rules):
 def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules):
     tiling = ce.tile(problem, device, rules)
     used = ce.row_buffer_bytes(tiling.buffers)
-    assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(problem.dtype_code)
+    assert tiling.column_budget == (device.ub_bytes - used) % 2**64 // ce.bytes_per_column(
+        problem.dtype_code
+    )
     assert tiling.wraps == (used > device.ub_bytes)
 
 
@@ -143,7 +153,12 @@ def test_compiled_functions_agree_with_python():
 
 def test_no_cores_fail():
     device = load_profile("atlas_a2").device
-    assert ce.tile(ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0), RULES).status == FAILED
+    assert (
+        ce.tile(
+            ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0), RULES
+        ).status
+        == FAILED
+    )
 
 
 RAW = {
@@ -160,21 +175,34 @@ RAW = {
 
 @pytest.mark.parametrize(
     "changes",
-    [{"target_shape": [7]}, {"weight_shape": [9]}, {"log_prob_shape": [8, 0]}, {"log_prob_shape": [8]}],
+    [
+        {"target_shape": [7]},
+        {"weight_shape": [9]},
+        {"log_prob_shape": [8, 0]},
+        {"log_prob_shape": [8]},
+    ],
 )
 def test_shapes_that_disagree_fail(changes):
     assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW)["status"] == "success"
-    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | changes) == {"status": "failed"}
+    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | changes) == {
+        "status": "failed"
+    }
 
 
 @pytest.mark.parametrize("shape", [[8], [30], [2, 3]])
 def test_the_raw_planner_does_not_look_at_the_shape_of_grad_loss(shape):
     expected = plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW)
-    assert plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | {"grad_loss_shape": shape}) == expected
+    assert (
+        plan_kernel("cross_entropy_loss_grad", "Ascend910B1", RAW | {"grad_loss_shape": shape})
+        == expected
+    )
 
 
 def test_the_raw_planner_takes_no_columns():
     without = RAW | {"log_prob_shape": [8, 0], "weight_shape": None}
     planned = plan_kernel("cross_entropy_loss_grad", "Ascend910B1", without)
     assert planned["status"] == "success"
-    assert {planned["tiling"][name] for name in ("colVal", "alignColLoopNum", "colLoop", "colLoopNumTail")} == {0}
+    assert {
+        planned["tiling"][name]
+        for name in ("colVal", "alignColLoopNum", "colLoop", "colLoopNumTail")
+    } == {0}

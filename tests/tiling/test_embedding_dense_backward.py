@@ -64,7 +64,10 @@ def test_pieces_of_a_row_add_up_to_the_row(problem, device, rules):
     if tiling.status != v2.SUCCESS:
         return
     assert tiling.former_dim * tiling.former_dim_rep_time + tiling.tail_dim == problem.dim
-    for dim, split in ((tiling.former_dim, tiling.former_vector), (tiling.tail_dim, tiling.tail_vector)):
+    for dim, split in (
+        (tiling.former_dim, tiling.former_vector),
+        (tiling.tail_dim, tiling.tail_vector),
+    ):
         assert split.compute_former_num + split.compute_tail_num == dim
         assert split.compute_rep_time * v2.VECTOR_LANES == split.compute_former_num
 
@@ -86,11 +89,17 @@ def test_batches_of_the_small_dim_kernel_cover_the_rows_of_a_core(problem, devic
 @pytest.mark.parametrize(("soc", "cores"), [("Ascend910A", 32), ("Ascend910B", 30)])
 @pytest.mark.parametrize("index_bytes", [4, 8])
 @pytest.mark.parametrize("num_weights", [1, 31, 1000, 32000, 1000000])
-def test_the_largest_scaled_dim_is_the_last_one_within_the_bound(soc, cores, index_bytes, num_weights):
+def test_the_largest_scaled_dim_is_the_last_one_within_the_bound(
+    soc, cores, index_bytes, num_weights
+):
     counts = num_weights // cores + num_weights % cores
     factor = 36 if index_bytes == 4 else 20
     documented = v1.largest_scale_dim_documented(num_weights, index_bytes, cores, 180192)
-    assert factor * documented + index_bytes * counts < 180192 <= factor * (documented + 1) + index_bytes * counts
+    assert (
+        factor * documented + index_bytes * counts
+        < 180192
+        <= factor * (documented + 1) + index_bytes * counts
+    )
     ub_bytes = load_profile(None, soc).device.ub_bytes
     hardware = v1.largest_scale_dim_hardware(num_weights, index_bytes, cores, ub_bytes)
     free = ub_bytes - 16384 - index_bytes * counts
@@ -117,7 +126,11 @@ def test_the_older_kernel_covers_everything_once_within_the_unified_buffer(probl
     assert ranges[-1][1] == total
     assert all(left[1] == right[0] and left[0] < left[1] for left, right in pairwise(ranges))
     assert tiling.block_dim <= device.vector_cores
-    assert tiling.dim_piece * (tiling.dim_pieces - 1) < problem.dim <= tiling.dim_piece * tiling.dim_pieces
+    assert (
+        tiling.dim_piece * (tiling.dim_pieces - 1)
+        < problem.dim
+        <= tiling.dim_piece * tiling.dim_pieces
+    )
     rows_bytes = tiling.batch_rows * (4 * tiling.dim_piece + problem.index_bytes)
     counters = problem.index_bytes * tiling.counters * tiling.counters_fit
     accumulator = 4 * tiling.dim_piece * tiling.splits_weights

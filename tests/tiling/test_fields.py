@@ -8,7 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_sim.tiling.fields import FAILED, FP32_VALUE, STATUS, SUCCESS, Column, Field, Part, nothing, table, value_of, vendor_fields
+from npu_sim.tiling.fields import (
+    FAILED,
+    FP32_VALUE,
+    STATUS,
+    SUCCESS,
+    Column,
+    Field,
+    Part,
+    nothing,
+    table,
+    value_of,
+    vendor_fields,
+)
 from tests.numba_twin import compiled
 
 
@@ -36,7 +48,15 @@ NO_TILING = nothing(Tiling)
 
 numbers = st.integers(-(2**40), 2**40)
 batches = st.builds(Batches, numbers, numbers, numbers)
-tilings = st.builds(Tiling, numbers, numbers, st.floats(allow_nan=False, width=32), batches, batches, st.builds(Split, batches, numbers))
+tilings = st.builds(
+    Tiling,
+    numbers,
+    numbers,
+    st.floats(allow_nan=False, width=32),
+    batches,
+    batches,
+    st.builds(Split, batches, numbers),
+)
 
 
 def column(name):
@@ -60,7 +80,11 @@ def test_the_vendors_structure_has_every_field_with_a_name_under_each_of_its_nam
     named = {name: one for one in table(Tiling) for name in one.field.vendor.split()}
     assert list(structure) == list(named)
     for name, value in structure.items():
-        assert value == (float(f"{tiling.factor:.9g}") if name == "avg_factor" else value_of(tiling, named[name].path))
+        assert value == (
+            float(f"{tiling.factor:.9g}")
+            if name == "avg_factor"
+            else value_of(tiling, named[name].path)
+        )
 
 
 def test_columns_are_named_by_path_or_prefix():
@@ -83,7 +107,9 @@ def test_columns_are_named_by_path_or_prefix():
 
 def test_a_column_has_the_kind_and_the_field_of_its_line():
     words = ("whole", "pieces")
-    assert column("mode") == Column("mode", "mode", int, Field("mode", "1", vendor="mode", words=words, none=-1))
+    assert column("mode") == Column(
+        "mode", "mode", int, Field("mode", "1", vendor="mode", words=words, none=-1)
+    )
     assert column("factor").kind is float
     assert column("status").field == STATUS
     assert column("width").field == Field()
@@ -91,7 +117,9 @@ def test_a_column_has_the_kind_and_the_field_of_its_line():
 
 def test_a_part_says_what_its_fields_are_called_and_bounded_by_there():
     assert column("first_num").field == Field("rows of a batch", "row", vendor="num")
-    assert column("tail_num").field == Field("rows of a batch of the last core", "max(row, 8)", vendor="tail_num")
+    assert column("tail_num").field == Field(
+        "rows of a batch of the last core", "max(row, 8)", vendor="tail_num"
+    )
     assert column("tail_loop").field.vendor == "tail_loop tail_count"
     assert column("core_num").field == Field("rows of a batch of a core", "row", vendor="ub_num")
 
@@ -103,12 +131,20 @@ def test_a_bound_of_a_part_gives_none_to_fields_that_sweeps_leave_out():
 def test_without_a_tiling_every_field_is_what_its_line_says_and_the_status_failed():
     empty = Batches(0, 0, 0)
     assert Tiling(FAILED, -1, 2.0, empty, empty, Split(empty, 0)) == NO_TILING
-    assert type(NO_TILING.factor) is np.float32  # as planners compute it: compiled, both results have one type
+    assert (
+        type(NO_TILING.factor) is np.float32
+    )  # as planners compute it: compiled, both results have one type
     assert FAILED != SUCCESS
 
 
 def tile(rows):
-    return NO_TILING if rows == 0 else Tiling(SUCCESS, 0, np.float32(0.5), Batches(rows, 1, 1), NO_TILING.tail, NO_TILING.split)
+    return (
+        NO_TILING
+        if rows == 0
+        else Tiling(
+            SUCCESS, 0, np.float32(0.5), Batches(rows, 1, 1), NO_TILING.tail, NO_TILING.split
+        )
+    )
 
 
 @pytest.mark.parametrize("rows", [0, 3])
@@ -136,7 +172,9 @@ class AtRelease(NamedTuple):
         (1, 1, {"rows", "later", "ub_num", "ub_loop", "ub_count"}),
     ],
 )
-def test_the_vendors_structure_leaves_out_what_the_release_does_not_have(has_later, has_batches, names):
+def test_the_vendors_structure_leaves_out_what_the_release_does_not_have(
+    has_later, has_batches, names
+):
     rules = SimpleNamespace(has_later=has_later, has_batches=has_batches)
     assert vendor_fields(AtRelease(1, 2, Batches(3, 4, 5)), rules).keys() == names
 
@@ -147,7 +185,10 @@ class Named(NamedTuple):
 
 
 def test_a_field_that_is_no_number_is_named():
-    with pytest.raises(TypeError, match=r"Named\.path is <class 'str'>: a field is an int, a float, or a NamedTuple of them"):
+    with pytest.raises(
+        TypeError,
+        match=r"Named\.path is <class 'str'>: a field is an int, a float, or a NamedTuple of them",
+    ):
         table(Named)
 
 

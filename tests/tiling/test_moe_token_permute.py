@@ -15,7 +15,9 @@ from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_permute")
-A2, SMALL_A2, A3 = (load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910B4", "Ascend910_9391"))
+A2, SMALL_A2, A3 = (
+    load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910B4", "Ascend910_9391")
+)
 
 
 class Rules:
@@ -25,7 +27,11 @@ class Rules:
 
 
 counts = st.one_of(st.integers(0, 100), st.integers(0, 10000), st.integers(0, 2**24))
-columns = st.one_of(st.sampled_from((0, 1, 24288, 24289, 48576, 48577)), st.integers(1, 9000), st.integers(1, 200000))
+columns = st.one_of(
+    st.sampled_from((0, 1, 24288, 24289, 48576, 48577)),
+    st.integers(1, 9000),
+    st.integers(1, 200000),
+)
 devices = st.sampled_from((A2, SMALL_A2, A3))
 
 
@@ -38,7 +44,9 @@ def problems(draw):
 
 
 def problem(tokens, top_k=8, wide=1024, element_bytes=2, kept=None):
-    return tiler.Problem(tokens, top_k, wide, element_bytes, tokens * top_k if kept is None else kept)
+    return tiler.Problem(
+        tokens, top_k, wide, element_bytes, tokens * top_k if kept is None else kept
+    )
 
 
 def plan(one, device=A2):
@@ -50,12 +58,25 @@ def test_the_golden_data_has_every_kind_of_line():
     succeeded = [line["expect"] for line in LINES if line["expect"]["status"] == "success"]
     assert len(succeeded) == 293
     assert {expect["tiling_key"] for expect in succeeded} == set(range(1, 9))
-    assert {line["group"] for line in LINES} == {"random", "edge", "sort", "split", "drop", "limit", "no_buffer", "empty", "invalid"}
+    assert {line["group"] for line in LINES} == {
+        "random",
+        "edge",
+        "sort",
+        "split",
+        "drop",
+        "limit",
+        "no_buffer",
+        "empty",
+        "invalid",
+    }
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
-    assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"]) == line["expect"]
+    assert (
+        plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"])
+        == line["expect"]
+    )
 
 
 @pytest.mark.parametrize("release", ["8.3", "8.5", "9.0"])
@@ -65,8 +86,15 @@ def test_every_golden_line_is_reproduced_at_every_release(release):
         if release in line.get("releases", {}):
             differs, tiling = line["releases"][release], expected["tiling"]
             copies = {**tiling["indexCopyComputeParamsOp"], "indicesUB": differs["indicesUB"]}
-            expected = {**expected, "schedule_mode": differs["schedule_mode"], "tiling": {**tiling, "indexCopyComputeParamsOp": copies}}
-        assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"], release) == expected
+            expected = {
+                **expected,
+                "schedule_mode": differs["schedule_mode"],
+                "tiling": {**tiling, "indexCopyComputeParamsOp": copies},
+            }
+        assert (
+            plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"], release)
+            == expected
+        )
 
 
 def test_the_oldest_release_has_a_smaller_buffer_of_positions():
@@ -90,7 +118,9 @@ def test_every_id_is_sorted_by_exactly_one_core(one, device):
     sort, entries = plan(one, device).sort, one.tokens * one.top_k
     assert 1 <= sort.cores <= device.vector_cores
     ranges = [sorting.sort_range(sort, core) for core in range(sort.cores)]
-    assert all(left[1] == right[0] for left, right in pairwise([(None, 0), *ranges, (entries, None)]))
+    assert all(
+        left[1] == right[0] for left, right in pairwise([(None, 0), *ranges, (entries, None)])
+    )
     for share, loops, piece, last in (
         (sort.core_entries, sort.core_loops, sort.core_piece, sort.core_last_piece),
         (sort.last_entries, sort.last_loops, sort.last_piece, sort.last_last_piece),
@@ -124,7 +154,9 @@ def test_the_key_says_how_ids_are_sorted_and_rows_moved(one, device):
     tiling = plan(one, device)
     key, entries = tiling.tiling_key - 1, one.tokens * one.top_k
     assert bool(key & 1) == (entries > tiling.sort.most_entries)
-    assert bool(key & 2) == (2 * -(-one.columns * one.element_bytes // 32) * 32 > device.ub_bytes - 2048)
+    assert bool(key & 2) == (
+        2 * -(-one.columns * one.element_bytes // 32) * 32 > device.ub_bytes - 2048
+    )
     assert bool(key & 4) == (one.kept_rows != entries)
     assert tiling.block_dim == max(tiling.sorters, tiling.copies.cores)
     assert tiling.workspace_bytes == 24 * entries + 64 * tiling.sorters + 2**24
@@ -146,25 +178,47 @@ def test_cores_that_sort_by_hand(one, device, cap, cores):
     assert (sort.most_entries, sort.cores) == (cap, cores)
 
 
-@pytest.mark.parametrize(("lists", "rounds"), [(1, 1), (2, 1), (4, 1), (5, 2), (16, 2), (17, 3), (64, 3), (65, 4)])
+@pytest.mark.parametrize(
+    ("lists", "rounds"), [(1, 1), (2, 1), (4, 1), (5, 2), (16, 2), (17, 3), (64, 3), (65, 4)]
+)
 def test_rounds_of_merging(lists, rounds):
     assert sorting.merge_rounds(lists) == rounds
 
 
 @pytest.mark.parametrize(
     ("columns", "top_k", "rows", "pieces"),
-    [(48064, 512, 1, 1), (48065, 504, 1, 1), (48065, 505, 0, 1), (48576, 256, 1, 1), (48576, 257, 0, 1), (48577, 512, 1, 2)],
+    [
+        (48064, 512, 1, 1),
+        (48065, 504, 1, 1),
+        (48065, 505, 0, 1),
+        (48576, 256, 1, 1),
+        (48576, 257, 0, 1),
+        (48577, 512, 1, 2),
+    ],
 )
 def test_where_positions_leave_no_room(columns, top_k, rows, pieces):
     """Two rows of 96128 bytes leave 4096 bytes, 8 for each of 512 positions; rows of more than 97152 bytes are split."""
     tiling = plan(problem(10, top_k, columns))
     assert (tiling.copies.copy_rows, tiling.copies.pieces) == (rows, pieces)
     assert tiler.leaves_room(tiling) == (rows > 0)
-    assert pieces > 1 or tiler.leaves_room(tiling) == (top_k <= copying.most_topk(tiling.copies.row_bytes, A2.ub_bytes))
+    assert pieces > 1 or tiler.leaves_room(tiling) == (
+        top_k <= copying.most_topk(tiling.copies.row_bytes, A2.ub_bytes)
+    )
 
 
 @pytest.mark.parametrize(
-    ("wanted", "kept"), [(0, 40), (7, 7), (40, 40), (41, 40), (-7, 33), (-40, 0), (-41, 0), (2**63 - 1, 40), (-(2**63), 0)]
+    ("wanted", "kept"),
+    [
+        (0, 40),
+        (7, 7),
+        (40, 40),
+        (41, 40),
+        (-7, 33),
+        (-40, 0),
+        (-41, 0),
+        (2**63 - 1, 40),
+        (-(2**63), 0),
+    ],
 )
 def test_rows_that_are_kept(wanted, kept):
     assert tiler.kept_rows(wanted, 40) == kept
@@ -192,7 +246,9 @@ def test_a_merge_needs_four_buffers():
 def test_a_piece_of_a_row_needs_room_beside_the_positions():
     for ub_bytes, fits in ((3072 - 32, False), (3072, True)):
         device = A2._replace(ub_bytes=ub_bytes, vector_cores=1)
-        assert (tiler.stage_bytes(tiler.tile(problem(1, 1, 2000), device, Rules)) <= ub_bytes) == fits
+        assert (
+            tiler.stage_bytes(tiler.tile(problem(1, 1, 2000), device, Rules)) <= ub_bytes
+        ) == fits
 
 
 @pytest.mark.long
@@ -203,7 +259,13 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
 def test_the_compiled_planner_gives_the_same_tiling(one, device):
     for function in (compiled(sorting.split_sort), sorting.split_sort):
         assert function(one.tokens * one.top_k, device) == plan(one, device).sort
-    arguments = (*one[:4], one.kept_rows, device.vector_cores, device.ub_bytes, Rules.position_bytes)
+    arguments = (
+        *one[:4],
+        one.kept_rows,
+        device.vector_cores,
+        device.ub_bytes,
+        Rules.position_bytes,
+    )
     assert compiled(copying.split_copies)(*arguments) == plan(one, device).copies
 
 

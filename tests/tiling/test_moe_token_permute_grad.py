@@ -26,14 +26,20 @@ devices = st.builds(
 def problem(tokens, top_k, hidden, dtype="float32", dropped=0):
     entries = tokens * max(top_k, 1)
     size = 4 if dtype == "float32" else 2
-    return moe.Problem(entries, max(entries - dropped, 0), hidden, top_k, size, token_sums.KEYS[dtype])
+    return moe.Problem(
+        entries, max(entries - dropped, 0), hidden, top_k, size, token_sums.KEYS[dtype]
+    )
 
 
 problems = st.builds(
     problem,
     tokens=st.one_of(st.integers(0, 200), st.integers(0, 2**31)),
     top_k=st.one_of(st.integers(-1, 16), st.integers(1, 512), st.integers(1, 200_000)),
-    hidden=st.one_of(st.integers(1, 70), st.integers(1, 20_000), st.sampled_from((512, 1024, 9216, 9217, 13312, 13313, 15872, 15873))),
+    hidden=st.one_of(
+        st.integers(1, 70),
+        st.integers(1, 20_000),
+        st.sampled_from((512, 1024, 9216, 9217, 13312, 13313, 15872, 15873)),
+    ),
     dtype=st.sampled_from(("float32", "float16", "bfloat16")),
     dropped=st.integers(0, 50),
 )
@@ -47,7 +53,9 @@ def test_every_golden_line_is_reproduced(line):
 
 def test_the_raw_planner_says_failed_where_the_rule_divides_by_zero():
     inputs = LINES[0]["inputs"]
-    assert plan_kernel("moe_token_permute_grad", "Ascend910B1", {**inputs, "num_topk": 0}) == {"status": "failed"}
+    assert plan_kernel("moe_token_permute_grad", "Ascend910B1", {**inputs, "num_topk": 0}) == {
+        "status": "failed"
+    }
 
 
 @pytest.mark.long
@@ -97,7 +105,9 @@ def test_buffers_fit_the_unified_buffer_and_one_more_row_would_not(one, device):
         return
     assert used_bytes(one, tiling) <= device.ub_bytes
     if tiling.buffers < token_sums.MOST_BUFFERS:
-        assert tiling.hidden_length > token_sums.max_hidden(device.ub_bytes, tiling.buffers + 1, one.element_bytes)
+        assert tiling.hidden_length > token_sums.max_hidden(
+            device.ub_bytes, tiling.buffers + 1, one.element_bytes
+        )
 
 
 @given(problems, devices)
@@ -114,10 +124,15 @@ def fits(top_k, hidden, element_bytes, device):
 
 
 @pytest.mark.parametrize("element_bytes", [2, 4])
-@pytest.mark.parametrize("hidden", [1, 512, 513, 1024, 7168, 9216, 9217, 11776, 11777, 13312, 13313, 15872, 40000])
+@pytest.mark.parametrize(
+    "hidden", [1, 512, 513, 1024, 7168, 9216, 9217, 11776, 11777, 13312, 13313, 15872, 40000]
+)
 def test_the_largest_topk_is_the_last_one_that_fits(hidden, element_bytes):
     largest = token_sums.largest_topk(A2_UB, hidden, element_bytes)
-    assert all(fits(top_k, hidden, element_bytes, A2) == (top_k <= largest) for top_k in range(1, 60_000, 7))
+    assert all(
+        fits(top_k, hidden, element_bytes, A2) == (top_k <= largest)
+        for top_k in range(1, 60_000, 7)
+    )
     assert fits(largest, hidden, element_bytes, A2)
     assert not fits(largest + 1, hidden, element_bytes, A2)
 
@@ -129,15 +144,26 @@ def test_the_largest_topk_of_any_device_is_the_last_one_that_fits(hidden, elemen
     assert not fits(largest + 1, hidden, element_bytes, device)
 
 
-@pytest.mark.parametrize(("element_bytes", "at_1024", "anywhere"), [(2, 44416, 1920), (4, 43904, 1408)])
+@pytest.mark.parametrize(
+    ("element_bytes", "at_1024", "anywhere"), [(2, 44416, 1920), (4, 43904, 1408)]
+)
 def test_where_topk_really_breaks_on_a2(element_bytes, at_1024, anywhere):
     assert token_sums.largest_topk(A2_UB, 1024, element_bytes) == at_1024
     assert token_sums.largest_topk_of_every_hidden(A2_UB, element_bytes) == anywhere
-    assert min(token_sums.largest_topk(A2_UB, hidden, element_bytes) for hidden in range(1, 20_000)) == anywhere
+    assert (
+        min(token_sums.largest_topk(A2_UB, hidden, element_bytes) for hidden in range(1, 20_000))
+        == anywhere
+    )
 
 
 def test_a_buffer_too_small_for_any_row_has_no_tiling():
     small = A2._replace(ub_bytes=5120 + 513 * 12 - 1)
     assert moe.tile(problem(8, 2, 64), small).status == FAILED
-    assert moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == SUCCESS
-    assert token_sums.largest_topk(small.ub_bytes, 64, 4) == token_sums.largest_topk_of_every_hidden(small.ub_bytes, 4) == 0
+    assert (
+        moe.tile(problem(8, 2, 64), small._replace(ub_bytes=small.ub_bytes + 1)).status == SUCCESS
+    )
+    assert (
+        token_sums.largest_topk(small.ub_bytes, 64, 4)
+        == token_sums.largest_topk_of_every_hidden(small.ub_bytes, 4)
+        == 0
+    )

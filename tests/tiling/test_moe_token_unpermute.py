@@ -19,7 +19,11 @@ RULES = SimpleNamespace(**load_profile("atlas_a2").release_switches("moe_token_u
 FP32, FP16, BF16 = (tiler.DTYPE_CODES[name] for name in ("float32", "float16", "bfloat16"))
 
 sizes = st.one_of(st.integers(0, 200), st.integers(0, 2**31))
-columns = st.one_of(st.integers(0, 70), st.integers(0, 20000), st.sampled_from((9216, 9217, 10241, 11776, 11777, 13313, 15873)))
+columns = st.one_of(
+    st.integers(0, 70),
+    st.integers(0, 20000),
+    st.sampled_from((9216, 9217, 10241, 11776, 11777, 13313, 15873)),
+)
 topks = st.one_of(st.integers(1, 16), st.integers(1, 512))
 dtypes = st.sampled_from((FP32, FP16, BF16))
 factors = st.sampled_from((tiler.NO_PROBS, FP32, FP16, BF16))
@@ -34,14 +38,34 @@ def plan(tokens, hidden, top_k, dtype=FP32, probs=FP32, device=A2):
     return tiler.tile_call(tokens, tokens * top_k, hidden, top_k, dtype, probs, device, RULES)
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}-{line.get('release', '')}")
+@pytest.mark.parametrize(
+    "line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}-{line.get('release', '')}"
+)
 def test_every_golden_line_is_reproduced(line):
-    assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"], line.get("release")) == line["expect"]
+    assert (
+        plan_kernel(
+            line["op"], line["soc"], line["inputs"], line["deterministic"], line.get("release")
+        )
+        == line["expect"]
+    )
 
 
 def test_the_golden_data_has_every_key_and_kind_of_line():
     succeeded = [line["expect"] for line in LINES if line["expect"]["status"] == "success"]
-    assert {expect["tiling_key"] for expect in succeeded} == {0, 1, 2, 3, 4, 5, 11, 13, 17, 21, 25, 27}
+    assert {expect["tiling_key"] for expect in succeeded} == {
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        11,
+        13,
+        17,
+        21,
+        25,
+        27,
+    }
     assert {expect["tiling"]["buffer_num"] for expect in succeeded} == {2, 3, 4}
     assert {line["group"] for line in LINES} > {"dropped", "empty", "topk_limit", "invalid"}
     assert {line.get("release") for line in LINES} == {None, "8.3"}
@@ -50,8 +74,12 @@ def test_the_golden_data_has_every_key_and_kind_of_line():
 @given(sizes, columns, topks, dtypes, factors, devices)
 def test_the_compiled_planner_gives_the_same_tiling(tokens, hidden, top_k, dtype, probs, device):
     key, entry = tiler.key_with_probs(dtype, probs), tiler.bytes_of_entry(probs)
-    problem = token_sums.SumProblem(tokens, tokens * top_k, hidden, top_k, 4 if dtype == FP32 else 2, key, entry, 0)
-    assert tuple(compiled(token_sums.tile_sums)(problem, device)) == tuple(token_sums.tile_sums(problem, device))
+    problem = token_sums.SumProblem(
+        tokens, tokens * top_k, hidden, top_k, 4 if dtype == FP32 else 2, key, entry, 0
+    )
+    assert tuple(compiled(token_sums.tile_sums)(problem, device)) == tuple(
+        token_sums.tile_sums(problem, device)
+    )
     assert compiled(tiler.key_with_probs)(dtype, probs) == key
     assert compiled(tiler.bytes_of_entry)(probs) == entry
 
@@ -68,7 +96,9 @@ def test_tokens_pieces_and_batches_add_up(tokens, hidden, top_k, dtype, probs):
 
 
 @given(sizes.filter(bool), columns.filter(bool), topks, dtypes, factors)
-def test_rounded_buffers_exceed_the_unified_buffer_by_64_bytes_at_most_and_only_with_16_bits_twice(tokens, hidden, top_k, dtype, probs):
+def test_rounded_buffers_exceed_the_unified_buffer_by_64_bytes_at_most_and_only_with_16_bits_twice(
+    tokens, hidden, top_k, dtype, probs
+):
     tiling = plan(tokens, hidden, top_k, dtype, probs)
     length, size = align(tiling.hidden_length, 512), 4 if dtype == FP32 else 2
     rows = (tiling.buffers + 1) * length * size + (8 * length + 256 if size == 2 else 0)
@@ -78,7 +108,12 @@ def test_rounded_buffers_exceed_the_unified_buffer_by_64_bytes_at_most_and_only_
 
 @pytest.mark.parametrize(
     ("dtype", "probs", "anywhere", "at_1024"),
-    [(BF16, FP16, 768, 17766), (FP16, FP32, 960, 22208), (FP32, BF16, 563, 17561), (FP32, FP32, 704, 21952)],
+    [
+        (BF16, FP16, 768, 17766),
+        (FP16, FP32, 960, 22208),
+        (FP32, BF16, 563, 17561),
+        (FP32, FP32, 704, 21952),
+    ],
 )
 def test_where_entries_of_a_token_really_end_on_a2(dtype, probs, anywhere, at_1024):
     size, entry = 4 if dtype == FP32 else 2, tiler.bytes_of_entry(probs)
@@ -92,4 +127,6 @@ def test_without_cores_or_room_there_is_no_tiling():
     assert plan(8, 64, 2, device=A2._replace(vector_cores=0)) == token_sums.NO_TILING
     small = A2._replace(ub_bytes=5120 + 513 * 12)
     assert plan(8, 64, 2, device=small).status == SUCCESS
-    assert plan(8, 64, 2, device=small._replace(ub_bytes=small.ub_bytes - 1)) == token_sums.NO_TILING
+    assert (
+        plan(8, 64, 2, device=small._replace(ub_bytes=small.ub_bytes - 1)) == token_sums.NO_TILING
+    )

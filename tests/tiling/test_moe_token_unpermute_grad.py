@@ -22,7 +22,11 @@ problems = st.builds(
     ),
     st.one_of(st.integers(1, 200), st.integers(1, 2**31)),
     st.one_of(st.integers(1, 16), st.integers(1, 512)),
-    st.one_of(st.integers(1, 70), st.integers(1, 20000), st.sampled_from((3585, 5376, 5377, 6128, 6129, 7936, 7937))),
+    st.one_of(
+        st.integers(1, 70),
+        st.integers(1, 20000),
+        st.sampled_from((3585, 5376, 5377, 6128, 6129, 7936, 7937)),
+    ),
     st.sampled_from((2, 4)),
     st.sampled_from((NO_PROBS, FP32, FP16, BF16)),
 )
@@ -33,9 +37,16 @@ devices = st.builds(
 )
 
 
-@pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}-{line.get('release', '')}")
+@pytest.mark.parametrize(
+    "line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}-{line.get('release', '')}"
+)
 def test_every_golden_line_is_reproduced(line):
-    assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"], line.get("release")) == line["expect"]
+    assert (
+        plan_kernel(
+            line["op"], line["soc"], line["inputs"], line["deterministic"], line.get("release")
+        )
+        == line["expect"]
+    )
 
 
 def test_the_golden_data_has_both_keys_every_release_and_refusals():
@@ -60,7 +71,11 @@ def test_tokens_and_pieces_add_up_and_every_buffer_fits(problem, device):
     assert all(left[1] == right[0] for left, right in pairwise(ranges))
     assert {stop - start for start, stop in ranges} <= {tiling.core_tokens, tiling.tail_tokens}
     assert (tiling.pieces - 1) * tiling.piece_columns + tiling.last_columns == problem.hidden
-    assert 0 < tiling.last_columns <= max(tiling.piece_columns, problem.hidden if tiling.pieces == 1 else 0)
+    assert (
+        0
+        < tiling.last_columns
+        <= max(tiling.piece_columns, problem.hidden if tiling.pieces == 1 else 0)
+    )
     assert sum(tiler.buffers(tiling, problem.element_bytes, problem.probs)) <= device.ub_bytes
 
 

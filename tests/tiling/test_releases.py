@@ -20,7 +20,9 @@ def asked(line):
 
 
 def planned(line, release):
-    return plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"], release=release)
+    return plan_kernel(
+        line["op"], line["soc"], line["inputs"], line["deterministic"], release=release
+    )
 
 
 def missing_kernel(line, release):
@@ -28,7 +30,9 @@ def missing_kernel(line, release):
 
 
 def test_the_golden_data_has_every_release_but_the_newest():
-    found = {kernel: Counter(line["release"] for line in release_lines(kernel)) for kernel in KERNELS}
+    found = {
+        kernel: Counter(line["release"] for line in release_lines(kernel)) for kernel in KERNELS
+    }
     assert found == {
         "embedding_dense_grad_v2": {"8.3": 123, "8.5": 162},
         "rms_norm_grad": {"8.3": 359, "8.5": 359, "9.0": 359},
@@ -41,11 +45,18 @@ def test_the_golden_data_has_every_release_but_the_newest():
 @pytest.mark.parametrize("kernel", [*KERNELS, *SAME_AT_EVERY_RELEASE])
 def test_every_golden_line_is_planned_as_its_release_does(kernel, release):
     """A line that is not listed for a release is planned as at the newest."""
-    listed = {} if kernel in SAME_AT_EVERY_RELEASE else {asked(one): one for one in release_lines(kernel) if one["release"] == release}
+    listed = (
+        {}
+        if kernel in SAME_AT_EVERY_RELEASE
+        else {asked(one): one for one in release_lines(kernel) if one["release"] == release}
+    )
     lines = [line for line in tiling_lines(kernel) if not missing_kernel(line, release)]
     assert listed.keys() <= {asked(line) for line in lines}
     for line in lines:
-        assert planned(line, release) == listed.get(asked(line), line)["expect"], (line["soc"], line["inputs"])
+        assert planned(line, release) == listed.get(asked(line), line)["expect"], (
+            line["soc"],
+            line["inputs"],
+        )
 
 
 def test_a_kernel_that_takes_fp32_only_has_no_tiling_for_16_bits():
@@ -56,5 +67,14 @@ def test_a_kernel_that_takes_fp32_only_has_no_tiling_for_16_bits():
 
 
 def test_the_deterministic_planner_of_convolutions_is_published_from_9_1_on():
-    line = next(line for line in tiling_lines("conv_tbc_grad_weight_deterministic") if line["route"] == "planner")
-    assert [planned(line, release)["route"] for release in release_names()] == ["model", "model", "model", "planner"]
+    line = next(
+        line
+        for line in tiling_lines("conv_tbc_grad_weight_deterministic")
+        if line["route"] == "planner"
+    )
+    assert [planned(line, release)["route"] for release in release_names()] == [
+        "model",
+        "model",
+        "model",
+        "planner",
+    ]

@@ -20,13 +20,50 @@ from tests.rules import rules_at_any_release, rules_of
 LINES = tiling_lines("rms_norm")
 RULES = rules_of("rms_norm")
 any_rules = rules_at_any_release("rms_norm")
-A2, A3, INFERENCE = (load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910_9391", "Ascend310P3"))
-WIDTHS = (1, 8, 128, 1985, 2000, 2001, 10240, 10241, 12160, 12161, 12288, 12289, 13904, 13905, 24577)
+A2, A3, INFERENCE = (
+    load_profile(None, soc).device for soc in ("Ascend910B1", "Ascend910_9391", "Ascend310P3")
+)
+WIDTHS = (
+    1,
+    8,
+    128,
+    1985,
+    2000,
+    2001,
+    10240,
+    10241,
+    12160,
+    12161,
+    12288,
+    12289,
+    13904,
+    13905,
+    24577,
+)
 
-columns = st.one_of(st.sampled_from(WIDTHS), st.integers(1, 3000), st.integers(1, 30000), st.integers(1, 10**6), st.integers(1, 2**40))
-rows = st.one_of(st.integers(1, 100), st.integers(1, 100).map(lambda count: 16 * count), st.integers(1, 10**6), st.integers(1, 2**40))
+columns = st.one_of(
+    st.sampled_from(WIDTHS),
+    st.integers(1, 3000),
+    st.integers(1, 30000),
+    st.integers(1, 10**6),
+    st.integers(1, 2**40),
+)
+rows = st.one_of(
+    st.integers(1, 100),
+    st.integers(1, 100).map(lambda count: 16 * count),
+    st.integers(1, 10**6),
+    st.integers(1, 2**40),
+)
 dtypes = st.sampled_from(((FP32, FP32), (FP16, FP16), (BF16, BF16), (FP16, FP32), (BF16, FP32)))
-devices = st.sampled_from((A2, load_profile(None, "Ascend910B4").device, A3, INFERENCE, load_profile(None, "Ascend310P1").device))
+devices = st.sampled_from(
+    (
+        A2,
+        load_profile(None, "Ascend910B4").device,
+        A3,
+        INFERENCE,
+        load_profile(None, "Ascend310P1").device,
+    )
+)
 
 
 @st.composite
@@ -38,11 +75,15 @@ def problems(draw):
     rank = draw(st.integers(2, 4))
     first, second = (count, draw(columns)) if rank == 2 else (count // second, second)
     wide = second if rank == 2 else draw(columns)
-    return conditions.Problem(count, wide, dtype, gamma_dtype, rank, draw(st.integers(1, 2)), first, second)
+    return conditions.Problem(
+        count, wide, dtype, gamma_dtype, rank, draw(st.integers(1, 2)), first, second
+    )
 
 
 def problem(count, wide, dtype=FP32, gamma_dtype=None):
-    return conditions.Problem(count, wide, dtype, dtype if gamma_dtype is None else gamma_dtype, 2, 1, count, wide)
+    return conditions.Problem(
+        count, wide, dtype, dtype if gamma_dtype is None else gamma_dtype, 2, 1, count, wide
+    )
 
 
 def test_the_golden_data_has_every_kind_of_line():
@@ -56,7 +97,10 @@ def test_the_golden_data_has_every_kind_of_line():
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
     device = load_profile(None, line["soc"]).device
-    assert tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], RULES) == line["expect"]
+    assert (
+        tiler.plan_kernel(line["op"], line["inputs"], device, line["deterministic"], RULES)
+        == line["expect"]
+    )
 
 
 @given(problems(), devices, any_rules)
@@ -65,7 +109,10 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
     assert 1 <= tiling.block_dim <= device.vector_cores
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
-    assert all(left[1] == right[0] and left[0] < left[1] for left, right in pairwise([*ranges, (problem.rows, None)]))
+    assert all(
+        left[1] == right[0] and left[0] < left[1]
+        for left, right in pairwise([*ranges, (problem.rows, None)])
+    )
     assert all(stop - start == tiling.block_factor for start, stop in ranges[:-1])
     assert ranges[-1][1] - ranges[-1][0] == tiling.last_block_factor
 
@@ -116,7 +163,11 @@ def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
     if device.npu_arch == INFERENCE.npu_arch and conditions.is_mixed(problem):
         return  # refused by the contract
     most = 240032 if device.npu_arch == INFERENCE.npu_arch else 195328
-    assert sum(buffers(tiler.tile(problem, device, rules), problem, device, rules)) <= most <= device.ub_bytes
+    assert (
+        sum(buffers(tiler.tile(problem, device, rules), problem, device, rules))
+        <= most
+        <= device.ub_bytes
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,13 +196,20 @@ def test_buffers_by_hand(one, device, expected):
 )
 def test_which_keys_a_product_has(device, keys):
     pairs = [(FP32, FP32), (FP16, FP16), *(() if device is INFERENCE else ((BF16, FP32),))]
-    assert {tiler.tile(problem(32, wide, *pair), device, RULES).tiling_key for wide in WIDTHS for pair in pairs} == keys
+    assert {
+        tiler.tile(problem(32, wide, *pair), device, RULES).tiling_key
+        for wide in WIDTHS
+        for pair in pairs
+    } == keys
 
 
 @pytest.mark.parametrize(
     ("key", "widths", "dtype", "gamma_dtype"),
     [
-        *[(KEY_MERGE_N, (1, 2000), dtype, gamma) for dtype, gamma in ((FP32, FP32), (FP16, FP16), (BF16, FP32))],
+        *[
+            (KEY_MERGE_N, (1, 2000), dtype, gamma)
+            for dtype, gamma in ((FP32, FP32), (FP16, FP16), (BF16, FP32))
+        ],
         *[(KEY_NORMAL, (2001, 10240), FP32, FP32), (KEY_SPLIT_D, (10241, 10**6), FP32, FP32)],
         *[(KEY_NORMAL, (2001, 12288), BF16, BF16), (KEY_SPLIT_D, (12289, 10**6), FP16, FP16)],
         *[(KEY_NORMAL, (2001, 12160), FP16, FP32), (KEY_SINGLE_ROW, (12161, 13904), BF16, FP32)],
@@ -159,7 +217,9 @@ def test_which_keys_a_product_has(device, keys):
     ],
 )
 def test_where_keys_begin_and_end_on_a2(key, widths, dtype, gamma_dtype):
-    assert {tiler.tile(problem(7, wide, dtype, gamma_dtype), A2, RULES).tiling_key for wide in widths} == {key}
+    assert {
+        tiler.tile(problem(7, wide, dtype, gamma_dtype), A2, RULES).tiling_key for wide in widths
+    } == {key}
 
 
 @given(problems())
@@ -190,7 +250,10 @@ def test_is_performance_on_a2(x, gamma, dtype, gamma_dtype, expected):
     assert tiler.tile(one, A3, RULES).is_performance == 0
 
 
-@pytest.mark.parametrize(("count", "wide", "merges"), [(160, 128, True), (24, 128, False), (160, 127, False), (16, 128, True)])
+@pytest.mark.parametrize(
+    ("count", "wide", "merges"),
+    [(160, 128, True), (24, 128, False), (160, 127, False), (16, 128, True)],
+)
 def test_the_inference_series_merges_rows_of_one_width(count, wide, merges):
     tiling = tiler.tile(problem(count, wide, FP16), INFERENCE, RULES)
     assert (tiling.tiling_key == KEY_MERGE_N) == bool(tiling.is_performance) == merges
@@ -198,7 +261,13 @@ def test_the_inference_series_merges_rows_of_one_width(count, wide, merges):
     assert tiler.tile(problem(count, wide, FP32), INFERENCE, RULES).tiling_key == KEY_NORMAL
 
 
-@given(problems(), devices, st.integers(-1000, 300000), st.integers(0, 64), st.sampled_from((SOC_OTHER, A2.soc_version)))
+@given(
+    problems(),
+    devices,
+    st.integers(-1000, 300000),
+    st.integers(0, 64),
+    st.sampled_from((SOC_OTHER, A2.soc_version)),
+)
 def test_a_what_if_soc_is_planned_or_refused(problem, device, ub_bytes, cores, soc_version):
     device = device._replace(ub_bytes=ub_bytes, vector_cores=cores, soc_version=soc_version)
     tiling = tiler.tile(problem, device, RULES)
@@ -210,16 +279,31 @@ def test_a_what_if_soc_is_planned_or_refused(problem, device, ub_bytes, cores, s
 
 
 def test_what_cannot_be_planned():
-    assert tiler.tile(problem(0, 8), A2, RULES) == tiler.tile(problem(8, 0), A2, RULES) == tiler.NO_TILING
-    assert tiler.tile(problem(8, 8), load_profile(None, "Ascend910A").device, RULES) == tiler.NO_TILING
+    assert (
+        tiler.tile(problem(0, 8), A2, RULES)
+        == tiler.tile(problem(8, 0), A2, RULES)
+        == tiler.NO_TILING
+    )
+    assert (
+        tiler.tile(problem(8, 8), load_profile(None, "Ascend910A").device, RULES) == tiler.NO_TILING
+    )
     small = A2._replace(ub_bytes=2560 + 1024)
     assert tiler.tile(problem(8, 20000, FP16, FP32), small, RULES) == tiler.NO_TILING
-    assert tiler.tile(problem(8, 20000, FP16, FP32), small._replace(ub_bytes=3840 + 1), RULES).ub_factor == 16
+    assert (
+        tiler.tile(
+            problem(8, 20000, FP16, FP32), small._replace(ub_bytes=3840 + 1), RULES
+        ).ub_factor
+        == 16
+    )
     assert tiler.tile(problem(8, 2000), small, RULES) == tiler.NO_TILING
 
 
 def test_the_workspace_is_the_same_everywhere():
-    assert {tiler.tile(problem(9, wide), device, RULES).workspace_bytes for wide in WIDTHS for device in (A2, A3, INFERENCE)} == {16777472}
+    assert {
+        tiler.tile(problem(9, wide), device, RULES).workspace_bytes
+        for wide in WIDTHS
+        for device in (A2, A3, INFERENCE)
+    } == {16777472}
 
 
 @pytest.mark.long
@@ -229,11 +313,20 @@ def test_the_workspace_is_the_same_everywhere():
 @example(problem(64, 128, FP16), INFERENCE, RULES)
 @example(problem(7, 13000, BF16, FP32), A3, RULES)
 def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
-    assert tuple(compiled(tiler.tile)(problem, device, rules)) == tuple(tiler.tile(problem, device, rules))
+    assert tuple(compiled(tiler.tile)(problem, device, rules)) == tuple(
+        tiler.tile(problem, device, rules)
+    )
 
 
 def test_conditions_compile_by_themselves():
-    for name in ("is_mixed", "merges_rows", "merges_inference_rows", "fits_normal_row", "fits_single_row", "spares_broadcasts"):
+    for name in (
+        "is_mixed",
+        "merges_rows",
+        "merges_inference_rows",
+        "fits_normal_row",
+        "fits_single_row",
+        "spares_broadcasts",
+    ):
         condition = getattr(conditions, name)
         arguments = (problem(16, 128, FP16), A2, RULES)[: condition.__code__.co_argcount]
         assert compiled(condition)(*arguments) == condition(*arguments)
@@ -244,14 +337,20 @@ def test_the_average_factor_is_a_float32(wide):
     tiling = tiler.tile(problem(1, wide), A2, RULES)
     assert tiling.average_factor == np.float32(1) / np.float32(wide)
     assert type(tiling.average_factor) is float
-    assert np.float32(tiler.vendor_structure(tiling, 0, RULES)["avg_factor"]) == tiling.average_factor
+    assert (
+        np.float32(tiler.vendor_structure(tiling, 0, RULES)["avg_factor"]) == tiling.average_factor
+    )
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "shown"), [(1e-6, 9.99999997e-07), (1e-45, 1.40129846e-45), (-1e-50, -0.0), (1e300, np.inf), (0.5, 0.5)]
+    ("epsilon", "shown"),
+    [(1e-6, 9.99999997e-07), (1e-45, 1.40129846e-45), (-1e-50, -0.0), (1e300, np.inf), (0.5, 0.5)],
 )
 def test_epsilon_is_rounded_to_fp32(epsilon, shown):
-    assert tiler.vendor_structure(tiler.tile(problem(1, 8), A2, RULES), epsilon, RULES)["epsilon"] == shown
+    assert (
+        tiler.vendor_structure(tiler.tile(problem(1, 8), A2, RULES), epsilon, RULES)["epsilon"]
+        == shown
+    )
 
 
 def test_every_field_of_the_vendor_has_one_name():
@@ -288,7 +387,12 @@ def test_every_field_of_the_vendor_has_one_name():
     ],
 )
 def test_shapes_that_the_raw_planner_takes(changes, takes):
-    assert tiler.takes_shapes(**({"x": (2, 3, 8), "gamma": (8,), "y": (2, 3, 8), "rstd": (2, 3, 1)} | changes)) == takes
+    assert (
+        tiler.takes_shapes(
+            **({"x": (2, 3, 8), "gamma": (8,), "y": (2, 3, 8), "rstd": (2, 3, 1)} | changes)
+        )
+        == takes
+    )
 
 
 def test_every_soc_that_supports_the_operator_is_planned():
@@ -298,4 +402,6 @@ def test_every_soc_that_supports_the_operator_is_planned():
             device = profile.with_soc(soc).device
             tiling = tiler.tile(problem(1000, 640, FP16), device, RULES)
             assert tiling.status == (FAILED if product == "atlas_train" else SUCCESS)
-            assert tiling.status == FAILED or tiling.block_dim == -(-1000 // -(-1000 // device.vector_cores))
+            assert tiling.status == FAILED or tiling.block_dim == -(
+                -1000 // -(-1000 // device.vector_cores)
+            )

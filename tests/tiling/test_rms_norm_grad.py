@@ -20,7 +20,9 @@ RULES = rules_of("rms_norm_grad")
 any_rules = rules_at_any_release("rms_norm_grad")
 SOCS = ["Ascend910B1", "Ascend910B4", "Ascend910_9391", "Ascend310P3", "Ascend310P1"]
 
-columns = st.one_of(st.integers(1, 700), st.integers(1, 7000), st.integers(1, 400000), st.integers(1, 2**32 - 1))
+columns = st.one_of(
+    st.integers(1, 700), st.integers(1, 7000), st.integers(1, 400000), st.integers(1, 2**32 - 1)
+)
 problems = st.builds(
     tiler.Problem,
     rows=st.one_of(st.integers(1, 100), st.integers(1, 10**5), st.integers(1, 2**32 - 1)),
@@ -40,7 +42,10 @@ def test_the_sample_has_every_kind_of_line():
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: f"{line['soc']}-{line['group']}")
 def test_every_golden_line_is_reproduced(line):
-    assert plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"]) == line["expect"]
+    assert (
+        plan_kernel(line["op"], line["soc"], line["inputs"], line["deterministic"])
+        == line["expect"]
+    )
 
 
 @given(problems, devices, any_rules)
@@ -51,7 +56,10 @@ def test_every_row_belongs_to_exactly_one_core(problem, device, rules):
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     assert ranges[0][0] == 0
     assert ranges[-1][1] == problem.rows
-    assert all(left[1] == right[0] and left[0] < left[1] for left, right in pairwise([*ranges, (problem.rows, None)]))
+    assert all(
+        left[1] == right[0] and left[0] < left[1]
+        for left, right in pairwise([*ranges, (problem.rows, None)])
+    )
     assert tiling.block_dim <= device.vector_cores
     last = ranges[-1][1] - ranges[-1][0]
     assert last == (tiling.core_tail or tiling.block_factor)
@@ -86,14 +94,25 @@ def test_chunks_cover_the_columns(problem, device, rules):
 
 @given(problems, devices, any_rules)
 def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
-    # The product counts with 195584 bytes on every SoC; the alignment of rstd may exceed that by a few, what there is never.
-    assert sum(buffers(tiler.tile(problem, device, rules), device.npu_arch, rules)) <= device.ub_bytes
+    # The product counts with 195584 bytes on every SoC; the alignment of rstd may exceed that by a
+    # few, what there is never.
+    assert (
+        sum(buffers(tiler.tile(problem, device, rules), device.npu_arch, rules)) <= device.ub_bytes
+    )
 
 
 def test_buffers_of_the_user_guide_example():
     tiling = tiler.tile(tiler.Problem(4096, 8192, BF16, False), A2, RULES)
     of = buffers(tiling, A2.npu_arch, RULES)
-    assert (of.dy, of.x, of.dx, of.gamma, of.dgamma, of.rstd, of.means) == (32768, 32768, 32768, 16384, 16384, 128, 256)
+    assert (of.dy, of.x, of.dx, of.gamma, of.dgamma, of.rstd, of.means) == (
+        32768,
+        32768,
+        32768,
+        16384,
+        16384,
+        128,
+        256,
+    )
     assert sum(of) == 131456
 
 
@@ -107,7 +126,10 @@ def test_buffers_of_the_user_guide_example():
     ],
 )
 def test_worked_workspaces(rows, columns, dtype, deterministic, total):
-    assert tiler.tile(tiler.Problem(rows, columns, dtype, deterministic), A2, RULES).workspace_bytes == total
+    assert (
+        tiler.tile(tiler.Problem(rows, columns, dtype, deterministic), A2, RULES).workspace_bytes
+        == total
+    )
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1))
@@ -119,11 +141,16 @@ def test_products_wrap_at_32_bits(a, b):
 def test_the_total_size_wraps_at_4_gib(problem):
     size = element_bytes(problem.dtype_code)
     rows, wide = problem.rows, problem.columns
-    assert tiler.total_input_bytes(rows, wide, size) == (2 * rows * wide * size + 4 * rows + wide * size) % 2**32
+    assert (
+        tiler.total_input_bytes(rows, wide, size)
+        == (2 * rows * wide * size + 4 * rows + wide * size) % 2**32
+    )
 
 
 def flattened(value):
-    return [one for part in value for one in flattened(part)] if isinstance(value, tuple) else [value]
+    return (
+        [one for part in value for one in flattened(part)] if isinstance(value, tuple) else [value]
+    )
 
 
 @settings(max_examples=300)
@@ -135,7 +162,9 @@ def flattened(value):
 @example(tiler.Problem(10, 65, FP16, False), load_profile(None, "Ascend910A").device, RULES)
 @pytest.mark.long
 def test_the_compiled_planner_gives_the_same_tiling(problem, device, rules):
-    assert flattened(tuple(compiled(tiler.tile)(problem, device, rules))) == flattened(tuple(tiler.tile(problem, device, rules)))
+    assert flattened(tuple(compiled(tiler.tile)(problem, device, rules))) == flattened(
+        tuple(tiler.tile(problem, device, rules))
+    )
 
 
 @given(columns)

@@ -20,12 +20,22 @@ def times_of(operator, soc, release, calibration=None, **arguments):
 
 def gradient(rows, columns, dtype, soc="Ascend910B3", release="8.3"):
     like = f"{rows}x{columns}:{dtype}"
-    (launch,) = times_of("rms_norm_grad", soc, release, dy=like, x=like, rstd=f"{rows}:fp32", gamma=f"{columns}:{dtype}").launches
+    (launch,) = times_of(
+        "rms_norm_grad",
+        soc,
+        release,
+        dy=like,
+        x=like,
+        rstd=f"{rows}:fp32",
+        gamma=f"{columns}:{dtype}",
+    ).launches
     return launch.estimate
 
 
 def forward(rows, columns, dtype, release, soc="Ascend910B3"):
-    (launch,) = times_of("rms_norm", soc, release, x=f"{rows}x{columns}:{dtype}", gamma=f"{columns}:{dtype}").launches
+    (launch,) = times_of(
+        "rms_norm", soc, release, x=f"{rows}x{columns}:{dtype}", gamma=f"{columns}:{dtype}"
+    ).launches
     return launch.estimate
 
 
@@ -52,7 +62,10 @@ def test_the_forward_takes_the_cycles_of_the_compared_lines(rows, columns, cycle
     assert found.high_us == pytest.approx(1.1 * found.vector_us)
 
 
-@pytest.mark.parametrize(("rows", "columns", "cycles"), [("4096x1", 1024, 25940.5), ("4096x8", 128, 28027.9), ("4096x16", 128, 54544.1)])
+@pytest.mark.parametrize(
+    ("rows", "columns", "cycles"),
+    [("4096x1", 1024, 25940.5), ("4096x8", 128, 28027.9), ("4096x16", 128, 54544.1)],
+)
 def test_the_forward_of_later_releases_spreads_gamma_once(rows, columns, cycles):
     found = forward(rows, columns, "bf16", "9.1")
     assert found.vector_cycles == pytest.approx(cycles, rel=1e-5)
@@ -79,11 +92,15 @@ def test_few_rows_are_mostly_start_up_and_may_take_less(rows):
     found = forward(f"{rows}x1", 1024, "fp16", "9.0", "Ascend910B2")
     assert found.vector_cycles == pytest.approx(1547, abs=0.5)
     assert found.startup_share > 0.6
-    assert (found.low_us, found.high_us) == pytest.approx((0.85 * found.vector_us, 1.1 * found.vector_us))
+    assert (found.low_us, found.high_us) == pytest.approx(
+        (0.85 * found.vector_us, 1.1 * found.vector_us)
+    )
 
 
 def test_narrowing_is_named_where_it_counts():
-    (single_row,) = times_of("rms_norm", "Ascend910B3", "9.1", x="512x13000:bf16", gamma="13000:fp32").launches
+    (single_row,) = times_of(
+        "rms_norm", "Ascend910B3", "9.1", x="512x13000:bf16", gamma="13000:fp32"
+    ).launches
     assert "least sure" in single_row.estimate.note
     assert forward("4096x8", 128, "bf16", "8.3").note == ""
 
@@ -95,27 +112,56 @@ def test_a_launch_that_streams_has_a_range_without_a_profile():
     found = times_of("embedding_dense_backward", "Ascend910B3", "8.3", **VOCABULARY)
     clearing = next(launch.estimate for launch in found.launches if launch.kernel == "MemSet")
     assert (clearing.of, clearing.us, clearing.evidence) == ("launch", None, "two public devices")
-    assert (clearing.low_us, clearing.high_us) == pytest.approx((622329856 / 1.79e6, 622329856 / 0.794e6))
+    assert (clearing.low_us, clearing.high_us) == pytest.approx(
+        (622329856 / 1.79e6, 622329856 / 0.794e6)
+    )
     assert found.estimate_us is None
 
 
 def test_a_calibration_gives_streaming_launches_a_time():
-    ceilings = {READS_AND_WRITES: Ceiling(tb_per_s=0.614, shapes=7), WRITES_ONLY: Ceiling(tb_per_s=0.794, shapes=1)}
-    measured = Calibration(source="mine.csv", soc="Ascend910B3", release="8.3", vector_cores=40, clock_mhz=1650, ceilings=ceilings)
+    ceilings = {
+        READS_AND_WRITES: Ceiling(tb_per_s=0.614, shapes=7),
+        WRITES_ONLY: Ceiling(tb_per_s=0.794, shapes=1),
+    }
+    measured = Calibration(
+        source="mine.csv",
+        soc="Ascend910B3",
+        release="8.3",
+        vector_cores=40,
+        clock_mhz=1650,
+        ceilings=ceilings,
+    )
     found = times_of("embedding_dense_backward", "Ascend910B3", "8.3", measured, **VOCABULARY)
-    said = {number: launch.estimate.us for number, launch in enumerate(found.launches) if launch.estimate}
+    said = {
+        number: launch.estimate.us
+        for number, launch in enumerate(found.launches)
+        if launch.estimate
+    }
     assert said == pytest.approx({3: 784, 5: 1520}, abs=0.5)
     assert {launch.estimate.evidence for launch in found.launches if launch.estimate} == {"profile"}
-    assert (found.estimate_us, found.estimate_without) == (None, ("Cast", "Cast", "Sort", "EmbeddingDenseGradV2"))
+    assert (found.estimate_us, found.estimate_without) == (
+        None,
+        ("Cast", "Cast", "Sort", "EmbeddingDenseGradV2"),
+    )
 
 
 def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
     call = {"x": "4096x1024:bf16", "gamma": "1024:bf16"}
     measured = Calibration(
-        source="mine.csv", soc="Ascend910B3", release="8.3", vector_cores=40, clock_mhz=900, vector_shapes=3, vector_factor=1.1
+        source="mine.csv",
+        soc="Ascend910B3",
+        release="8.3",
+        vector_cores=40,
+        clock_mhz=900,
+        vector_shapes=3,
+        vector_factor=1.1,
     )
-    plain, calibrated = (times_of("rms_norm", "Ascend910B3", "8.3", one, **call) for one in (None, measured))
-    assert calibrated.launches[0].estimate.vector_us == pytest.approx(2.2 * plain.launches[0].estimate.vector_us)
+    plain, calibrated = (
+        times_of("rms_norm", "Ascend910B3", "8.3", one, **call) for one in (None, measured)
+    )
+    assert calibrated.launches[0].estimate.vector_us == pytest.approx(
+        2.2 * plain.launches[0].estimate.vector_us
+    )
     assert calibrated.launches[0].estimate.evidence == "profile"
     assert calibrated.bound_us == plain.bound_us
 
@@ -130,7 +176,14 @@ def test_a_calibration_changes_the_clock_of_estimates_and_no_bound():
     ],
 )
 def test_a_profile_whose_shapes_agree_stands_for_its_device(columns, dtype, shapes, evidence, band):
-    measured = Calibration(source="mine.csv", soc="Ascend910B2", release="9.1", vector_cores=48, clock_mhz=1800, vector_shapes=shapes)
+    measured = Calibration(
+        source="mine.csv",
+        soc="Ascend910B2",
+        release="9.1",
+        vector_cores=48,
+        clock_mhz=1800,
+        vector_shapes=shapes,
+    )
     call = {"x": f"4096x{columns}:{dtype}", "gamma": f"{columns}:{dtype}"}
     found = times_of("rms_norm", "Ascend910B2", "9.1", measured, **call).launches[0].estimate
     assert found.evidence == evidence
@@ -149,12 +202,18 @@ def test_every_launch_has_an_estimate_with_range_and_evidence_or_says_why_not(na
             assert launch.estimate.of == "launch" or profile.npu_arch == 2201
 
 
-@pytest.mark.parametrize(("apart", "conflict"), [(0, 2), (32, 1.875), (128, 1.5), (256, 1), (384, 1.5), (480, 1.875), (512, 2), (4096, 2)])
+@pytest.mark.parametrize(
+    ("apart", "conflict"),
+    [(0, 2), (32, 1.875), (128, 1.5), (256, 1), (384, 1.5), (480, 1.875), (512, 2), (4096, 2)],
+)
 def test_two_sources_conflict_by_their_distance_in_bank_groups(apart, conflict):
     assert source_conflict(1024, 1024 + apart) == source_conflict(1024 + apart, 1024) == conflict
 
 
-@pytest.mark.parametrize(("stride", "blocks", "conflict"), [(16, 8, 8), (8, 8, 4), (1, 8, 1), (2, 8, 1), (4, 8, 2), (16, 3, 3), (8, 1, 1)])
+@pytest.mark.parametrize(
+    ("stride", "blocks", "conflict"),
+    [(16, 8, 8), (8, 8, 4), (1, 8, 1), (2, 8, 1), (4, 8, 2), (16, 3, 3), (8, 1, 1)],
+)
 def test_a_strided_destination_takes_its_blocks_over_the_groups_they_hit(stride, blocks, conflict):
     assert strided_conflict(stride, blocks) == conflict
 
@@ -179,7 +238,9 @@ def test_conflicts_name_what_lies_in_the_same_bank_groups():
     conflicts = {one.between: one for one in found.conflicts}
     assert conflicts["dy and x"].factor == pytest.approx(2)
     assert found.conflicts[0].cycles == max(one.cycles for one in found.conflicts)
-    assert sum(one.cycles for one in found.conflicts) == pytest.approx(found.conflict_share * found.slowest_cycles, rel=0.01)
+    assert sum(one.cycles for one in found.conflicts) == pytest.approx(
+        found.conflict_share * found.slowest_cycles, rel=0.01
+    )
 
 
 def test_the_forward_s_product_of_x_with_itself_is_two_cycles_a_repeat():
@@ -189,7 +250,11 @@ def test_the_forward_s_product_of_x_with_itself_is_two_cycles_a_repeat():
 
 def test_a_call_of_streaming_launches_alone_has_an_estimate():
     launch = times_of("embedding_dense_backward", "Ascend910B3", "8.3", **VOCABULARY).launches[3]
-    streaming = launch.model_copy(update={"estimate": LaunchEstimate(us=784.0, low_us=666.0, high_us=901.0, evidence="profile")})
+    streaming = launch.model_copy(
+        update={
+            "estimate": LaunchEstimate(us=784.0, low_us=666.0, high_us=901.0, evidence="profile")
+        }
+    )
     assert estimate_of_call([streaming, streaming]) == (1568.0, ())
     assert estimate_of_call([streaming, launch]) == (None, ("MemSet",))
     assert estimate_of_call([]) == (None, ())

@@ -7,7 +7,12 @@ from npu_sim.timelines import timeline
 from tests.timelines.calls import CALLS
 
 EMBEDDING = "embedding_dense_backward"
-VOCABULARY = {"grad": "4096x1024:bf16", "indices": "4096:int64", "num_weights": 151936, "scale_grad_by_freq": True}
+VOCABULARY = {
+    "grad": "4096x1024:bf16",
+    "indices": "4096:int64",
+    "num_weights": 151936,
+    "scale_grad_by_freq": True,
+}
 """A call whose gradient is cast to fp32, of a vocabulary larger than the L2."""
 
 
@@ -20,13 +25,20 @@ def test_launches_without_a_plan_move_their_tensors_once_on_all_cores():
     launches = {launch.kernel: launch for launch in bound(**VOCABULARY).launches}
     cycles = 151936 * 1024 * 4 / 32 / 40  # beyond the L2: 32 bytes a cycle and core
     assert launches["MemSet"].us == launches["ZerosLike"].us == pytest.approx(cycles / 1800)
-    assert launches["Cast"].us == pytest.approx(cycles / 1800)  # the last one: it reads twice what it writes
-    assert launches["Sort"].us == pytest.approx(8 * 4096 / 86 / 1800)  # one core, values and positions written to the L2
+    assert launches["Cast"].us == pytest.approx(
+        cycles / 1800
+    )  # the last one: it reads twice what it writes
+    assert launches["Sort"].us == pytest.approx(
+        8 * 4096 / 86 / 1800
+    )  # one core, values and positions written to the L2
     assert launches["Cast"].binds == "reading"
 
 
 def test_many_indices_are_sorted_on_all_cores():
-    shares = {rows: bound(grad=f"{rows}x1024:fp32", indices=f"{rows}:int32", num_weights=9).launches[0] for rows in (6112, 6113)}
+    shares = {
+        rows: bound(grad=f"{rows}x1024:fp32", indices=f"{rows}:int32", num_weights=9).launches[0]
+        for rows in (6112, 6113)
+    }
     assert [launch.kernel for launch in shares.values()] == ["Sort", "Sort"]
     assert shares[6112].us / shares[6113].us == pytest.approx(40 * 6112 / 6113)
 
@@ -44,14 +56,19 @@ def test_clearing_and_rounding_the_result_are_the_largest_parts_of_a_call_that_w
 
 
 def test_what_the_ai_cpu_sorts_is_counted_0_and_named():
-    table = bound(grad="2139095040x8:fp32", indices="2139095040:int32", num_weights=9, deterministic=True)
+    table = bound(
+        grad="2139095040x8:fp32", indices="2139095040:int32", num_weights=9, deterministic=True
+    )
     assert [launch.us for launch in table.launches if launch.kernel == "Sort"] == [0]
     assert "Sort on the AI CPU" in table.not_counted
 
 
 def test_determinism_is_not_cheaper_because_something_is_left_out():
     arguments = {"grad": "8192x256:fp32", "indices": "8192:int32", "num_weights": 8000}
-    usual, fixed = (bound("Ascend910B1", deterministic=deterministic, **arguments) for deterministic in (False, True))
+    usual, fixed = (
+        bound("Ascend910B1", deterministic=deterministic, **arguments)
+        for deterministic in (False, True)
+    )
     assert "Sort" in {launch.kernel for launch in fixed.launches}
     assert fixed.bound_us > usual.bound_us
 
@@ -62,6 +79,10 @@ def test_every_launch_of_a_plan_has_a_bound(name):
     profile = npu_sim.load_profile(product)
     plan = npu_sim.plan(operator, product=profile, **arguments)
     table = timeline(plan, profile)
-    assert [launch.kernel for launch in table.launches] == [launch.kernel for launch in plan.launches]
+    assert [launch.kernel for launch in table.launches] == [
+        launch.kernel for launch in plan.launches
+    ]
     assert all(launch.us > 0 for launch in table.launches)
-    assert [launch.read_bytes for launch in table.launches] == [launch.read_bytes for launch in plan.launches]
+    assert [launch.read_bytes for launch in table.launches] == [
+        launch.read_bytes for launch in plan.launches
+    ]

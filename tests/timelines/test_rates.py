@@ -13,15 +13,24 @@ A2 = load_profile("atlas_a2")
         (Copy(32, 8, tensor_bytes=A2.chip.l2_bytes + 1), 1),
         (Copy(33, 8, tensor_bytes=A2.chip.l2_bytes + 1), 2),  # whole blocks of 32 bytes
         (Copy(33, 8, times=5, tensor_bytes=A2.chip.l2_bytes + 1), 10),
-        (Copy(110 * 32, 880, tensor_bytes=A2.chip.l2_bytes), 32),  # what fits the L2 is read at its rate
+        (
+            Copy(110 * 32, 880, tensor_bytes=A2.chip.l2_bytes),
+            32,
+        ),  # what fits the L2 is read at its rate
         (Copy(1024, 256, rate="l1_to_l0a_bytes_per_cycle"), 2),
         (Instruction("add_sub_mul_max_min", "float32", 1), 1),  # one repeat of 64 lanes
         (Instruction("add_sub_mul_max_min", "float32", 65), 2),
         (Instruction("add_sub_mul_max_min", "float16", 128, times=3), 3),
         (Instruction("exp_ln_sqrt_div", "float32", 100), 4),  # two repeats, 32 lanes a cycle
-        (Instruction("reduce_repeat", "float32", 64), 7),  # seven cycles a repeat, which 9.142857 elements a cycle stand for
+        (
+            Instruction("reduce_repeat", "float32", 64),
+            7,
+        ),  # seven cycles a repeat, which 9.142857 elements a cycle stand for
         (Instruction("reduce_repeat", "float32", 64 * 10**6), 7 * 10**6),
-        (Instruction("cast_32_to_16", "float32", 64 * 1000), 500),  # twice the published rate: a device was faster than that
+        (
+            Instruction("cast_32_to_16", "float32", 64 * 1000),
+            500,
+        ),  # twice the published rate: a device was faster than that
         (Instruction("cast_16_to_32", "float32", 64 * 1000), 1000),
         (Instruction("sort_and_merge", "float32", 64), None),
         (Multiply("float16", 16, 16, 16), 1),
@@ -47,7 +56,9 @@ def test_other_series_have_no_published_instruction_rates_but_copies():
     assert cycles(Instruction("add_sub_mul_max_min", "float32", 64), train, "V") is None
     assert cycles(Multiply("float16", 16, 16, 16), train, "M") is None
     assert cycles(Copy(64, 16, tensor_bytes=train.chip.l2_bytes + 1), train, "MTE2") == 2
-    assert cycles(Copy(64, 16, tensor_bytes=inference.chip.l2_bytes + 1), inference, "MTE2") == 64 / 17
+    assert (
+        cycles(Copy(64, 16, tensor_bytes=inference.chip.l2_bytes + 1), inference, "MTE2") == 64 / 17
+    )
 
 
 def test_names_and_bytes():

@@ -55,12 +55,16 @@ tile = st.tuples(work, work, work).filter(any).map(Tile)
 nodes = st.recursive(
     st.lists(tile, min_size=1, max_size=4).map(tuple),
     lambda inner: st.lists(
-        tile | st.builds(Loop, inner, st.integers(1, 5), st.just("rows"), st.integers(1, 3)), min_size=1, max_size=3
+        tile | st.builds(Loop, inner, st.integers(1, 5), st.just("rows"), st.integers(1, 3)),
+        min_size=1,
+        max_size=3,
     ).map(tuple),
     max_leaves=8,
 )
 holds = st.lists(
-    st.builds(Hold, st.just(0), st.just(1), st.integers(1, 3)) | st.builds(Hold, st.just(1), st.just(2), st.integers(1, 2)), max_size=2
+    st.builds(Hold, st.just(0), st.just(1), st.integers(1, 3))
+    | st.builds(Hold, st.just(1), st.just(2), st.integers(1, 2)),
+    max_size=2,
 )
 
 
@@ -75,7 +79,9 @@ def test_a_core_ends_when_a_walk_through_its_tiles_ends(nodes, holds):
     scheduler = scheduler_of(holds)
     assert scheduler.finish(nodes) == pytest.approx(end)
     for pipe in range(len(PIPES)):
-        assert scheduler.busy(nodes)[pipe] == pytest.approx(sum(stop - start for one, start, stop in events if one == pipe))
+        assert scheduler.busy(nodes)[pipe] == pytest.approx(
+            sum(stop - start for one, start, stop in events if one == pipe)
+        )
 
 
 @settings(max_examples=100)
@@ -90,7 +96,9 @@ def test_pieces_cover_every_tile_without_overlap(nodes, most):
             if piece.busy[pipe]:
                 assert piece.start[pipe] >= last - 1e-9
                 last = piece.start[pipe] + piece.busy[pipe]
-        assert sum(piece.busy[pipe] for piece in pieces) == pytest.approx(scheduler.busy(nodes)[pipe])
+        assert sum(piece.busy[pipe] for piece in pieces) == pytest.approx(
+            scheduler.busy(nodes)[pipe]
+        )
 
 
 def test_single_pieces_start_where_a_walk_starts_them():
@@ -98,7 +106,9 @@ def test_single_pieces_start_where_a_walk_starts_them():
     holds = (Hold(0, 1, 2), Hold(1, 2, 1))
     events, _ = simulate(nodes, holds)
     pieces = list(scheduler_of(holds).pieces(nodes, 100))
-    assert [piece.name for piece in pieces] == [f"rows {2 * one}..{2 * one + 2}" for one in range(7)]
+    assert [piece.name for piece in pieces] == [
+        f"rows {2 * one}..{2 * one + 2}" for one in range(7)
+    ]
     starts = [(pipe, piece.start[pipe]) for piece in pieces for pipe in range(3)]
     assert [pipe for pipe, _ in starts] == [pipe for pipe, _, _ in events]
     assert [start for _, start in starts] == pytest.approx([start for _, start, _ in events])

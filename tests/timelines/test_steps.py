@@ -12,17 +12,34 @@ from npu_sim.timelines import program_of
 from npu_sim.timelines.program import Tile, tiles
 from npu_sim.timelines.step_table import StepTable
 from npu_sim.timelines.steps import step_table, steps
-from tests.timelines.calls import CALLS, conv, cross_entropy, moe, permute, rms, unpermute, unpermute_grad
+from tests.timelines.calls import (
+    CALLS,
+    conv,
+    cross_entropy,
+    moe,
+    permute,
+    rms,
+    unpermute,
+    unpermute_grad,
+)
 
 SMALL = {
     "rms, short": ("rms_norm_grad", "atlas_a2", rms(301, 640, "bf16")),
     "rms, long": ("rms_norm_grad", "atlas_a2", rms(130, 8100, "fp16")),
     "rms forward": ("rms_norm", "atlas_a2", {"x": "100x1024:bf16", "gamma": "1024:bf16"}),
-    "rms forward, pieces": ("rms_norm", "atlas_inference", {"x": "30x30000:fp16", "gamma": "30000:fp16"}),
+    "rms forward, pieces": (
+        "rms_norm",
+        "atlas_inference",
+        {"x": "30x30000:fp16", "gamma": "30000:fp16"},
+    ),
     "cross entropy": ("cross_entropy_loss_grad", "atlas_a2", cross_entropy(70, 50000, "bf16")),
     "moe": ("moe_token_permute_grad", "atlas_a2", moe(100, 3, 70000, "fp32")),
     "unpermute": ("moe_token_unpermute", "atlas_a2", unpermute(100, 4, 512, "bf16", "fp32")),
-    "unpermute gradient": ("moe_token_unpermute_grad", "atlas_a3", unpermute_grad(100, 3, 20000, "fp32", "fp32")),
+    "unpermute gradient": (
+        "moe_token_unpermute_grad",
+        "atlas_a3",
+        unpermute_grad(100, 3, 20000, "fp32", "fp32"),
+    ),
     "permute": ("moe_token_permute", "atlas_a2", permute(100, 3, 50000, "fp16")),
 }
 WRITTEN_ONCE = {
@@ -89,11 +106,16 @@ def test_every_tile_says_what_it_does_with_names_that_the_plan_has(name):
     table = step_table(plan)
     views = {view.name for view in table.views}
     kinds = {
-        (phase.name, tile.note) for phase in program_of(plan).phases for nodes in set(phase.cores.values()) for tile in kinds_of(nodes)
+        (phase.name, tile.note)
+        for phase in program_of(plan).phases
+        for nodes in set(phase.cores.values())
+        for tile in kinds_of(nodes)
     }
     assert kinds <= set(table.steps)
     segments = {one.name for memory in plan.memories for one in memory.allocations}
-    assert {part for kind in kinds for part in table.steps[kind].live} >= (segments if kinds else set())
+    assert {part for kind in kinds for part in table.steps[kind].live} >= (
+        segments if kinds else set()
+    )
     for kind in kinds:
         step = table.steps[kind]
         assert {*step.reads, *step.writes, *step.holds, *step.by_data} <= views
@@ -114,9 +136,9 @@ def test_the_data_of_a_page_has_the_tiles_of_every_core(name):
     program = program_of(plan)
     assert [phase["name"] for phase in found["phases"]] == [phase.name for phase in program.phases]
     for told, phase in zip(found["phases"], program.phases, strict=True):
-        assert {core: count(told["programs"][number]) for core, number in told["of_core"].items()} == {
-            core: tiles(nodes) for core, nodes in phase.cores.items()
-        }
+        assert {
+            core: count(told["programs"][number]) for core, number in told["of_core"].items()
+        } == {core: tiles(nodes) for core, nodes in phase.cores.items()}
 
 
 def count(nodes):
@@ -164,9 +186,19 @@ def test_matrix_blocks_of_convolutions_hold_what_is_multiplied():
     plan = made(("conv_tbc_backward", "atlas_a2", conv((1024, 16, 512, 512, 3, 1), "bf16")))
     views = {view.name: view for view in step_table(plan).views}
     for gradient, other in (("gradInput", "weight"), ("gradWeight", "input")):
-        m, n, k = (plan.tiling[gradient][field] for field in ("single_m", "single_n", "single_reduction"))
-        own, factor, result = views[f"self of a {gradient} block"], views[f"{other} of a {gradient} block"], views[f"{gradient} block"]
-        assert [(view.rows, view.columns) for view in (own, factor, result)] == [(m, k), (k, n), (m, n)]
+        m, n, k = (
+            plan.tiling[gradient][field] for field in ("single_m", "single_n", "single_reduction")
+        )
+        own, factor, result = (
+            views[f"self of a {gradient} block"],
+            views[f"{other} of a {gradient} block"],
+            views[f"{gradient} block"],
+        )
+        assert [(view.rows, view.columns) for view in (own, factor, result)] == [
+            (m, k),
+            (k, n),
+            (m, n),
+        ]
 
 
 def test_billions_of_tiles_are_a_few_bytes():
@@ -187,4 +219,7 @@ def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(
     monkeypatch.setattr("npu_sim.timelines.steps.step_table", lambda plan: StepTable((), {}))
     found = steps(plan)
     assert {tile["says"] for tile in found["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
-    assert all(tile["live"] == tuple(one.name for one in plan.memories[0].allocations) for tile in found["tiles"])
+    assert all(
+        tile["live"] == tuple(one.name for one in plan.memories[0].allocations)
+        for tile in found["tiles"]
+    )

@@ -9,7 +9,8 @@ from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 from tests.timelines.calls import CALLS
 
 HIGHEST_PUBLISHED_RATE_910B2 = 1.89e12
-"""Bytes a second, read and write, of an element-wise operator (throughput data of the vendor's documents)."""
+"""Bytes a second, read and write, of an element-wise operator (throughput data of the vendor's
+documents)."""
 
 
 def planned(name, soc=None):
@@ -23,8 +24,16 @@ def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)
     content = json.loads(json.dumps(trace([(plan, profile)]), allow_nan=False))
-    threads = {(event["pid"], event["tid"]): event["args"]["name"] for event in content["traceEvents"] if event["name"] == "thread_name"}
-    totals, last, events = dict.fromkeys(threads, 0.0), dict.fromkeys(threads, 0.0), dict.fromkeys(threads, 0)
+    threads = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in content["traceEvents"]
+        if event["name"] == "thread_name"
+    }
+    totals, last, events = (
+        dict.fromkeys(threads, 0.0),
+        dict.fromkeys(threads, 0.0),
+        dict.fromkeys(threads, 0),
+    )
     copied = {}
     for event in content["traceEvents"]:
         if event["ph"] == "X" and event["cat"] != "launch":
@@ -35,8 +44,12 @@ def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
             totals[track] += event["dur"]
             events[track] += 1
             copied[event["cat"]] = copied.get(event["cat"], 0) + event["args"]["bytes"]
-    busy = {f"core {core.core} {pipe}": us for core in table.cores for pipe, us in core.busy_us.items()} | {"launches": 0.0}
-    assert {threads[track]: total for track, total in totals.items()} == pytest.approx(busy, rel=1e-6, abs=1e-6)
+    busy = {
+        f"core {core.core} {pipe}": us for core in table.cores for pipe, us in core.busy_us.items()
+    } | {"launches": 0.0}
+    assert {threads[track]: total for track, total in totals.items()} == pytest.approx(
+        busy, rel=1e-6, abs=1e-6
+    )
     assert copied.get("MTE2", 0) == table.read_bytes
     assert copied.get("MTE3", 0) + copied.get("FIXP", 0) == table.written_bytes
     assert max(last.values(), default=0.0) <= table.bound_us * (1 + 1e-9) + 1e-8
@@ -46,9 +59,21 @@ def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
 @pytest.mark.parametrize(
     "name",
     [
-        *("small dim", "small dim, native 16-bit", "sorted", "sorted, native 16-bit", "deterministic, scaled"),
+        *(
+            "small dim",
+            "small dim, native 16-bit",
+            "sorted",
+            "sorted, native 16-bit",
+            "deterministic, scaled",
+        ),
         *("conv, deterministic", "conv, many samples", "moe", "moe, fp32, wide"),
-        *("rms, long", "rms, long, deterministic", "rms, short", "cross entropy, mean", "cross entropy, none, weights"),
+        *(
+            "rms, long",
+            "rms, long, deterministic",
+            "rms, short",
+            "cross entropy, mean",
+            "cross entropy, none, weights",
+        ),
     ],
 )
 def test_the_bound_is_below_the_highest_published_rate(name):
@@ -80,7 +105,9 @@ def test_the_bound_is_below_the_highest_published_rate(name):
 def test_everything_is_read_and_written_at_least_once(name, read, written):
     """Bytes of the tensors that the kernel must move, whatever its tiling."""
     table = timeline(*planned(name))
-    assert read <= table.read_bytes <= 13 * read  # conv: 24 cores load shared operands each for themselves
+    assert (
+        read <= table.read_bytes <= 13 * read
+    )  # conv: 24 cores load shared operands each for themselves
     assert written <= table.written_bytes <= max(1.2 * written, table.read_bytes)
 
 
@@ -90,8 +117,12 @@ def test_shares_and_sums_are_consistent(name):
     assert table.label == "lower bound"
     assert table.kernel_us == pytest.approx(sum(phase.us for phase in table.phases))
     assert table.bound_us == pytest.approx(sum(launch.us for launch in table.launches))
-    assert sum(launch.share for launch in table.launches) == pytest.approx(1 if table.launches else 0)
-    assert table.kernel_us == pytest.approx(sum(launch.us for launch in table.launches if launch.planned))
+    assert sum(launch.share for launch in table.launches) == pytest.approx(
+        1 if table.launches else 0
+    )
+    assert table.kernel_us == pytest.approx(
+        sum(launch.us for launch in table.launches if launch.planned)
+    )
     assert all(0 <= share <= 1 + 1e-12 for share in table.busy_share.values())
     assert table.copy_share <= 1 + 1e-12
     assert table.imbalance >= 1 - 1e-12
@@ -104,10 +135,20 @@ def test_shares_and_sums_are_consistent(name):
 def test_a_small_call_by_hand():
     """One core, two rows of 8 fp32 columns on the small-dim kernel, 1850 MHz."""
     profile = npu_sim.load_profile("atlas_a2")
-    plan = npu_sim.plan("embedding_dense_backward", product=profile, grad="1x8:fp32", indices="1:int32", num_weights=5)
+    plan = npu_sim.plan(
+        "embedding_dense_backward",
+        product=profile,
+        grad="1x8:fp32",
+        indices="1:int32",
+        num_weights=5,
+    )
     table = timeline(plan, profile)
-    copy_in = (32 + 32) / 110  # one padded block of indices, one row of 32 bytes: both tensors fit the L2
-    vector = 1 + 0 + 1 + 1  # convert the index, sort (unknown: 0), clear the accumulator, add the row: a repeat each
+    copy_in = (
+        32 + 32
+    ) / 110  # one padded block of indices, one row of 32 bytes: both tensors fit the L2
+    vector = (
+        1 + 0 + 1 + 1
+    )  # convert the index, sort (unknown: 0), clear the accumulator, add the row: a repeat each
     copy_out = 32 / 86
     assert table.kernel_us == pytest.approx((copy_in + vector + copy_out) / 1850)
     clearing = 5 * 8 * 4 / 86 / 48  # MemSet on all cores
@@ -120,13 +161,19 @@ def test_a_small_call_by_hand():
 def test_a_permutation_by_hand():
     """Two tokens of 16 fp32 columns, two experts each, int64 ids: core 0 sorts, then two cores move a row each, 1850 MHz."""
     profile = npu_sim.load_profile("atlas_a2")
-    plan = npu_sim.plan("moe_token_permute", product=profile, tokens="2x16:fp32", indices="2x2:int64")
+    plan = npu_sim.plan(
+        "moe_token_permute", product=profile, tokens="2x16:fp32", indices="2x2:int64"
+    )
     table = timeline(plan, profile)
     block_in, block_out = 32 / 110, 32 / 86  # every tensor fits the L2
-    ids = block_in + (1 + 1 + 1) + block_out  # cast, times -1 and unused lanes, a repeat each; the sort counts 0
+    ids = (
+        block_in + (1 + 1 + 1) + block_out
+    )  # cast, times -1 and unused lanes, a repeat each; the sort counts 0
     row = block_in + 2 * block_in + 2 * 2 * block_out  # places; a row of 64 bytes in, and out twice
     assert [phase.name for phase in table.phases] == ["sort ids", "sort order", "move rows"]
-    assert [phase.us for phase in table.phases] == pytest.approx([ids / 1850, ids / 1850, row / 1850])
+    assert [phase.us for phase in table.phases] == pytest.approx(
+        [ids / 1850, ids / 1850, row / 1850]
+    )
     assert table.unknown_rates == ("sort_and_merge float32",)
     assert (table.read_bytes, table.written_bytes) == (32 + 32 + 2 * (32 + 64), 32 + 32 + 2 * 128)
 
@@ -148,13 +195,19 @@ def test_a_dropped_copy_is_not_written():
     operator, _, arguments = CALLS["permute, split rows, dropped"]
     fewer = npu_sim.plan(operator, product=profile, **{**arguments, "num_out_tokens": 3000})
     assert timeline(fewer, profile).kernel_us < timeline(full, profile).kernel_us
-    assert timeline(fewer, profile).assumptions == ("dropped copies are spread evenly over the cores",)
+    assert timeline(fewer, profile).assumptions == (
+        "dropped copies are spread evenly over the cores",
+    )
 
 
 @pytest.mark.parametrize(("release", "flushes"), [("8.3", 11), ("8.5", 10), ("9.1", 10)])
 def test_a_core_flushes_its_rows_as_often_as_its_release_must(release, flushes):
     profile = npu_sim.load_profile("atlas_a2", release=release)
-    call = {"grad": "5280x1024:fp32", "indices": "5280:int32", "num_weights": 1000}  # 110 rows for every one of 48 cores
+    call = {
+        "grad": "5280x1024:fp32",
+        "indices": "5280:int32",
+        "num_weights": 1000,
+    }  # 110 rows for every one of 48 cores
     table = timeline(npu_sim.plan("embedding_dense_backward", product=profile, **call), profile)
     assert table.written_bytes == 48 * flushes * 1024 * 4
 
@@ -169,12 +222,16 @@ def test_a_series_without_published_rates_counts_them_zero_and_names_them():
 def test_the_vector_clock_is_taken_where_there_is_one():
     plan, _ = planned("one row")
     inference = npu_sim.load_profile("atlas_inference")
-    table = timeline(plan, inference)  # the plan of another product: only the clock is of interest here
+    table = timeline(
+        plan, inference
+    )  # the plan of another product: only the clock is of interest here
     assert (table.clock, table.clock_mhz) == ("vector clock", 1000)
 
 
 def test_a_faster_clock_shortens_the_bound_in_proportion():
-    first, second = (timeline(*planned("sorted", soc)).bound_us for soc in ("Ascend910B3", "Ascend910B4"))
+    first, second = (
+        timeline(*planned("sorted", soc)).bound_us for soc in ("Ascend910B3", "Ascend910B4")
+    )
     assert second / first == pytest.approx(1800 / 1500)
 
 
@@ -182,9 +239,13 @@ def test_a_faster_clock_shortens_the_bound_in_proportion():
 def test_the_trace_shows_all_launches_one_after_the_other(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)
-    events = [event for event in trace([(plan, profile)])["traceEvents"] if event.get("cat") == "launch"]
+    events = [
+        event for event in trace([(plan, profile)])["traceEvents"] if event.get("cat") == "launch"
+    ]
     assert [event["name"] for event in events] == [launch.kernel for launch in plan.launches]
-    assert [event["dur"] for event in events] == pytest.approx([launch.us for launch in table.launches], abs=1e-8)
+    assert [event["dur"] for event in events] == pytest.approx(
+        [launch.us for launch in table.launches], abs=1e-8
+    )
     ends = [0.0, *(event["ts"] + event["dur"] for event in events)]
     assert [event["ts"] for event in events] == pytest.approx(ends[:-1], abs=1e-8)
     assert ends[-1] == pytest.approx(table.bound_us, abs=1e-8)
@@ -192,13 +253,21 @@ def test_the_trace_shows_all_launches_one_after_the_other(name):
 
 def test_every_soc_is_a_process_of_its_own():
     content = trace([planned("one row"), planned("one row", "Ascend910B4")])
-    names = {event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"}
-    assert names == {f"{soc}: EmbeddingDenseBackward (lower bound)" for soc in ("Ascend910B1", "Ascend910B4")}
+    names = {
+        event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"
+    }
+    assert names == {
+        f"{soc}: EmbeddingDenseBackward (lower bound)" for soc in ("Ascend910B1", "Ascend910B4")
+    }
 
 
 def test_merged_events_say_so():
     content = trace([planned("billions of rows")])
-    merged = [event for event in content["traceEvents"] if event["ph"] == "X" and event["args"].get("tiles", 1) > 1]
+    merged = [
+        event
+        for event in content["traceEvents"]
+        if event["ph"] == "X" and event["args"].get("tiles", 1) > 1
+    ]
     assert merged
     assert content["otherData"]["merged_events"] == len(merged)
     assert "lower bound" in content["otherData"]["label"]

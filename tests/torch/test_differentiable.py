@@ -2,7 +2,9 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 from torch.nn import functional  # noqa: E402
 
@@ -17,9 +19,16 @@ RELATIVE = 2e-5
 
 def gradients(function, *inputs):
     """The function's value and the gradients of a weighted sum of it, for fresh copies of the inputs that need one."""
-    copies = [one.detach().clone().requires_grad_(one.requires_grad) if torch.is_tensor(one) else one for one in inputs]
+    copies = [
+        one.detach().clone().requires_grad_(one.requires_grad) if torch.is_tensor(one) else one
+        for one in inputs
+    ]
     value = function(*copies)
-    weights = torch.cos(torch.arange(value.numel(), dtype=torch.float32)).reshape(value.shape).to(value.dtype)
+    weights = (
+        torch.cos(torch.arange(value.numel(), dtype=torch.float32))
+        .reshape(value.shape)
+        .to(value.dtype)
+    )
     (value * weights).sum().backward()
     return value, [one.grad for one in copies if torch.is_tensor(one) and one.requires_grad]
 
@@ -31,7 +40,9 @@ def assert_same_gradients(ours, theirs, *inputs, relative=RELATIVE):
     assert grads
     for grad, right in zip(grads, expected_grads, strict=True):
         assert grad.dtype == right.dtype
-        torch.testing.assert_close(grad, right, rtol=relative, atol=relative * float(right.abs().max()))
+        torch.testing.assert_close(
+            grad, right, rtol=relative, atol=relative * float(right.abs().max())
+        )
 
 
 def normal(*shape, dtype=torch.float32):
@@ -54,10 +65,15 @@ def device(request):
 @pytest.mark.parametrize(("padding_idx", "scale"), [(None, False), (3, False), (-2, True)])
 def test_embedding(device, dim, padding_idx, scale):
     def theirs(indices, weight):
-        return functional.embedding(indices, weight, padding_idx=padding_idx, scale_grad_by_freq=scale)
+        return functional.embedding(
+            indices, weight, padding_idx=padding_idx, scale_grad_by_freq=scale
+        )
 
     assert_same_gradients(
-        lambda indices, weight: simulated.embedding(indices, weight, padding_idx, scale), theirs, whole(20, 6, 50), normal(20, dim)
+        lambda indices, weight: simulated.embedding(indices, weight, padding_idx, scale),
+        theirs,
+        whole(20, 6, 50),
+        normal(20, dim),
     )
 
 
@@ -88,12 +104,20 @@ def test_conv_tbc_of_lower_precision_keeps_the_bits_of_hf32():
         torch.testing.assert_close(grad, right, rtol=2**-9, atol=2**-9 * float(right.abs().max()))
 
 
-@pytest.mark.parametrize(("shape", "gamma"), [((30, 128), (128,)), ((5, 6, 700), (700,)), ((7, 4, 5, 6), (5, 6)), ((40, 6100), (6100,))])
+@pytest.mark.parametrize(
+    ("shape", "gamma"),
+    [((30, 128), (128,)), ((5, 6, 700), (700,)), ((7, 4, 5, 6), (5, 6)), ((40, 6100), (6100,))],
+)
 def test_rms_norm(device, shape, gamma):
     def theirs(x, weight):
         return functional.rms_norm(x, gamma, weight, eps=1e-5)
 
-    assert_same_gradients(lambda x, weight: simulated.rms_norm(x, weight, 1e-5), theirs, normal(*shape), normal(*gamma))
+    assert_same_gradients(
+        lambda x, weight: simulated.rms_norm(x, weight, 1e-5),
+        theirs,
+        normal(*shape),
+        normal(*gamma),
+    )
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -117,7 +141,9 @@ def permuted_in_pytorch(tokens, indices, num_out_tokens=None):
     return tokens[order // topk]
 
 
-@pytest.mark.parametrize(("shape", "dropped"), [((30, 2), None), ((30,), None), ((30, 4), 100), ((30, 3), -7)])
+@pytest.mark.parametrize(
+    ("shape", "dropped"), [((30, 2), None), ((30,), None), ((30, 4), 100), ((30, 3), -7)]
+)
 def test_moe_token_permute(device, shape, dropped):
     indices = whole(8, *shape)
     for tokens in (normal(30, 24), normal(30, 4, 6)):
@@ -133,7 +159,10 @@ def test_moe_token_permute_has_the_bits_of_the_product_both_ways(device, dtype):
     tokens, indices = normal(50, 33, dtype=dtype), whole(8, 50, 4)
     permuted, places = simulated.moe_token_permute(tokens, indices, 170)
     first, second = npu_sim.run(
-        "moe_token_permute", tokens=tensor_as_array(tokens), indices=indices.numpy(), num_out_tokens=170
+        "moe_token_permute",
+        tokens=tensor_as_array(tokens),
+        indices=indices.numpy(),
+        num_out_tokens=170,
     ).outputs.values()
     assert torch.equal(permuted, array_as_tensor(first))
     assert torch.equal(places, array_as_tensor(second))
@@ -141,9 +170,14 @@ def test_moe_token_permute_has_the_bits_of_the_product_both_ways(device, dtype):
     permuted.backward(grad)
     exact = torch.zeros(200, 33, dtype=torch.float64)
     exact[:170] = grad.double()
-    expected = exact[places.long()].reshape(50, 4, 33).sum(1)  # float64, by PyTorch's index operations
+    expected = (
+        exact[places.long()].reshape(50, 4, 33).sum(1)
+    )  # float64, by PyTorch's index operations
     torch.testing.assert_close(
-        tokens.grad, expected.to(dtype), rtol=2e-6 if dtype == torch.float32 else 0, atol=1e-6 if dtype == torch.float32 else 0
+        tokens.grad,
+        expected.to(dtype),
+        rtol=2e-6 if dtype == torch.float32 else 0,
+        atol=1e-6 if dtype == torch.float32 else 0,
     )
 
 
@@ -193,7 +227,10 @@ def test_the_device_is_that_of_the_backward_call_or_else_of_the_forward_call():
 
 def test_a_product_that_refuses_says_so_in_the_backward_call():
     x, gamma = normal(4, 64), normal(64)
-    with simulated.use("atlas_train"), pytest.raises(npu_sim.AclnnError, match="not supported on Atlas"):
+    with (
+        simulated.use("atlas_train"),
+        pytest.raises(npu_sim.AclnnError, match="not supported on Atlas"),
+    ):
         simulated.rms_norm(x, gamma).sum().backward()
 
 
@@ -213,7 +250,9 @@ class TwoLayers(torch.nn.Module):
         self.functions = functions
         self.table = torch.nn.Parameter(torch.randn(50, 16, generator=generator))
         self.gammas = torch.nn.ParameterList([torch.ones(16) for _ in range(2)])
-        self.weights = torch.nn.ParameterList([torch.randn(3, 16, width, generator=generator) / 7 for width in (16, 50)])
+        self.weights = torch.nn.ParameterList(
+            [torch.randn(3, 16, width, generator=generator) / 7 for width in (16, 50)]
+        )
         self.biases = torch.nn.ParameterList([torch.zeros(width) for width in (16, 50)])
 
     def forward(self, tokens, targets):

@@ -2,15 +2,17 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
-from npu_sim.operators.contract.axes import Number  # noqa: E402
-from npu_sim.operators.generate import generate  # noqa: E402
+from npu_sim.framework.axes import Number  # noqa: E402
+from npu_sim.operators.shared.generate import generate  # noqa: E402
 from npu_sim.registry import OPERATOR_NAMES, load_operator  # noqa: E402
 from npu_sim.torch.memory import array_as_tensor  # noqa: E402
 
@@ -20,10 +22,15 @@ SMALL = 8
 def small_call(name):
     """The arguments of a small call of an operator, from its declaration."""
     operator = load_operator(name)
-    values = {axis.name: min(axis.default, SMALL) if isinstance(axis, Number) else axis.default for axis in operator.axes}
+    values = {
+        axis.name: min(axis.default, SMALL) if isinstance(axis, Number) else axis.default
+        for axis in operator.axes
+    }
     call = operator.call(values)
     arrays = generate(name, operator.build(call), 0)
-    return {key: array_as_tensor(arrays[key]) if key in arrays else value for key, value in call.items()}
+    return {
+        key: array_as_tensor(arrays[key]) if key in arrays else value for key, value in call.items()
+    }
 
 
 def leaf(*shape):
@@ -33,11 +40,23 @@ def leaf(*shape):
 INDICES = torch.tensor([[1, 0, 3], [2, 1, 1]])
 PLACES = torch.tensor([2, 0, 5, 1, 4, 3], dtype=torch.int32)
 FORWARDS = {
-    "embedding": (lambda weight: simulated.embedding(INDICES, weight, 2, True), lambda: (leaf(4, 8),)),
-    "conv_tbc": (lambda *tensors: simulated.conv_tbc(*tensors, 1), lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5))),
+    "embedding": (
+        lambda weight: simulated.embedding(INDICES, weight, 2, True),
+        lambda: (leaf(4, 8),),
+    ),
+    "conv_tbc": (
+        lambda *tensors: simulated.conv_tbc(*tensors, 1),
+        lambda: (leaf(6, 2, 4), leaf(3, 4, 5), leaf(5)),
+    ),
     "rms_norm": (simulated.rms_norm, lambda: (leaf(3, 2, 16), leaf(16))),
-    "cross_entropy": (lambda logits: simulated.cross_entropy(logits, INDICES[0], ignore_index=0), lambda: (leaf(3, 5),)),
-    "moe_token_permute": (lambda tokens: simulated.moe_token_permute(tokens, INDICES)[0], lambda: (leaf(2, 8),)),
+    "cross_entropy": (
+        lambda logits: simulated.cross_entropy(logits, INDICES[0], ignore_index=0),
+        lambda: (leaf(3, 5),),
+    ),
+    "moe_token_permute": (
+        lambda tokens: simulated.moe_token_permute(tokens, INDICES)[0],
+        lambda: (leaf(2, 8),),
+    ),
     "moe_token_unpermute": (
         lambda rows, probs: simulated.moe_token_unpermute(rows, PLACES, probs),
         lambda: (leaf(6, 8), leaf(2, 3)),
@@ -72,16 +91,33 @@ def test_opcheck_passes_for_every_function_with_a_gradient(name):
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_meta_tensors_give_the_shapes_of_the_results(name):
     call = small_call(name)
-    function = getattr(simulated, name) if name not in FORWARDS else getattr(torch.ops.npu_sim, name)
+    function = (
+        getattr(simulated, name) if name not in FORWARDS else getattr(torch.ops.npu_sim, name)
+    )
     expected = function(**call)
-    found = function(**{key: value.to("meta") if torch.is_tensor(value) else value for key, value in call.items()})
-    for one, right in zip(*(result if isinstance(result, tuple) else (result,) for result in (found, expected)), strict=True):
-        assert (one.device.type, one.shape, one.dtype, one.stride()) == ("meta", right.shape, right.dtype, right.stride())
+    found = function(
+        **{
+            key: value.to("meta") if torch.is_tensor(value) else value
+            for key, value in call.items()
+        }
+    )
+    for one, right in zip(
+        *(result if isinstance(result, tuple) else (result,) for result in (found, expected)),
+        strict=True,
+    ):
+        assert (one.device.type, one.shape, one.dtype, one.stride()) == (
+            "meta",
+            right.shape,
+            right.dtype,
+            right.stride(),
+        )
 
 
 def test_meta_tensors_are_refused_as_others_are():
     with pytest.raises(npu_sim.AclnnError, match="63"):
-        simulated.embedding_dense_backward(torch.zeros(64, 4, device="meta"), torch.zeros(63, dtype=torch.int64, device="meta"), 5)
+        simulated.embedding_dense_backward(
+            torch.zeros(64, 4, device="meta"), torch.zeros(63, dtype=torch.int64, device="meta"), 5
+        )
 
 
 @pytest.mark.parametrize("name", FORWARDS)
@@ -128,10 +164,21 @@ def test_autocast_takes_the_dtypes_that_pytorch_takes(name):
 
 REFUSED = [
     (lambda: simulated.cross_entropy(torch.zeros(5), torch.tensor(1)), "input has shape"),
-    (lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int32)), "target is torch.int32"),
-    (lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2).long(), torch.ones(5).bfloat16()), "weight is torch.bfloat16"),
+    (
+        lambda: simulated.cross_entropy(torch.zeros(2, 5), torch.zeros(2, dtype=torch.int32)),
+        "target is torch.int32",
+    ),
+    (
+        lambda: simulated.cross_entropy(
+            torch.zeros(2, 5), torch.zeros(2).long(), torch.ones(5).bfloat16()
+        ),
+        "weight is torch.bfloat16",
+    ),
     (lambda: simulated.rms_norm(torch.zeros(2, 16), None), "weight = None"),
-    (lambda: simulated.embedding_dense_backward(torch.zeros(2, 4), torch.zeros(2).long(), 2.5), "num_weights = 2.5"),
+    (
+        lambda: simulated.embedding_dense_backward(torch.zeros(2, 4), torch.zeros(2).long(), 2.5),
+        "num_weights = 2.5",
+    ),
 ]
 
 

@@ -2,7 +2,9 @@
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
@@ -50,7 +52,12 @@ def both(function, rows, indices, probs):
     """The block's value, and the gradients of a weighted sum of it."""
     rows, probs = (one.detach().clone().requires_grad_() for one in (rows, probs))
     value = function(rows, indices, probs)
-    weights = torch.cos(torch.arange(value.numel(), dtype=torch.float32)).reshape(value.shape).to(torch.bfloat16).to(value.dtype)
+    weights = (
+        torch.cos(torch.arange(value.numel(), dtype=torch.float32))
+        .reshape(value.shape)
+        .to(torch.bfloat16)
+        .to(value.dtype)
+    )
     (value * weights).sum().backward()
     return value.detach(), rows.grad, probs.grad
 
@@ -61,7 +68,9 @@ def both(function, rows, indices, probs):
 def test_the_block_agrees_with_float64(dtype, probs_dtype, dropped):
     rows, indices, probs = drawn(dtype, probs_dtype)
     rows = rows[: len(rows) - dropped]
-    with simulated.use("atlas_a2", release="9.0"):  # later ones refuse the gradients of dropped tokens
+    with simulated.use(
+        "atlas_a2", release="9.0"
+    ):  # later ones refuse the gradients of dropped tokens
         ours = both(simulated.moe_token_unpermute, rows, indices, probs)
     theirs = both(in_pytorch, rows.double(), indices, probs.double())
     assert_passes(ours, theirs)
@@ -76,7 +85,9 @@ def test_the_way_there_and_back_agrees_with_float64(dtype, kept):
     probs = drawn(dtype, dtype)[2]
     with simulated.use("atlas_a2", release="9.0"):
         ours = both(there_and_back(kept), tokens, experts, probs)
-    assert_passes(ours, both(there_and_back_in_pytorch(kept), tokens.double(), experts, probs.double()))
+    assert_passes(
+        ours, both(there_and_back_in_pytorch(kept), tokens.double(), experts, probs.double())
+    )
 
 
 @pytest.mark.filterwarnings("ignore:Input #")  # gradcheck prefers float64, which no product takes
@@ -84,11 +95,21 @@ def test_the_way_there_and_back_agrees_with_float64(dtype, kept):
 def test_gradients_are_those_of_differences(kept):
     """The block is linear in its tokens and in its weights, so that differences over large steps are exact but for rounding."""
     tokens = torch.randn(6, 5, generator=torch.Generator().manual_seed(8), requires_grad=True)
-    experts = torch.rand(6, 4, generator=torch.Generator().manual_seed(9)).argsort(dim=1)[:, :3].to(torch.int32)
+    experts = (
+        torch.rand(6, 4, generator=torch.Generator().manual_seed(9))
+        .argsort(dim=1)[:, :3]
+        .to(torch.int32)
+    )
     probs = torch.rand(6, 3, generator=torch.Generator().manual_seed(10), requires_grad=True)
     with simulated.use("atlas_a2", release="9.0"):
         block = there_and_back(kept)
-        assert torch.autograd.gradcheck(lambda tokens, probs: block(tokens, experts, probs), (tokens, probs), eps=0.5, atol=1e-5, rtol=1e-5)
+        assert torch.autograd.gradcheck(
+            lambda tokens, probs: block(tokens, experts, probs),
+            (tokens, probs),
+            eps=0.5,
+            atol=1e-5,
+            rtol=1e-5,
+        )
 
 
 def assert_passes(ours, theirs):
@@ -102,8 +123,14 @@ def assert_passes(ours, theirs):
 def test_forward_and_backward_are_the_operators():
     rows, indices, probs = drawn(torch.bfloat16, torch.float32)
     value, rows_grad, probs_grad = both(simulated.moe_token_unpermute, rows, indices, probs)
-    assert torch.equal(value, simulated.npu_moe_token_unpermute(rows, indices, probs, restore_shape=[1, 2]))
-    weights = torch.cos(torch.arange(value.numel(), dtype=torch.float32)).reshape(value.shape).to(torch.bfloat16)
+    assert torch.equal(
+        value, simulated.npu_moe_token_unpermute(rows, indices, probs, restore_shape=[1, 2])
+    )
+    weights = (
+        torch.cos(torch.arange(value.numel(), dtype=torch.float32))
+        .reshape(value.shape)
+        .to(torch.bfloat16)
+    )
     again = simulated.moe_token_unpermute_grad(rows, weights, indices, probs)
     assert torch.equal(rows_grad, again[0])
     assert torch.equal(probs_grad, again[1])
@@ -116,7 +143,9 @@ def test_without_probs_rows_are_put_in_order_and_back():
     tokens = simulated.moe_token_unpermute(rows, indices)
     assert torch.equal(tokens, rows[indices.long()])
     tokens.backward(torch.arange(float(tokens.numel())).reshape(tokens.shape).half())
-    assert torch.equal(rows.grad[indices.long()], torch.arange(float(tokens.numel())).reshape(tokens.shape).half())
+    assert torch.equal(
+        rows.grad[indices.long()], torch.arange(float(tokens.numel())).reshape(tokens.shape).half()
+    )
     gradient, nothing = simulated.moe_token_unpermute_grad(None, tokens.detach(), indices)
     assert nothing is None
     assert gradient.shape == rows.shape

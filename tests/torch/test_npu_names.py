@@ -4,12 +4,19 @@ import inspect
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 from torch.nn import functional  # noqa: E402
 
 import npu_sim  # noqa: E402
-from npu_sim.torch import npu_cross_entropy_loss, npu_moe_token_permute, npu_moe_token_unpermute, npu_rms_norm  # noqa: E402
+from npu_sim.torch import (  # noqa: E402
+    npu_cross_entropy_loss,
+    npu_moe_token_permute,
+    npu_moe_token_unpermute,
+    npu_rms_norm,
+)
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 SIGNATURES = {
@@ -25,19 +32,24 @@ SIGNATURES = {
 @pytest.mark.parametrize("function", SIGNATURES)
 def test_signatures(function):
     parameters = inspect.signature(function).parameters.values()
-    words = [one.name if one.default is one.empty else f"{one.name}={one.default}" for one in parameters]
+    words = [
+        one.name if one.default is one.empty else f"{one.name}={one.default}" for one in parameters
+    ]
     assert words == SIGNATURES[function].split()
 
 
 @pytest.mark.parametrize(
-    ("shape", "gamma", "rstd_shape"), [((4, 1, 96), (96,), (4, 1, 1)), ((96,), (96,), (1,)), ((3, 8, 12), (8, 12), (3, 1, 1))]
+    ("shape", "gamma", "rstd_shape"),
+    [((4, 1, 96), (96,), (4, 1, 1)), ((96,), (96,), (1,)), ((3, 8, 12), (8, 12), (3, 1, 1))],
 )
 def test_rms_norm_returns_y_and_rstd(shape, gamma, rstd_shape):
     x, scale = torch.randn(shape), torch.randn(gamma)
     y, rstd = npu_rms_norm(x, scale, epsilon=1e-5)
     torch.testing.assert_close(y, functional.rms_norm(x, gamma, scale, eps=1e-5))
     axes = tuple(range(-len(gamma), 0))
-    torch.testing.assert_close(rstd, 1 / torch.sqrt(x.double().pow(2).mean(axes, keepdim=True) + 1e-5).float())
+    torch.testing.assert_close(
+        rstd, 1 / torch.sqrt(x.double().pow(2).mean(axes, keepdim=True) + 1e-5).float()
+    )
     assert (rstd.shape, rstd.dtype) == (rstd_shape, torch.float32)
 
 
@@ -59,8 +71,12 @@ def test_rms_norm_of_bf16_is_rounded_once():
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
 def test_cross_entropy_returns_loss_and_log_probabilities(reduction, smoothing):
     logits, target, weight = torch.randn(10, 6), torch.randint(0, 6, (10,)), torch.rand(6)
-    loss, log_prob, zloss, lse = npu_cross_entropy_loss(logits, target, weight, reduction, 3, label_smoothing=smoothing)
-    expected = functional.cross_entropy(logits, target, weight, ignore_index=3, reduction=reduction, label_smoothing=smoothing)
+    loss, log_prob, zloss, lse = npu_cross_entropy_loss(
+        logits, target, weight, reduction, 3, label_smoothing=smoothing
+    )
+    expected = functional.cross_entropy(
+        logits, target, weight, ignore_index=3, reduction=reduction, label_smoothing=smoothing
+    )
     assert loss.shape == ((10,) if reduction == "none" else (1,))
     torch.testing.assert_close(loss.reshape(expected.shape), expected)
     torch.testing.assert_close(log_prob, functional.log_softmax(logits, 1))
@@ -71,7 +87,9 @@ def test_cross_entropy_returns_loss_and_log_probabilities(reduction, smoothing):
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_gradients_flow_through_every_name(reduction):
     logits = torch.randn(10, 6, requires_grad=True)
-    npu_cross_entropy_loss(logits, torch.randint(0, 6, (10,)), reduction=reduction)[0].sum().backward()
+    npu_cross_entropy_loss(logits, torch.randint(0, 6, (10,)), reduction=reduction)[
+        0
+    ].sum().backward()
     torch.testing.assert_close(logits.grad.sum(1), torch.zeros(10), atol=1e-6, rtol=0)
     tokens = torch.randn(10, 6, requires_grad=True)
     npu_moe_token_permute(tokens, torch.randint(0, 4, (10, 3)))[0].sum().backward()
@@ -94,11 +112,23 @@ def test_moe_token_permute_example():
     [
         (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2)), "indices"),
         (
-            lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), lse_square_scale_for_zloss=0.5),
+            lambda x: npu_cross_entropy_loss(
+                x, torch.zeros(4, dtype=torch.int64), lse_square_scale_for_zloss=0.5
+            ),
             "lse_square_scale_for_zloss",
         ),
-        (lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), return_zloss=True), "return_zloss"),
-        (lambda x: npu_cross_entropy_loss(x, torch.zeros(4, dtype=torch.int64), label_smoothing=0.1), "label_smoothing"),
+        (
+            lambda x: npu_cross_entropy_loss(
+                x, torch.zeros(4, dtype=torch.int64), return_zloss=True
+            ),
+            "return_zloss",
+        ),
+        (
+            lambda x: npu_cross_entropy_loss(
+                x, torch.zeros(4, dtype=torch.int64), label_smoothing=0.1
+            ),
+            "label_smoothing",
+        ),
     ],
 )
 def test_what_is_not_supported_is_refused(call, argument):
@@ -110,7 +140,12 @@ def test_what_is_not_supported_is_refused(call, argument):
 @pytest.mark.parametrize(
     ("call", "argument"),
     [
-        (lambda x: npu_moe_token_permute(x, torch.zeros(4, 2, dtype=torch.int64), padded_mode=True), "padded_mode"),
+        (
+            lambda x: npu_moe_token_permute(
+                x, torch.zeros(4, 2, dtype=torch.int64), padded_mode=True
+            ),
+            "padded_mode",
+        ),
         (lambda x: npu_moe_token_permute(x, torch.zeros(5, 2, dtype=torch.int64)), "indices"),
         (lambda x: npu_moe_token_permute(x[0], torch.zeros(4, 2, dtype=torch.int64)), "tokens"),
     ],

@@ -6,14 +6,18 @@ import sys
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 import npu_sim  # noqa: E402
 import npu_sim.torch as simulated  # noqa: E402
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array  # noqa: E402
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.bool]
+)
 def test_memory_is_shared_both_ways(dtype):
     tensor = torch.zeros(4, 6).to(dtype)[:, ::2]
     array = tensor_as_array(tensor)
@@ -31,9 +35,22 @@ def test_sparse_tensors_are_refused():
 
 
 CALLS = {
-    "embedding_dense_backward": {"grad": torch.randn(30, 8), "indices": torch.randint(0, 9, (30,)), "num_weights": 9},
-    "rms_norm_grad": {"dy": torch.randn(9, 64), "x": torch.randn(9, 64), "rstd": torch.rand(9), "gamma": torch.randn(64)},
-    "cross_entropy_loss_grad": {"grad_loss": torch.tensor(0.5), "log_prob": -torch.rand(9, 5), "target": torch.randint(0, 5, (9,))},
+    "embedding_dense_backward": {
+        "grad": torch.randn(30, 8),
+        "indices": torch.randint(0, 9, (30,)),
+        "num_weights": 9,
+    },
+    "rms_norm_grad": {
+        "dy": torch.randn(9, 64),
+        "x": torch.randn(9, 64),
+        "rstd": torch.rand(9),
+        "gamma": torch.randn(64),
+    },
+    "cross_entropy_loss_grad": {
+        "grad_loss": torch.tensor(0.5),
+        "log_prob": -torch.rand(9, 5),
+        "target": torch.randint(0, 5, (9,)),
+    },
     "moe_token_permute_grad": {
         "permuted_output_grad": torch.randn(8, 6),
         "sorted_indices": torch.arange(8, dtype=torch.int32),
@@ -55,23 +72,35 @@ CALLS = {
 def test_tensors_give_the_bits_that_arrays_give(operator, dtype):
     kept = ("rstd",)
     call = {
-        name: value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() and name not in kept else value
+        name: value.to(dtype)
+        if torch.is_tensor(value) and value.is_floating_point() and name not in kept
+        else value
         for name, value in CALLS[operator].items()
     }
-    arrays = {name: tensor_as_array(value) if torch.is_tensor(value) else value for name, value in call.items()}
-    expected = [array_as_tensor(one) for one in npu_sim.run(operator, deterministic=True, **arrays).outputs.values()]
+    arrays = {
+        name: tensor_as_array(value) if torch.is_tensor(value) else value
+        for name, value in call.items()
+    }
+    expected = [
+        array_as_tensor(one)
+        for one in npu_sim.run(operator, deterministic=True, **arrays).outputs.values()
+    ]
     with simulated.use(deterministic=True):
         result = getattr(simulated, operator)(**call)
         outs = tuple(torch.empty_like(one) for one in expected)
         given = getattr(simulated, operator)(**call, out=outs if len(outs) > 1 else outs[0])
     for results in (result, given):
-        for one, right in zip(results if isinstance(results, tuple) else (results,), expected, strict=True):
+        for one, right in zip(
+            results if isinstance(results, tuple) else (results,), expected, strict=True
+        ):
             assert torch.equal(one, right)
     assert (given if isinstance(given, tuple) else (given,))[0] is outs[0]
 
 
 def test_without_pytorch_the_import_says_what_to_install():
-    code = "import sys; sys.modules['torch'] = None; import npu_sim, npu_sim.cli; import npu_sim.torch"
+    code = (
+        "import sys; sys.modules['torch'] = None; import npu_sim, npu_sim.cli; import npu_sim.torch"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 1
     assert "pip install 'npu_sim[torch]'" in done.stderr

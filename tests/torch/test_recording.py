@@ -4,7 +4,9 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'")
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'npu_sim[torch]'"
+)
 
 from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
@@ -58,7 +60,9 @@ class Router(nn.Module):
         self.weight = nn.Parameter(torch.randn(experts, HIDDEN))
 
     def forward(self, hidden):
-        weights, chosen = torch.topk(torch.softmax(functional.linear(hidden, self.weight), -1), TOP, dim=-1)
+        weights, chosen = torch.topk(
+            torch.softmax(functional.linear(hidden, self.weight), -1), TOP, dim=-1
+        )
         return weights, chosen
 
 
@@ -115,14 +119,26 @@ NORMED = {"x": "2x6x32:fp32", "gamma": "32:fp32"}
 LABELS = torch.arange(TOKENS)
 SEEN = {
     "functional.embedding": (
-        lambda: functional.embedding(torch.zeros(2, 6, dtype=torch.int32), leaf(WORDS, HIDDEN), padding_idx=-1).sum(),
+        lambda: functional.embedding(
+            torch.zeros(2, 6, dtype=torch.int32), leaf(WORDS, HIDDEN), padding_idx=-1
+        ).sum(),
         "embedding_dense_backward",
-        {"grad": "2x6x32:fp32:strided", "indices": "2x6:int32", "num_weights": 50, "padding_idx": 49},
+        {
+            "grad": "2x6x32:fp32:strided",
+            "indices": "2x6:int32",
+            "num_weights": 50,
+            "padding_idx": 49,
+        },
     ),
     "nn.Embedding": (
         lambda: (nn.Embedding(WORDS, HIDDEN, scale_grad_by_freq=True)(LABELS) * 2).sum(),
         "embedding_dense_backward",
-        {"grad": "12x32:fp32", "indices": "12:int64", "num_weights": 50, "scale_grad_by_freq": True},
+        {
+            "grad": "12x32:fp32",
+            "indices": "12:int64",
+            "num_weights": 50,
+            "scale_grad_by_freq": True,
+        },
     ),
     "cross_entropy": (
         lambda: functional.cross_entropy(leaf(TOKENS, WORDS), LABELS),
@@ -130,17 +146,29 @@ SEEN = {
         {"grad_loss": "scalar:fp32", **LOGITS},
     ),
     "cross_entropy of classes on an inner axis": (
-        lambda: functional.cross_entropy(leaf(2, WORDS, 6), LABELS.reshape(2, 6), reduction="none").sum(),
+        lambda: functional.cross_entropy(
+            leaf(2, WORDS, 6), LABELS.reshape(2, 6), reduction="none"
+        ).sum(),
         "cross_entropy_loss_grad",
         {"grad_loss": "12:fp32", **LOGITS, "reduction": "none"},
     ),
     "nn.CrossEntropyLoss": (
-        lambda: nn.CrossEntropyLoss(torch.ones(WORDS), ignore_index=3, reduction="sum")(leaf(TOKENS, WORDS), LABELS),
+        lambda: nn.CrossEntropyLoss(torch.ones(WORDS), ignore_index=3, reduction="sum")(
+            leaf(TOKENS, WORDS), LABELS
+        ),
         "cross_entropy_loss_grad",
-        {"grad_loss": "scalar:fp32", **LOGITS, "weight": "50:fp32", "reduction": "sum", "ignore_index": 3},
+        {
+            "grad_loss": "scalar:fp32",
+            **LOGITS,
+            "weight": "50:fp32",
+            "reduction": "sum",
+            "ignore_index": 3,
+        },
     ),
     "nll_loss of log-probabilities": (
-        lambda: functional.nll_loss(functional.log_softmax(leaf(2, 6, WORDS), -1).view(TOKENS, WORDS), LABELS),
+        lambda: functional.nll_loss(
+            functional.log_softmax(leaf(2, 6, WORDS), -1).view(TOKENS, WORDS), LABELS
+        ),
         "cross_entropy_loss_grad",
         {"grad_loss": "scalar:fp32", **LOGITS},
     ),
@@ -149,7 +177,11 @@ SEEN = {
         "rms_norm_grad",
         {"dy": "2x6x32:fp32", **NORMED},
     ),
-    "nn.RMSNorm": (lambda: nn.RMSNorm(HIDDEN)(leaf(2, 6, HIDDEN)).sum(), "rms_norm_grad", {"dy": "2x6x32:fp32", **NORMED}),
+    "nn.RMSNorm": (
+        lambda: nn.RMSNorm(HIDDEN)(leaf(2, 6, HIDDEN)).sum(),
+        "rms_norm_grad",
+        {"dy": "2x6x32:fp32", **NORMED},
+    ),
     "a normalisation of a library": (
         lambda: LibraryRMSNorm(HIDDEN)(leaf(2, 6, HIDDEN)).sum(),
         "rms_norm_grad",
@@ -163,7 +195,13 @@ SEEN = {
     "conv_tbc": (
         lambda: (torch.conv_tbc(leaf(6, 2, 4), leaf(3, 4, 5), leaf(5), 1) * 2).sum(),
         "conv_tbc_backward",
-        {"grad_output": "6x2x5:fp32", "input": "6x2x4:fp32", "weight": "3x4x5:fp32", "bias": "5:fp32", "pad": 1},
+        {
+            "grad_output": "6x2x5:fp32",
+            "input": "6x2x4:fp32",
+            "weight": "3x4x5:fp32",
+            "bias": "5:fp32",
+            "pad": 1,
+        },
     ),
     "experts one by one": (
         lambda: Experts(one_by_one)(leaf(2, 6, HIDDEN)).sum(),
@@ -195,30 +233,58 @@ def test_what_was_recorded_goes_through_preflight(form):
 
 
 def test_without_a_backward_call_only_forward_calls_are_recorded():
-    found, _ = calls_of(lambda: (LibraryRMSNorm(HIDDEN)(leaf(2, HIDDEN)), functional.embedding(LABELS, leaf(WORDS, HIDDEN))))
+    found, _ = calls_of(
+        lambda: (
+            LibraryRMSNorm(HIDDEN)(leaf(2, HIDDEN)),
+            functional.embedding(LABELS, leaf(WORDS, HIDDEN)),
+        )
+    )
     assert found.keys() == {"rms_norm"}
 
 
 def test_gradients_that_nobody_needs_are_not_recorded():
     frozen = torch.randn(WORDS, HIDDEN)
-    found, _ = calls_of(lambda: (functional.embedding(LABELS, frozen) * leaf(HIDDEN)).sum().backward())
+    found, _ = calls_of(
+        lambda: (functional.embedding(LABELS, frozen) * leaf(HIDDEN)).sum().backward()
+    )
     assert not found
 
 
 NOT_RECOGNISED = {
-    "every row through every expert": (lambda: Experts(all_rows_through_all)(leaf(2, 6, HIDDEN)), "no rows of its tokens are gathered"),
+    "every row through every expert": (
+        lambda: Experts(all_rows_through_all)(leaf(2, 6, HIDDEN)),
+        "no rows of its tokens are gathered",
+    ),
     "a choice outside of modules": (lambda: torch.topk(leaf(4, 8), 2), "no module around it"),
-    "a normalisation without a weight": (lambda: functional.rms_norm(leaf(2, 8), (8,)), "no weight"),
-    "a normalisation with a gate": (lambda: GatedRMSNorm(8)(leaf(2, 8), leaf(2, 8)), "written out where more is done"),
+    "a normalisation without a weight": (
+        lambda: functional.rms_norm(leaf(2, 8), (8,)),
+        "no weight",
+    ),
+    "a normalisation with a gate": (
+        lambda: GatedRMSNorm(8)(leaf(2, 8), leaf(2, 8)),
+        "written out where more is done",
+    ),
     "a normalisation in no module": (
         lambda: (x := leaf(2, 8)) * torch.rsqrt(x.pow(2).mean(-1, True) + 1e-6),
         "written out where more is done",
     ),
     "a normalisation inside of a layer": (lambda: InlineNorm()(leaf(2, 8)), "no weight"),
-    "probabilities as targets": (lambda: functional.cross_entropy(leaf(2, 5), torch.full((2, 5), 0.2)), "probabilities"),
-    "a sparse gradient": (lambda: functional.embedding(LABELS, leaf(WORDS, 4), sparse=True), "sparse"),
-    "nll_loss of anything": (lambda: functional.nll_loss(leaf(TOKENS, WORDS), LABELS), "not the result of log_softmax"),
-    "a kernel that C++ calls": (lambda: torch.ops.aten.embedding(leaf(WORDS, 4), LABELS).sum().backward(), "accounts for it"),
+    "probabilities as targets": (
+        lambda: functional.cross_entropy(leaf(2, 5), torch.full((2, 5), 0.2)),
+        "probabilities",
+    ),
+    "a sparse gradient": (
+        lambda: functional.embedding(LABELS, leaf(WORDS, 4), sparse=True),
+        "sparse",
+    ),
+    "nll_loss of anything": (
+        lambda: functional.nll_loss(leaf(TOKENS, WORDS), LABELS),
+        "not the result of log_softmax",
+    ),
+    "a kernel that C++ calls": (
+        lambda: torch.ops.aten.embedding(leaf(WORDS, 4), LABELS).sum().backward(),
+        "accounts for it",
+    ),
 }
 
 
@@ -239,15 +305,23 @@ class Model(nn.Module):
         super().__init__()
         self.again = again
         self.words = nn.Embedding(WORDS, HIDDEN)
-        self.layers = nn.ModuleList(nn.Sequential(LibraryRMSNorm(HIDDEN), nn.Linear(HIDDEN, HIDDEN)) for _ in range(layers))
+        self.layers = nn.ModuleList(
+            nn.Sequential(LibraryRMSNorm(HIDDEN), nn.Linear(HIDDEN, HIDDEN)) for _ in range(layers)
+        )
         self.norm = nn.RMSNorm(HIDDEN)
         self.head = nn.Linear(HIDDEN, WORDS)
 
     def forward(self, tokens, labels):
         hidden = self.words(tokens)
         for layer in self.layers:
-            hidden = hidden + (checkpoint(layer, hidden, use_reentrant=self.again == "reentrant") if self.again else layer(hidden))
-        return functional.cross_entropy(self.head(self.norm(hidden)).view(-1, WORDS), labels.reshape(-1))
+            hidden = hidden + (
+                checkpoint(layer, hidden, use_reentrant=self.again == "reentrant")
+                if self.again
+                else layer(hidden)
+            )
+        return functional.cross_entropy(
+            self.head(self.norm(hidden)).view(-1, WORDS), labels.reshape(-1)
+        )
 
 
 def step_of(model, device="cpu"):
@@ -271,7 +345,10 @@ def test_a_model_is_recorded_by_layers_with_names_and_places(device):
     assert lines["embedding_dense_backward"]["name"] == "words"
     assert lines["cross_entropy_loss_grad"]["name"] == "Model"
     assert recording.not_modelled["aten::addmm"] + recording.not_modelled["aten::mm"] > 0
-    assert not {"aten::rsqrt", "aten::embedding_dense_backward", "aten::nll_loss_backward"} & recording.not_modelled.keys()
+    assert (
+        not {"aten::rsqrt", "aten::embedding_dense_backward", "aten::nll_loss_backward"}
+        & recording.not_modelled.keys()
+    )
     assert not recording.not_recognised
 
 
@@ -289,7 +366,10 @@ def test_recording_changes_no_bit_and_leaves_nothing_behind():
     expected = [one.grad.clone() for one in model.parameters()]
     model.zero_grad()
     _, recording = calls_of(step_of(model))
-    assert all(torch.equal(one.grad, right) for one, right in zip(model.parameters(), expected, strict=True))
+    assert all(
+        torch.equal(one.grad, right)
+        for one, right in zip(model.parameters(), expected, strict=True)
+    )
     before = len(recording)
     step_of(model)()
     assert len(recording) == before
@@ -327,7 +407,9 @@ def test_names_of_torch_npu_exist_while_recording_only():
 
     found, _ = calls_of(step)
     assert found["rms_norm"] == [({"x": "4x64:fp32", "gamma": "64:fp32"}, 1)]
-    assert found["rms_norm_grad"] == [({"dy": "4x64:fp32", "x": "4x64:fp32", "rstd": "4x1:fp32", "gamma": "64:fp32"}, 1)]
+    assert found["rms_norm_grad"] == [
+        ({"dy": "4x64:fp32", "x": "4x64:fp32", "rstd": "4x1:fp32", "gamma": "64:fp32"}, 1)
+    ]
     assert found["cross_entropy_loss_grad"][0][1] == 1
     with pytest.raises(ImportError):
         import torch_npu  # noqa: F401
@@ -336,7 +418,10 @@ def test_names_of_torch_npu_exist_while_recording_only():
 def test_a_file_begins_with_what_its_calls_do_not_cover(tmp_path):
     with simulated.record(tmp_path / "calls.jsonl") as recording:
         step_of(Model())()
-    head, *lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()]
+    head, *lines = [
+        json.loads(line)
+        for line in (tmp_path / "calls.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     assert head["schema"] == "npu_sim.calls/1"
     assert head["recorded"]["not_modelled"] == dict(recording.not_modelled)
     assert lines == list(recording)

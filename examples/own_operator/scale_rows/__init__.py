@@ -10,7 +10,9 @@ class Tiling(NamedTuple):
     status: int
     block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="blockDim")]
     core_rows: Annotated[int, Field("rows of a core", "row", vendor="coreRows")]
-    ub_rows: Annotated[int, Field("rows in the Unified Buffer at a time", "ub_bytes", vendor="ubRows")]
+    ub_rows: Annotated[
+        int, Field("rows in the Unified Buffer at a time", "ub_bytes", vendor="ubRows")
+    ]
     ub_bytes: Annotated[int, Field("bytes they take", "ub_bytes")]
 
 
@@ -28,7 +30,10 @@ def fits(row: Any, device: Device, rules: Any) -> bool:
 
 
 def too_wide(call: Any) -> tuple[str, str]:
-    return f"a row of {call.size('col')} columns takes {row_bytes(call.row)} bytes", f"at most {call.profile.device.ub_bytes} bytes"
+    return (
+        f"a row of {call.size('col')} columns takes {row_bytes(call.row)} bytes",
+        f"at most {call.profile.device.ub_bytes} bytes",
+    )
 
 
 def in_one_go(row: Any, device: Device, rules: Any) -> bool:
@@ -40,7 +45,9 @@ def tile(row: Any, device: Device, rules: Any) -> Tiling:
         return NO_TILING
     core_rows = ceil_div(row.row, device.vector_cores)
     ub_rows = min(core_rows, device.ub_bytes // row_bytes(row))
-    return Tiling(SUCCESS, ceil_div(row.row, core_rows), core_rows, ub_rows, ub_rows * row_bytes(row))
+    return Tiling(
+        SUCCESS, ceil_div(row.row, core_rows), core_rows, ub_rows, ub_rows * row_bytes(row)
+    )
 
 
 @kernel
@@ -58,21 +65,45 @@ def compute(run: Any) -> None:
         x = np.ascontiguousarray(run.tensors["x"], np.float32).reshape(run.case.row.row, -1)
         y = np.empty_like(x)
         tiling = run.case.tiling
-        scale_core.over(tiling.block_dim, x, run.stored("scale").reshape(-1), tiling.core_rows, y, run.outputs["total"].reshape(-1))
+        scale_core.over(
+            tiling.block_dim,
+            x,
+            run.stored("scale").reshape(-1),
+            tiling.core_rows,
+            y,
+            run.outputs["total"].reshape(-1),
+        )
         run.outputs["y"][...] = y.reshape(run.outputs["y"].shape)
 
 
 def describe(case: Case) -> dict[str, Any]:
     tiling, rows = case.tiling, case.row.row
-    one_go = Condition("rows in one go", "bytes of a core's rows <= Unified Buffer", in_one_go, "one copy in", "in groups", ("row",))
+    one_go = Condition(
+        "rows in one go",
+        "bytes of a core's rows <= Unified Buffer",
+        in_one_go,
+        "one copy in",
+        "in groups",
+        ("row",),
+    )
     return vector_plan(
         case,
         path="whole rows",
         path_reason=f"{row_bytes(case.row)} bytes a row",
         per_core=f"{ceil_div(tiling.core_rows, tiling.ub_rows)} groups of up to {tiling.ub_rows} rows",
         buffers={"rows": tiling.ub_bytes},
-        ranges=[(start, min(start + tiling.core_rows, rows)) for start in range(0, rows, tiling.core_rows)],
-        conditions=[decision(case, one_go, core_bytes=tiling.core_rows * row_bytes(case.row), ub_bytes=case.device.ub_bytes)],
+        ranges=[
+            (start, min(start + tiling.core_rows, rows))
+            for start in range(0, rows, tiling.core_rows)
+        ],
+        conditions=[
+            decision(
+                case,
+                one_go,
+                core_bytes=tiling.core_rows * row_bytes(case.row),
+                ub_bytes=case.device.ub_bytes,
+            )
+        ],
     )
 
 
@@ -81,10 +112,16 @@ def program(plan: Any) -> Program:
     columns, size = int(spec.split(":")[0].split("x")[-1]), 4 if spec.endswith("fp32") else 2
 
     def group(rows: int) -> Any:
-        copy, work = Copy(size * rows * columns, rows * columns), Instruction("add_sub_mul_max_min", "float32", rows * columns, times=2)
+        copy, work = (
+            Copy(size * rows * columns, rows * columns),
+            Instruction("add_sub_mul_max_min", "float32", rows * columns, times=2),
+        )
         return (vector_tile((copy, Copy(4 * rows, rows)), (work,), (copy, Copy(4 * rows, rows))),)
 
-    cores = {core: ranged("rows", *own, plan.tiling["ubRows"], group) for core, own in rows_of_cores(plan).items()}
+    cores = {
+        core: ranged("rows", *own, plan.tiling["ubRows"], group)
+        for core, own in rows_of_cores(plan).items()
+    }
     return Program((vector_phase("rows", cores),))
 
 
@@ -96,7 +133,14 @@ def formula(arguments: Any, tensors: Any, precision: Any) -> dict[str, Any]:
 def claims(call: Any) -> Any:
     rows, columns = call.tensors["x"].shape
     names = tuple(f"x*scale of column {column}" for column in range(columns))
-    yield Claim("total", (0,), rows, names, trees.left_fold(range(columns)), lambda codes: probe(call, codes))
+    yield Claim(
+        "total",
+        (0,),
+        rows,
+        names,
+        trees.left_fold(range(columns)),
+        lambda codes: probe(call, codes),
+    )
 
 
 def probe(call: Any, codes: Any) -> Any:

@@ -15,7 +15,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from npu_sim.kernels.engine.cache_files import CACHE_VARIABLE, cache_directory, keep_kernel, read_kernel
+from npu_sim.kernels.engine.cache_files import (
+    CACHE_VARIABLE,
+    cache_directory,
+    keep_kernel,
+    read_kernel,
+)
 from npu_sim.kernels.engine.numba_inside import CompileResult, KernelCacheBase, dumps
 
 
@@ -33,7 +38,11 @@ def own_digest(module: str, file: str) -> str | None:
         return None
     package, *_ = module.partition(".")
     folders = getattr(sys.modules.get(package), "__path__", None)
-    sources = chain.from_iterable(Path(folder).rglob("*.py") for folder in folders) if folders else Path(file).parent.glob("*.py")
+    sources = (
+        chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
+        if folders
+        else Path(file).parent.glob("*.py")
+    )
     digest = hashlib.sha256()
     try:
         digest.update(Path(file).read_bytes())
@@ -58,11 +67,18 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         when it is left out.
     """
 
-    def __init__(self, function: Callable[..., Any], argument_types: tuple[Any, ...] = (), own: str | None = "") -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        argument_types: tuple[Any, ...] = (),
+        own: str | None = "",
+    ) -> None:
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._argument_types = str(argument_types)
         is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
-        self._own = own if is_ours else own_digest(function.__module__, function.__code__.co_filename)
+        self._own = (
+            own if is_ours else own_digest(function.__module__, function.__code__.co_filename)
+        )
         self._enabled = True
 
     @property
@@ -99,14 +115,22 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         try:
             return CompileResult._rebuild(target_context, *pickle.loads(payload))
         except Exception as error:  # whatever a Numba of the same name and another inside makes of it, compiling is always right
-            warnings.warn(f"{path}: not usable ({error!r}); compiling {self._name}", KernelCacheWarning, stacklevel=2)
+            warnings.warn(
+                f"{path}: not usable ({error!r}); compiling {self._name}",
+                KernelCacheWarning,
+                stacklevel=2,
+            )
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Write a compiled kernel, whole or not at all."""
         key = self._key(sig, data.codegen)
         path = self._path(key)
-        if path is None or any(not loop.can_cache for loop in data.lifted) or data.library.has_dynamic_globals:
+        if (
+            path is None
+            or any(not loop.can_cache for loop in data.lifted)
+            or data.library.has_dynamic_globals
+        ):
             return
         try:
             keep_kernel(path, key, dumps(data._reduce()))
@@ -126,4 +150,7 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         directory = cache_directory()
         if directory is None or self._own is None or not self._enabled:
             return None
-        return directory / f"{self._name.rpartition('.')[2]}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+        return (
+            directory
+            / f"{self._name.rpartition('.')[2]}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
+        )

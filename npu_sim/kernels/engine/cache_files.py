@@ -78,7 +78,9 @@ def read_kernel(path: Path, key: str) -> bytes | None:
     flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
     try:
         with os.fdopen(os.open(path, flags), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or not _is_private(os.fstat(file.fileno())):
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode) or not _is_private(
+                os.fstat(file.fileno())
+            ):
                 return None
             data = file.read()
     except OSError:
@@ -98,7 +100,9 @@ def keep_kernel(path: Path, key: str, payload: bytes) -> None:
     _make_private(path.parent)
     require_private(path.parent.parent)
     require_private(path.parent)
-    temporary = path.with_name(f"{path.name}.new")  # one name a kernel: what a killed process leaves there goes with the next write
+    temporary = path.with_name(
+        f"{path.name}.new"
+    )  # one name a kernel: what a killed process leaves there goes with the next write
     with os.fdopen(os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600), "wb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

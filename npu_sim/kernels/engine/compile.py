@@ -20,7 +20,14 @@ from numba.core.event import trigger_event
 from npu_sim.kernels.engine import device, plain
 from npu_sim.kernels.engine.cache import KernelCache
 from npu_sim.kernels.engine.entry import Layout, bytes_of, compile_entry, type_of
-from npu_sim.kernels.engine.guards import MOST_GUARDS, OFTEN, Guard, call_entry, guard_of, run_guarded
+from npu_sim.kernels.engine.guards import (
+    MOST_GUARDS,
+    OFTEN,
+    Guard,
+    call_entry,
+    guard_of,
+    run_guarded,
+)
 from npu_sim.kernels.engine.launch import in_this_process, on_own_threads, parallel_loop
 from npu_sim.kernels.engine.numba_inside import holds, is_plain, require_numba
 from npu_sim.kernels.engine.threads import ALONE_BYTES
@@ -65,7 +72,9 @@ class Kernel:
         layout = Layout(arguments)
         entry = self._entries_by_kinds.get(layout.kinds)
         if entry is None:
-            entry = self._entries_by_kinds[layout.kinds] = self._entry(tuple(type_of(argument) for argument in arguments)).address
+            entry = self._entries_by_kinds[layout.kinds] = self._entry(
+                tuple(type_of(argument) for argument in arguments)
+            ).address
         # ``arguments`` keeps the arrays alive, ``layout`` what says where they are.
         first, _ = layout.words.buffer_info()
         if self._is_alone(shares, arguments):
@@ -87,8 +96,13 @@ class Kernel:
     def _entry(self, argument_types: tuple[Any, ...]) -> Any:
         entry = self.entries.get(argument_types)
         if entry is None:
-            with trigger_event("numba:compile", data={"dispatcher": self.worker}), _collection_paused():
-                entry = self.entries[argument_types] = compile_entry(self.function, self.worker, argument_types)
+            with (
+                trigger_event("numba:compile", data={"dispatcher": self.worker}),
+                _collection_paused(),
+            ):
+                entry = self.entries[argument_types] = compile_entry(
+                    self.function, self.worker, argument_types
+                )
         return entry
 
 
@@ -116,13 +130,13 @@ def long_kernel(function: Callable[..., None]) -> Kernel:
 
 
 @njit(parallel=True, nogil=True, no_cfunc_wrapper=True)
-def _run_shares(entry, first, shares):  # type: ignore[no-untyped-def]
+def _run_shares(entry, first, shares):
     for share in prange(shares):
         call_entry(entry, first, np.int64(share))
 
 
 @njit(nogil=True, no_cfunc_wrapper=True)
-def _run_some(begin, stop, entry, first):  # type: ignore[no-untyped-def]
+def _run_some(begin, stop, entry, first):
     for share in range(begin, stop):
         call_entry(entry, first, np.int64(share))
 
@@ -148,7 +162,7 @@ def _probe() -> bool:
     """Try the whole way with a kernel of two shares."""
     numbers = np.zeros(2, np.int64)
 
-    def count(share, values):  # type: ignore[no-untyped-def]
+    def count(share, values):
         values[share] = share + 1
 
     entry = compile_entry(count, device.device_function(count), (type_of(numbers),))

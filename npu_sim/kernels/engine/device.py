@@ -17,7 +17,12 @@ OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
 """Options of kernels and of what they call. ``_nrt`` off makes it a compile error to allocate memory: kernels work in what they are
 given, so that their peak memory is known."""
 
-DEVICE_OPTIONS = {"forceinline": True, "no_rewrites": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+DEVICE_OPTIONS = {
+    "forceinline": True,
+    "no_rewrites": True,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+}
 """Options of functions that kernels call: part of the kernel's code, without Numba's rewriting of array expressions, and not to be
 entered from outside."""
 
@@ -82,7 +87,9 @@ def device_function(function: Callable[..., Any], **options: bool) -> Any:
         compiled._insert = _not_for_python
         compiled._compile_for_args = lambda *_arguments, **_keywords: _for_python(function)
         find = compiled.get_call_template
-        compiled.get_call_template = lambda arguments, keywords: find(tuple(types.unliteral(kind) for kind in arguments), keywords)
+        compiled.get_call_template = lambda arguments, keywords: find(
+            tuple(types.unliteral(kind) for kind in arguments), keywords
+        )
     return compiled
 
 

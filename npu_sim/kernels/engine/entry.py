@@ -39,13 +39,21 @@ def type_of(value: Any) -> Any:
         return _array_type(value.dtype, value.ndim, value.flags.c_contiguous, value.flags.aligned)
     if isinstance(value, tuple):
         elements = [type_of(element) for element in value]
-        return types.NamedTuple(elements, type(value)) if hasattr(value, "_fields") else types.Tuple(elements)
+        return (
+            types.NamedTuple(elements, type(value))
+            if hasattr(value, "_fields")
+            else types.Tuple(elements)
+        )
     return typeof(value)
 
 
 @lru_cache(maxsize=256)
-def _array_type(dtype: np.dtype[Any], dimensions: int, is_contiguous: bool, is_aligned: bool) -> types.Array:
-    return types.Array(from_dtype(dtype), dimensions, "C" if is_contiguous else "A", aligned=is_aligned)
+def _array_type(
+    dtype: np.dtype[Any], dimensions: int, is_contiguous: bool, is_aligned: bool
+) -> types.Array:
+    return types.Array(
+        from_dtype(dtype), dimensions, "C" if is_contiguous else "A", aligned=is_aligned
+    )
 
 
 class Layout:
@@ -66,7 +74,9 @@ class Layout:
         self.words, self.kinds = array("q", words), tuple(kinds)
 
 
-def _lay_out(values: tuple[Any, ...], add_word: Callable[[int], None], add_kind: Callable[[Any], None]) -> None:
+def _lay_out(
+    values: tuple[Any, ...], add_word: Callable[[int], None], add_kind: Callable[[Any], None]
+) -> None:
     for value in values:
         kind = type(value)
         if kind is np.ndarray or isinstance(value, np.ndarray):
@@ -90,7 +100,14 @@ def _lay_out(values: tuple[Any, ...], add_word: Callable[[int], None], add_kind:
 
 def bytes_of(values: tuple[Any, ...]) -> int:
     """Return the size of the arrays among some arguments."""
-    return sum(value.nbytes if isinstance(value, np.ndarray) else bytes_of(value) if isinstance(value, tuple) else 0 for value in values)
+    return sum(
+        value.nbytes
+        if isinstance(value, np.ndarray)
+        else bytes_of(value)
+        if isinstance(value, tuple)
+        else 0
+        for value in values
+    )
 
 
 _FLOAT, _INT64, _INT32 = struct.Struct("d"), struct.Struct("q"), struct.Struct("i")
@@ -100,7 +117,9 @@ _DATA, _SHAPE, _STRIDES = (DESCRIPTION_OFFSET // 8 + place for place in (0, 2, 3
 """Places of three words of a ``PyArrayObject``; the number of axes is between the first two."""
 
 
-def compile_entry(function: Callable[..., None], worker: Any, argument_types: tuple[Any, ...]) -> Any:
+def compile_entry(
+    function: Callable[..., None], worker: Any, argument_types: tuple[Any, ...]
+) -> Any:
     """Compile a kernel for some argument types, or load it from the disk.
 
     Parameters
@@ -119,10 +138,16 @@ def compile_entry(function: Callable[..., None], worker: Any, argument_types: tu
     """
     read_words = _reader(types.Tuple(argument_types))
 
-    def entry(words, share):  # type: ignore[no-untyped-def]
+    def entry(words, share):
         worker(share, *read_words(words))
 
-    compiled: Any = CFunc(entry, ((types.voidptr, types.intp), types.void), locals={}, options=OPTIONS, pipeline_class=KernelCompiler)
+    compiled: Any = CFunc(
+        entry,
+        ((types.voidptr, types.intp), types.void),
+        locals={},
+        options=OPTIONS,
+        pipeline_class=KernelCompiler,
+    )
     compiled._cache = KernelCache(function, argument_types)
     compiled.compile()
     return compiled
@@ -133,7 +158,9 @@ def _reader(result: Any) -> Any:
 
     @intrinsic
     def read_words(typing_context: Any, words: Any) -> tuple[Any, Callable[..., Any]]:
-        def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
+        def generate(
+            context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any
+        ) -> ir.Value:
             first = builder.bitcast(arguments[0], WORD.as_pointer())
             addresses = (builder.gep(first, [WORD(number)]) for number in range(1 << 16))
             return _read(context, builder, result, addresses)
@@ -143,15 +170,21 @@ def _reader(result: Any) -> Any:
     return read_words
 
 
-def _read(context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir.Value]) -> ir.Value:
+def _read(
+    context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir.Value]
+) -> ir.Value:
     """Emit the instructions that read one argument of a type from the next words."""
     if isinstance(kind, types.BaseTuple):
-        return context.make_tuple(builder, kind, [_read(context, builder, element, addresses) for element in kind])
+        return context.make_tuple(
+            builder, kind, [_read(context, builder, element, addresses) for element in kind]
+        )
     word = builder.load(next(addresses))
     if isinstance(kind, types.Array):
         return _read_array(context, builder, kind, word)
     if isinstance(kind, types.Float):
-        bits = builder.trunc(word, ir.IntType(kind.bitwidth)) if kind.bitwidth < WORD.width else word
+        bits = (
+            builder.trunc(word, ir.IntType(kind.bitwidth)) if kind.bitwidth < WORD.width else word
+        )
         return builder.bitcast(bits, context.get_value_type(kind))
     value_type = context.get_value_type(kind)
     return builder.trunc(word, value_type) if value_type.width < WORD.width else word
@@ -159,12 +192,19 @@ def _read(context: Any, builder: ir.IRBuilder, kind: Any, addresses: Iterator[ir
 
 def _read_array(context: Any, builder: ir.IRBuilder, kind: Any, described: ir.Value) -> ir.Value:
     def words_at(place: int) -> ir.Value:
-        return builder.load(builder.gep(builder.inttoptr(described, WORD.as_pointer().as_pointer()), [WORD(place)]))
+        return builder.load(
+            builder.gep(builder.inttoptr(described, WORD.as_pointer().as_pointer()), [WORD(place)])
+        )
 
     array = context.make_array(kind)(context, builder)
-    item_bytes = context.get_constant(types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+    item_bytes = context.get_constant(
+        types.intp, context.get_abi_sizeof(context.get_data_type(kind.dtype))
+    )
     data = builder.bitcast(words_at(_DATA), array.data.type)
-    sizes = [[builder.load(builder.gep(words_at(place), [WORD(axis)])) for axis in range(kind.ndim)] for place in (_SHAPE, _STRIDES)]
+    sizes = [
+        [builder.load(builder.gep(words_at(place), [WORD(axis)])) for axis in range(kind.ndim)]
+        for place in (_SHAPE, _STRIDES)
+    ]
     shape, strides = (cgutils.pack_array(builder, part, ty=WORD) for part in sizes)
     populate_array(array, data, shape, strides, item_bytes, meminfo=None)
     return array._getvalue()

@@ -1,9 +1,10 @@
 """Small calls of kernels: compiled code finds the arguments in the tuple that Python put them into, and turns them into words.
 
-Laying them out in Python (:mod:`npu_sim.kernels.engine.entry`) takes longer than many a small kernel. A guard says what arguments of some
-types look like in memory: compiled code compares others with it and reads the words of those it lets pass. Where CPython puts the items
-of a tuple, the digits of a number and the head of an object is taken from CPython where it says so; a guard that does not give the words
-which Python laid out is not used.
+Laying them out in Python (:mod:`npu_sim.kernels.engine.entry`) takes longer than many a small
+kernel. A guard says what arguments of some types look like in memory: compiled code compares others
+with it and reads the words of those it lets pass. Where CPython puts the items of a tuple, the
+digits of a number and the head of an object is taken from CPython where it says so; a guard that
+does not give the words which Python laid out is not used.
 """
 
 import sys
@@ -24,7 +25,8 @@ from npu_sim.numbers.arrays import DESCRIPTION_OFFSET
 MOST_STEPS = 64
 """Arguments, elements of tuples among them, that a guard may have."""
 OFTEN = 4
-"""Small calls with arguments of some types before a guard is made of them: what reads guards takes as long to compile as some kernels."""
+"""Small calls with arguments of some types before a guard is made of them: what reads guards takes
+as long to compile as some kernels."""
 MOST_GUARDS = 4
 """So many guards of a kernel are tried before its arguments are laid out in Python."""
 
@@ -35,13 +37,22 @@ ITEMS = tuple.__basicsize__
 DIGITS = int.__basicsize__
 DIGIT_BITS = sys.int_info.bits_per_digit
 HAS_TAG = sys.version_info >= (3, 12)
-"""Whether an int begins with a tag: its sign in two bits, the number of its digits from the fourth on. Before, that number has the sign."""
+"""Whether an int begins with a tag: its sign in two bits, the number of its digits from the fourth
+on. Before, that number has the sign."""
 AXES, DTYPE, FLAGS = (DESCRIPTION_OFFSET + 8 * place for place in (1, 5, 6))
 """Places in a ``PyArrayObject``."""
 
 ARRAY, INTEGER, BITS_64, BITS_32, TUPLE = range(5)
-"""What an argument may be: an array, Python's int, so many bits behind the head of an object, a tuple."""
-KIND_OF: dict[type, int] = {int: INTEGER, bool: INTEGER, np.int64: BITS_64, float: BITS_64, np.float64: BITS_64, np.float32: BITS_32}
+"""What an argument may be: an array, Python's int, so many bits behind the head of an object, a
+tuple."""
+KIND_OF: dict[type, int] = {
+    int: INTEGER,
+    bool: INTEGER,
+    np.int64: BITS_64,
+    float: BITS_64,
+    np.float64: BITS_64,
+    np.float32: BITS_32,
+}
 MOST_DIGITS = 2
 """Digits of an int that are read here; one of more may not fit a word, which Python says."""
 HEADER_BYTES, STEP_BYTES = 3 * 8, 6 * 8
@@ -53,12 +64,15 @@ class Guard:
     Attributes
     ----------
     address
-        Where compiled code reads it: the kernel, the number of arguments and of steps; for every step what it is, the step of the tuple
-        it lies in (-1: the arguments), its place there, its type, and what else is compared.
+        Where compiled code reads it: the kernel, the number of arguments and of steps; for every
+        step what it is, the step of the tuple it lies in (-1: the arguments), its place there, its
+        type, and what else is compared.
     """
 
     def __init__(self, entry: int, arguments: tuple[Any, ...]) -> None:
-        self._compared: list[Any] = []  # kept alive: another object in the place of a dtype would be taken for it
+        self._compared: list[
+            Any
+        ] = []  # kept alive: another object in the place of a dtype would be taken for it
         steps: list[tuple[int, ...]] = []
         self._add(steps, -1, arguments)
         self.steps = len(steps)
@@ -72,7 +86,14 @@ class Guard:
             self._compared.append(kind)
             if isinstance(value, np.ndarray):
                 self._compared.append(value.dtype)
-                steps.append((ARRAY, *where, id(value.dtype), value.ndim << 16 | value.flags.num & MEMORY_FLAGS))
+                steps.append(
+                    (
+                        ARRAY,
+                        *where,
+                        id(value.dtype),
+                        value.ndim << 16 | value.flags.num & MEMORY_FLAGS,
+                    )
+                )
             elif isinstance(value, tuple):
                 steps.append((TUPLE, *where, len(value), 0))
                 self._add(steps, len(steps) - 1, value)
@@ -93,13 +114,18 @@ def guard_of(entry: int, arguments: tuple[Any, ...], layout: Layout) -> Guard | 
 
 
 @intrinsic
-def call_entry(typing_context: Any, address: Any, words: Any, share: Any) -> tuple[Any, Callable[..., Any]]:
+def call_entry(
+    typing_context: Any, address: Any, words: Any, share: Any
+) -> tuple[Any, Callable[..., Any]]:
     """Call a compiled kernel."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         entry, first, number = arguments
         entry_type = ir.FunctionType(ir.VoidType(), [ir.IntType(8).as_pointer(), WORD])
-        builder.call(builder.inttoptr(entry, entry_type.as_pointer()), [builder.inttoptr(first, entry_type.args[0]), number])
+        builder.call(
+            builder.inttoptr(entry, entry_type.as_pointer()),
+            [builder.inttoptr(first, entry_type.args[0]), number],
+        )
         return context.get_dummy_value()
 
     return types.void(types.intp, types.intp, types.intp), generate
@@ -130,7 +156,9 @@ def _load_half(typing_context: Any, address: Any) -> tuple[Any, Callable[..., An
     """Return the 32-bit number at an address."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return builder.sext(builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())), WORD)
+        return builder.sext(
+            builder.load(builder.inttoptr(arguments[0], ir.IntType(32).as_pointer())), WORD
+        )
 
     return types.intp(types.intp), generate
 
@@ -147,7 +175,7 @@ def _store(typing_context: Any, address: Any, word: Any) -> tuple[Any, Callable[
 
 
 @njit(nogil=True, no_cfunc_wrapper=True, no_rewrites=True, _nrt=False)
-def run_guarded(guard, arguments, shares, words):  # type: ignore[no-untyped-def]
+def run_guarded(guard, arguments, shares, words):
     """Compute the shares 0..shares-1 of a kernel; return whether the guard lets the tuple at ``arguments`` pass.
 
     ``words`` is the address that receives the arguments' words, 0 for one on the stack.

@@ -1,7 +1,8 @@
 """Numba's threads: how long they wait for more work, who may use them, and what becomes of them in a fork.
 
-The threads that Numba computes on do not survive a fork: GNU OpenMP ends a child that asks for them, and PyTorch's data loaders fork.
-A child of a process that has run kernels computes on threads of its own; results do not depend on who computes which share.
+The threads that Numba computes on do not survive a fork: GNU OpenMP ends a child that asks for
+them, and PyTorch's data loaders fork. A child of a process that has run kernels computes on threads
+of its own; results do not depend on who computes which share.
 """
 
 import os
@@ -40,7 +41,8 @@ class _Threads:
 
 
 in_this_process = _Threads().are_here
-"""Whether Numba's threads belong to this process. The system is not asked who we are for every kernel: that may take longer than one."""
+"""Whether Numba's threads belong to this process. The system is not asked who we are for every
+kernel: that may take longer than one."""
 
 _one_at_a_time = threading.Lock()
 

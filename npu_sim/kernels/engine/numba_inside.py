@@ -1,7 +1,8 @@
 """What the engine uses of Numba that Numba does not promise to keep; nowhere else in npu_sim is anything of it used.
 
-It makes a first start fast: kernels are compiled once, as a whole, and kept on disk in a form that notices every change. Kernels do not
-need it: where it is missing, or with ``NPU_SIM_PLAIN_NUMBA=1``, the same kernels run through ``njit`` and ``prange`` alone
+It makes a first start fast: kernels are compiled once, as a whole, and kept on disk in a form that
+notices every change. Kernels do not need it: where it is missing, or with
+``NPU_SIM_PLAIN_NUMBA=1``, the same kernels run through ``njit`` and ``prange`` alone
 (:mod:`npu_sim.kernels.engine.plain`), slower to start and with the same bits.
 """
 
@@ -21,7 +22,8 @@ PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
 LEAST_VERSION = (0, 62)
 """Before it, Numba has another optimiser, and neither way gives kernels that were tried."""
 LAST_TRIED = (0, 68)
-"""Up to here this module was tried with every version; later ones are tried when they are first met."""
+"""Up to here this module was tried with every version; later ones are tried when they are first
+met."""
 
 try:
     from numba.core.caching import _Cache as KernelCacheBase
@@ -35,7 +37,15 @@ try:
         hasattr(owner, name)
         for owner, names in (
             (CompileResult, ("_rebuild", "_reduce")),
-            (JITCodeLibrary, ("_optimize_functions", "_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals")),
+            (
+                JITCodeLibrary,
+                (
+                    "_optimize_functions",
+                    "_optimize_final_module",
+                    "_finalize_final_module",
+                    "_finalize_dynamic_globals",
+                ),
+            ),
             (JITCodeLibrary, ("enable_object_caching", "get_pointer_to_function")),
             (CFunc, ("compile", "address")),
         )
@@ -46,10 +56,21 @@ except ImportError:
     KernelCacheBase = CFunc = JITCodeLibrary = Compiler = CompileResult = object  # type: ignore[misc]
     dumps = populate_array = None
 
-__all__ = ["CFunc", "CompileResult", "Compiler", "JITCodeLibrary", "KernelCacheBase", "dumps", "is_plain", "load_openmp", "populate_array"]
+__all__ = [
+    "CFunc",
+    "CompileResult",
+    "Compiler",
+    "JITCodeLibrary",
+    "KernelCacheBase",
+    "dumps",
+    "is_plain",
+    "load_openmp",
+    "populate_array",
+]
 BUSY_WAITS = "10000"
-"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond. By default it looks for several, in
-which it keeps others from computing, the next call among them."""
+"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond.
+By default it looks for several, in which it keeps others from computing, the next call among
+them."""
 BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
 
 

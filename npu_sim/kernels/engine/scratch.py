@@ -13,7 +13,8 @@ from npu_sim.numbers.arrays import address_of
 LINE_BYTES = 64
 """A cache line: vectors that are stored across the end of one take twice as long."""
 APART_BYTES = 2 * LINE_BYTES
-"""Least distance of what two threads write to: a cache line, and the one the processor fetches beside it."""
+"""Least distance of what two threads write to: a cache line, and the one the processor fetches
+beside it."""
 SMALL_BYTES = 1 << 19
 """Scratch up to this size may be kept from call to call."""
 MOST_KEPT = 8
@@ -52,7 +53,8 @@ def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an array (threads, *sizes), its last axis longer, such that no two threads share a cache line; not set to anything.
 
-    Threads that write to the same line wait for each other, although they never use the same elements. Rows start with a line.
+    Threads that write to the same line wait for each other, although they never use the same
+    elements. Rows start with a line.
     """
     size = np.dtype(dtype).itemsize
     last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size

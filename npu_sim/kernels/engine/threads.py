@@ -5,7 +5,8 @@ from functools import cache
 from npu_sim.status import UsageError
 
 ALONE_BYTES = 1 << 19
-"""Smaller arrays are read and written by the calling thread: that takes little longer than waking others."""
+"""Smaller arrays are read and written by the calling thread: that takes little longer than waking
+others."""
 ALONE_OPERATIONS = 1 << 20
 """Fewer multiplications are done by the calling thread."""
 
@@ -14,8 +15,9 @@ ALONE_OPERATIONS = 1 << 20
 def thread_count() -> int:
     """Return the number of threads of parallel loops.
 
-    Numba is asked once per process: its answer takes a lock that processes share, and a child forked while another thread holds it would
-    wait for ever. A later ``numba.set_num_threads`` still limits how many threads compute, but not into how many parts work is split.
+    Numba is asked once per process: its answer takes a lock that processes share, and a child
+    forked while another thread holds it would wait for ever. A later ``numba.set_num_threads``
+    still limits how many threads compute, but not into how many parts work is split.
     """
     from numba import get_num_threads
 
@@ -43,6 +45,10 @@ def limit_threads(threads: int | None) -> None:
 
     most = numba.config.NUMBA_NUM_THREADS
     if not 1 <= threads <= most:
-        raise UsageError("threads", f"threads = {threads} is out of range", f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more")
+        raise UsageError(
+            "threads",
+            f"threads = {threads} is out of range",
+            f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more",
+        )
     numba.set_num_threads(threads)
     thread_count.cache_clear()

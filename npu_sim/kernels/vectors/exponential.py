@@ -1,9 +1,11 @@
 """exp in fp32, at most 1 ulp from the exact value, written so that the compiler turns loops over it into vector instructions.
 
-x = k*ln2 + r with a whole k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of degree 6. Here, unlike everywhere
-else, multiplications and additions are fused, with the same bits on every processor (`npu_sim.kernels.vectors.fused`): the device's
-exp is only known to 1 ulp, and fused it takes three fifths of the instructions. No library function is called. Largest error over all
-fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (found by trying every one; ``tests/kernels/test_exponential.py`` tries a sample).
+x = k*ln2 + r with a whole k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of
+degree 6. Here, unlike everywhere else, multiplications and additions are fused, with the same bits
+on every processor (`npu_sim.kernels.vectors.fused`): the device's exp is only known to 1 ulp, and
+fused it takes three fifths of the instructions. No library function is called. Largest error over
+all fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (found by trying every one;
+``tests/kernels/test_exponential.py`` tries a sample).
 """
 
 import math
@@ -23,12 +25,14 @@ _LOWEST = np.float32(-104.0)
 _HIGHEST = np.float32(89.0)
 
 _LOG2_E = np.float32(1.44269504)
-# ln2 in two parts (the fdlibm split): the first has 15 bits, so that its product with k, of at most 8 bits, is exact.
+# ln2 in two parts (the fdlibm split): the first has 15 bits, so that its product with k, of at most
+# 8 bits, is exact.
 _MINUS_LN2_HIGH = np.float32(-0.693145751953125)
 _MINUS_LN2_LOW = np.float32(-1.4286067653e-06)
 
-# exp(r) = 1 + r + r^2 * (C2 + r*C3 + ...): minimax in units of the last place of the result, rounded one after the other to fp32,
-# the others fitted again each time; largest error before rounding 0.037 ulp.
+# exp(r) = 1 + r + r^2 * (C2 + r*C3 + ...): minimax in units of the last place of the result,
+# rounded one after the other to fp32, the others fitted again each time; largest error before
+# rounding 0.037 ulp.
 _C2 = np.float32(0.49999991)
 _C3 = np.float32(0.16666521)
 _C4 = np.float32(0.041668896)
@@ -37,12 +41,14 @@ _C6 = np.float32(0.0013789239)
 _ONE = np.float32(1)
 _ZERO = np.float32(0)
 
-# Added to a number below 2^22 in magnitude, 1.5 * 2^23 leaves it rounded to a whole number, in the low bits of the pattern.
-# With the exponent bias 127 on top, these bits shifted to the place of the exponent are a power of two.
+# Added to a number below 2^22 in magnitude, 1.5 * 2^23 leaves it rounded to a whole number, in the
+# low bits of the pattern. With the exponent bias 127 on top, these bits shifted to the place of the
+# exponent are a power of two.
 _ROUND_TO_WHOLE = np.float32(1.5 * 2.0**23)
 _MODERATE_POWER = np.float32(1.5 * 2.0**23 + 127)
 
-# 2^k leaves the range of normal numbers at both ends: 2^(k + 63) * 2^-63 and 2^(k - 63) * 2^63 do not, and round once.
+# 2^k leaves the range of normal numbers at both ends: 2^(k + 63) * 2^-63 and 2^(k - 63) * 2^63 do
+# not, and round once.
 _NEGATIVE_POWER = np.float32(1.5 * 2.0**23 + 127 + 63)
 _POSITIVE_POWER = np.float32(1.5 * 2.0**23 + 127 - 63)
 _TWO_TO_MINUS_63 = np.float32(2.0**-63)

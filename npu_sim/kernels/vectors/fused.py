@@ -16,8 +16,9 @@ from npu_sim.kernels.vectors.lane_type import Emitted, as_lanes, common_lanes
 def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c of float32 numbers or arrays with one rounding.
 
-    The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo and Melquiond,
-    "Emulation of FMA and correctly rounded sums", 2008), after which rounding to fp32 is as if there had been only one.
+    The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo
+    and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), after which rounding to
+    fp32 is as if there had been only one.
     """
     with np.errstate(all="ignore"):
         product = np.multiply(a, b, dtype=np.float64)
@@ -38,14 +39,21 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        values = arguments if result == types.float32 else as_lanes(builder, result, signature.args, arguments)
+        values = (
+            arguments
+            if result == types.float32
+            else as_lanes(builder, result, signature.args, arguments)
+        )
         kind = values[0].type
         name = "llvm.fma.f32" if result == types.float32 else f"llvm.fma.v{result.count}f32"
-        function = builder.module.globals.get(name) or ir.Function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        function = builder.module.globals.get(name) or ir.Function(
+            builder.module, ir.FunctionType(kind, [kind] * 3), name
+        )
         return builder.call(function, values)
 
     return result(a, b, c), generate
 
 
 multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add
-"""The same for kernels: of fp32 numbers, or of lanes (`npu_sim.kernels.vectors.lane_type`) and fp32 numbers."""
+"""The same for kernels: of fp32 numbers, or of lanes (`npu_sim.kernels.vectors.lane_type`) and fp32
+numbers."""

@@ -1,11 +1,13 @@
 """Blocks of fp32 lanes, for kernels that compute much on every element: several cache lines at once, so that no instruction waits.
 
-The compiler turns plain loops into vector instructions too, but it neither splits the words of two bf16 elements as cheaply nor uses
-the widest registers for fp32. Lanes never mix: an operation on blocks (``+``, ``-`` and ``*`` with blocks and fp32 numbers, and the
-functions below) is one fp32 operation for every lane. The Python definitions (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give the
-same bits.
+The compiler turns plain loops into vector instructions too, but it neither splits the words of two
+bf16 elements as cheaply nor uses the widest registers for fp32. Lanes never mix: an operation on
+blocks (``+``, ``-`` and ``*`` with blocks and fp32 numbers, and the functions below) is one fp32
+operation for every lane. The Python definitions (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give
+the same bits.
 
-Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16 (bf16). Indices count elements.
+Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16 (bf16). Indices
+count elements.
 """
 
 from typing import Any
@@ -30,7 +32,12 @@ from npu_sim.kernels.vectors.lane_type import (
     load_vector,
     undefined_vector,
 )
-from npu_sim.kernels.vectors.lanes import mark_streamed, narrow_lanes, narrow_to_bfloat, widen_bfloat
+from npu_sim.kernels.vectors.lanes import (
+    mark_streamed,
+    narrow_lanes,
+    narrow_to_bfloat,
+    widen_bfloat,
+)
 from npu_sim.numbers.processor import has_features
 from npu_sim.numbers.rounding import BF16_SHIFT, FP32_MANTISSA_BITS
 from npu_sim.numbers.scalars import has_half_conversions, narrow, widen
@@ -44,7 +51,8 @@ NO_BLOCK = 1 << 62
 
 
 BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
-"""Bytes of the stored elements of a block: as many as the registers hold on the way through a polynomial."""
+"""Bytes of the stored elements of a block: as many as the registers hold on the way through a
+polynomial."""
 
 _HALF = ir.HalfType()
 
@@ -59,7 +67,9 @@ def block_length(array: Stored) -> int:
 
 def load_block(array: Stored, index: int) -> Values:
     """Return the block of elements from ``index`` on, widened to fp32."""
-    return np.array([widen(element) for element in array[index : index + block_length(array)]], np.float32)
+    return np.array(
+        [widen(element) for element in array[index : index + block_length(array)]], np.float32
+    )
 
 
 def store_numbers(array: Stored, index: int, values: Values) -> None:
@@ -108,13 +118,19 @@ class PatternsType(types.Type):  # type: ignore[misc]
 @register_model(PatternsType)
 class _PatternsModel(models.PrimitiveModel):  # type: ignore[misc]
     def __init__(self, manager: Any, numba_type: PatternsType) -> None:
-        super().__init__(manager, numba_type, ir.VectorType(ir.IntType(numba_type.width), numba_type.count))
+        super().__init__(
+            manager, numba_type, ir.VectorType(ir.IntType(numba_type.width), numba_type.count)
+        )
 
 
 def _lane_count(array: Any) -> int:
     """Return the lanes of a block of an array type; 0 when it is no storage array."""
     fits = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
-    return 8 * BLOCK_BYTES // array.dtype.bitwidth if fits and array.dtype in (types.float32, types.int16, types.uint16) else 0
+    return (
+        8 * BLOCK_BYTES // array.dtype.bitwidth
+        if fits and array.dtype in (types.float32, types.int16, types.uint16)
+        else 0
+    )
 
 
 def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.Value:
@@ -123,12 +139,19 @@ def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> i
     last = builder.and_(bits, constant_vector(I32, count, 1 << BF16_SHIFT))
     is_odd = builder.icmp_unsigned("!=", last, constant_vector(I32, count, 0))
     half = 1 << (BF16_SHIFT - 1)
-    return builder.add(bits, builder.select(is_odd, constant_vector(I32, count, half), constant_vector(I32, count, half - 1)))
+    return builder.add(
+        bits,
+        builder.select(
+            is_odd, constant_vector(I32, count, half), constant_vector(I32, count, half - 1)
+        ),
+    )
 
 
 @intrinsic
 def _block_length(typing_context: Any, array: Any) -> Emitted | None:
-    length = _lane_count(array) if has_half_conversions() or array.dtype != types.int16 else NO_BLOCK
+    length = (
+        _lane_count(array) if has_half_conversions() or array.dtype != types.int16 else NO_BLOCK
+    )
     return types.intp(array), lambda context, builder, signature, arguments: ir.IntType(64)(length)
 
 
@@ -143,8 +166,12 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
         if array.dtype == types.float32:
             return load_vector(builder, address, FLOAT, count, 4)
         if not has_half_conversions():
-            return undefined_vector(FLOAT, count)  # never reached: there is no block of these elements
-        return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
+            return undefined_vector(
+                FLOAT, count
+            )  # never reached: there is no block of these elements
+        return builder.fpext(
+            load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count)
+        )
 
     return (LanesType(count)(array, types.intp), generate) if count else None
 
@@ -166,7 +193,11 @@ def _store_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> 
         _emit_numbers(context, builder, array, arguments).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
 
-    return (types.void(array, types.intp, values), generate) if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
+    return (
+        (types.void(array, types.intp, values), generate)
+        if values in (LanesType(_lane_count(array)), lanes_of(array))
+        else None
+    )
 
 
 @intrinsic
@@ -175,17 +206,27 @@ def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) ->
         mark_streamed(builder, _emit_numbers(context, builder, array, arguments))
         return context.get_dummy_value()
 
-    return (types.void(array, types.intp, values), generate) if values in (LanesType(_lane_count(array)), lanes_of(array)) else None
+    return (
+        (types.void(array, types.intp, values), generate)
+        if values in (LanesType(_lane_count(array)), lanes_of(array))
+        else None
+    )
 
 
 @intrinsic
 def _power_of_two(typing_context: Any, shifted: Any) -> Emitted | None:
     vector = isinstance(shifted, LanesType)
     whole = ir.VectorType(I32, shifted.count) if vector else I32
-    places = constant_vector(I32, shifted.count, FP32_MANTISSA_BITS) if vector else I32(FP32_MANTISSA_BITS)
+    places = (
+        constant_vector(I32, shifted.count, FP32_MANTISSA_BITS)
+        if vector
+        else I32(FP32_MANTISSA_BITS)
+    )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return builder.bitcast(builder.shl(builder.bitcast(arguments[0], whole), places), arguments[0].type)
+        return builder.bitcast(
+            builder.shl(builder.bitcast(arguments[0], whole), places), arguments[0].type
+        )
 
     return (shifted(shifted), generate) if vector or shifted == types.float32 else None
 
@@ -196,7 +237,13 @@ def _patterns_at(typing_context: Any, array: Any, index: Any) -> Emitted | None:
     width = array.dtype.bitwidth
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return load_vector(builder, element_address(context, builder, array, count, *arguments), ir.IntType(width), count, width // 8)
+        return load_vector(
+            builder,
+            element_address(context, builder, array, count, *arguments),
+            ir.IntType(width),
+            count,
+            width // 8,
+        )
 
     return (PatternsType(width, count)(array, types.intp), generate) if count else None
 
@@ -214,12 +261,23 @@ def _largest(typing_context: Any, patterns: Any) -> Emitted | None:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         element = ir.IntType(patterns.width)
         name = f"llvm.vector.reduce.smax.v{patterns.count}{element}"
-        reduce = builder.module.declare_intrinsic(name, (), ir.FunctionType(element, [ir.VectorType(element, patterns.count)]))
+        reduce = builder.module.declare_intrinsic(
+            name, (), ir.FunctionType(element, [ir.VectorType(element, patterns.count)])
+        )
         return builder.call(reduce, arguments)
 
-    return (types.Integer.from_bitwidth(patterns.width)(patterns), generate) if isinstance(patterns, PatternsType) else None
+    return (
+        (types.Integer.from_bitwidth(patterns.width)(patterns), generate)
+        if isinstance(patterns, PatternsType)
+        else None
+    )
 
 
 if not config.DISABLE_JIT:
-    block_length, load_block, store_numbers, stream_numbers = _block_length, _load_block, _store_numbers, _stream_numbers
+    block_length, load_block, store_numbers, stream_numbers = (
+        _block_length,
+        _load_block,
+        _store_numbers,
+        _stream_numbers,
+    )
     power_of_two, patterns_at, larger, largest = _power_of_two, _patterns_at, _larger, _largest

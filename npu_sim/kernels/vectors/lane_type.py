@@ -46,7 +46,9 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 def lanes_of(array: Any) -> LanesType | None:
     """Return the type of the lanes of an array type; None when it is no storage array."""
-    fits = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and array.aligned
+    fits = (
+        isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and array.aligned
+    )
     stored = fits and array.dtype in (types.float32, types.int16, types.uint16)
     return LanesType(LINE_BYTES * 8 // array.dtype.bitwidth) if stored else None
 
@@ -67,14 +69,26 @@ def counting_vector(first: int, count: int) -> ir.Constant:
 
 
 def element_address(
-    context: Any, builder: ir.IRBuilder, array_type: Any, count: int | ir.Value, array: ir.Value, index: ir.Value
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    count: int | ir.Value,
+    array: ir.Value,
+    index: ir.Value,
 ) -> ir.Value:
     """Emit the address of an element of a 1-D, C-contiguous array, from which ``count`` elements are read or written there."""
     require_elements(context, builder, array_type, count, array, index)
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
 
 
-def require_elements(context: Any, builder: ir.IRBuilder, array_type: Any, count: int | ir.Value, array: ir.Value, first: ir.Value) -> None:
+def require_elements(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    count: int | ir.Value,
+    array: ir.Value,
+    first: ir.Value,
+) -> None:
     """Emit, where kernels are checked, an IndexError unless an array without gaps has ``count`` elements from ``first`` on."""
     if not CHECKED:
         return
@@ -82,11 +96,15 @@ def require_elements(context: Any, builder: ir.IRBuilder, array_type: Any, count
     size = context.make_array(array_type)(context, builder, array).nitems
     is_negative = builder.icmp_signed("<", builder.or_(first, count), I64(0))
     is_outside = builder.or_(is_negative, builder.icmp_signed(">", builder.add(first, count), size))
-    with builder.if_then(builder.and_(builder.icmp_signed("!=", count, I64(0)), is_outside), likely=False):
+    with builder.if_then(
+        builder.and_(builder.icmp_signed("!=", count, I64(0)), is_outside), likely=False
+    ):
         context.call_conv.return_user_exc(builder, IndexError, ("a vector is out of bounds",))
 
 
-def load_vector(builder: ir.IRBuilder, address: ir.Value, element: ir.Type, count: int, alignment: int) -> ir.Value:
+def load_vector(
+    builder: ir.IRBuilder, address: ir.Value, element: ir.Type, count: int, alignment: int
+) -> ir.Value:
     """Emit the load of a vector; ``alignment`` in bytes."""
     vector = builder.load(builder.bitcast(address, ir.VectorType(element, count).as_pointer()))
     vector.align = alignment
@@ -96,7 +114,9 @@ def load_vector(builder: ir.IRBuilder, address: ir.Value, element: ir.Type, coun
 def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Value:
     """Emit a vector with one number in all lanes."""
     unused = undefined_vector(value.type, count)
-    return builder.shuffle_vector(builder.insert_element(unused, value, I32(0)), unused, constant_vector(I32, count, 0))
+    return builder.shuffle_vector(
+        builder.insert_element(unused, value, I32(0)), unused, constant_vector(I32, count, 0)
+    )
 
 
 def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
@@ -109,22 +129,31 @@ def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
 def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -> list[ir.Value]:
     """Emit the operands of one operation as vectors."""
     pairs = zip(kinds, values, strict=True)
-    return [value if kind == lanes else splat_numbers(builder, value, lanes.count) for kind, value in pairs]
+    return [
+        value if kind == lanes else splat_numbers(builder, value, lanes.count)
+        for kind, value in pairs
+    ]
 
 
 def _define_operator(function: Callable[..., Any], instruction: str) -> None:
     """Let an operator work on two blocks, or on one and a fp32 number."""
 
     @type_callable(function)
-    def choose(context):  # type: ignore[no-untyped-def]
+    def choose(context):
         return lambda a, b: common_lanes((a, b))
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return getattr(builder, instruction)(*as_lanes(builder, signature.return_type, signature.args, arguments))
+        return getattr(builder, instruction)(
+            *as_lanes(builder, signature.return_type, signature.args, arguments)
+        )
 
     for pair in ((LanesType, LanesType), (LanesType, types.Float), (types.Float, LanesType)):
         lower_builtin(function, *pair)(generate)
 
 
-for _function, _instruction in ((operator.add, "fadd"), (operator.sub, "fsub"), (operator.mul, "fmul")):
+for _function, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+):
     _define_operator(_function, _instruction)

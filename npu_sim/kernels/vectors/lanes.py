@@ -1,12 +1,14 @@
 """Vectors of fp32 values for kernels that sum rows element by element: a cache line of stored elements at a time.
 
-Numba vectorises plain loops well as long as it can prove that arrays do not overlap; a sum of many rows is beyond that, and it has
-no way to ask for stores past the cache. So the few operations such kernels need are given here as vector instructions; arithmetic on
-lanes is in `npu_sim.kernels.vectors.lane_type`. A lane holds the same bits as a scalar would.
+Numba vectorises plain loops well as long as it can prove that arrays do not overlap; a sum of many
+rows is beyond that, and it has no way to ask for stores past the cache. So the few operations such
+kernels need are given here as vector instructions; arithmetic on lanes is in
+`npu_sim.kernels.vectors.lane_type`. A lane holds the same bits as a scalar would.
 
-``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D, C-contiguous and aligned. Indices count elements;
-nothing but NPU_SIM_CHECK=1 checks them. While NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small
-fp32 arrays and give the same bits; otherwise they are intrinsics, to be called by kernels only.
+``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
+C-contiguous and aligned. Indices count elements; nothing but NPU_SIM_CHECK=1 checks them. While
+NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small fp32 arrays and
+give the same bits; otherwise they are intrinsics, to be called by kernels only.
 """
 
 from collections.abc import Callable
@@ -41,11 +43,12 @@ Values = NDArray[np.float32]
 """What lanes are when kernels are not compiled."""
 
 STREAM_BYTES = 1 << 23
-"""Results larger than this are stored past the cache, which would otherwise read every line before it is overwritten. Smaller results
-stay in the cache for whoever reads them next."""
+"""Results larger than this are stored past the cache, which would otherwise read every line before
+it is overwritten. Smaller results stay in the cache for whoever reads them next."""
 STREAM_ROW_BYTES = 3072
-"""Shorter rows are not stored past the cache where they begin and end within lines: a store to the part of a line holds up those behind
-it. Rows of 2 KiB were 5 to 50 % slower that way, rows of 4 KB a tenth faster."""
+"""Shorter rows are not stored past the cache where they begin and end within lines: a store to the
+part of a line holds up those behind it. Rows of 2 KiB were 5 to 50 % slower that way, rows of 4 KB
+a tenth faster."""
 
 
 # --- what the functions mean --------------------------------------------------------------------------------
@@ -58,7 +61,10 @@ def splat(value: np.float32, like: Stored) -> Values:
 
 def load(array: Stored, index: int) -> Values:
     """Return the elements from ``index`` on, widened to fp32."""
-    return np.array([widen(element) for element in array[index : index + LINE_BYTES // array.itemsize]], np.float32)
+    return np.array(
+        [widen(element) for element in array[index : index + LINE_BYTES // array.itemsize]],
+        np.float32,
+    )
 
 
 def store(array: Stored, index: int, lanes: Values) -> None:
@@ -95,15 +101,25 @@ def prefetch_to_write(array: Stored, index: int) -> None:
 _HALF, _I8, _I16 = ir.HalfType(), ir.IntType(8), ir.IntType(16)
 _UPPER_HALF = 0xFFFF_0000
 Rounding = Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
-"""Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16 elements."""
+"""Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16
+elements."""
 
 
-def _lane_by_lane(context: Any, builder: ir.IRBuilder, function: Any, signature: Any, vector: ir.Value, result: ir.Type) -> ir.Value:
+def _lane_by_lane(
+    context: Any,
+    builder: ir.IRBuilder,
+    function: Any,
+    signature: Any,
+    vector: ir.Value,
+    result: ir.Type,
+) -> ir.Value:
     """Apply a Python function to every lane: for processors that have no instruction for it."""
     count = vector.type.count
     lanes = undefined_vector(result, count)
     for lane in range(count):
-        value = context.compile_internal(builder, function, signature, [builder.extract_element(vector, I32(lane))])
+        value = context.compile_internal(
+            builder, function, signature, [builder.extract_element(vector, I32(lane))]
+        )
         lanes = builder.insert_element(lanes, value, I32(lane))
     return lanes
 
@@ -111,16 +127,22 @@ def _lane_by_lane(context: Any, builder: ir.IRBuilder, function: Any, signature:
 def widen_half(context: Any, builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
     """Emit the load of fp16 elements at an address, widened."""
     if has_half_conversions():
-        return builder.fpext(load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count))
+        return builder.fpext(
+            load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count)
+        )
     bits = load_vector(builder, address, _I16, count, 2)
-    return _lane_by_lane(context, builder, lambda bits: fp16_to_fp32(bits), types.float32(types.int16), bits, FLOAT)
+    return _lane_by_lane(
+        context, builder, lambda bits: fp16_to_fp32(bits), types.float32(types.int16), bits, FLOAT
+    )
 
 
 def narrow_to_half(context: Any, builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
     """Emit the rounding of lanes to fp16."""
     if has_half_conversions():
         return builder.fptrunc(lanes, ir.VectorType(_HALF, count))
-    return _lane_by_lane(context, builder, lambda value: fp32_to_fp16(value), types.int16(types.float32), lanes, _I16)
+    return _lane_by_lane(
+        context, builder, lambda value: fp32_to_fp16(value), types.int16(types.float32), lanes, _I16
+    )
 
 
 def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
@@ -130,13 +152,18 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
     even = builder.shl(words, constant_vector(I32, half, rounding.BF16_SHIFT))
     odd = builder.and_(words, constant_vector(I32, half, _UPPER_HALF))
     floats = ir.VectorType(FLOAT, half)
-    return builder.shuffle_vector(builder.bitcast(even, floats), builder.bitcast(odd, floats), counting_vector(0, count))
+    return builder.shuffle_vector(
+        builder.bitcast(even, floats), builder.bitcast(odd, floats), counting_vector(0, count)
+    )
 
 
 def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
     """Round to nearest even; the upper halves of the result are the bf16 elements. See `npu_sim.numbers.rounding` for nan."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
-    last = builder.and_(builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)), constant_vector(I32, count, 1))
+    last = builder.and_(
+        builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)),
+        constant_vector(I32, count, 1),
+    )
     below_half = constant_vector(I32, count, (1 << (rounding.BF16_SHIFT - 1)) - 1)
     rounded = builder.add(bits, builder.add(last, below_half))
     sign = builder.and_(bits, constant_vector(I32, count, rounding.FP32_SIGN))
@@ -144,10 +171,17 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
     return builder.select(builder.fcmp_unordered("uno", lanes, lanes), nan, rounded)
 
 
-def narrow_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat) -> ir.Value:
+def narrow_to_bfloat(
+    builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat
+) -> ir.Value:
     """Round, and undo the order of `widen_bfloat`."""
     half, unused = count // 2, undefined_vector(FLOAT, count)
-    even, odd = (round_to_bfloat(builder, builder.shuffle_vector(lanes, unused, counting_vector(at, half)), half) for at in (0, half))
+    even, odd = (
+        round_to_bfloat(
+            builder, builder.shuffle_vector(lanes, unused, counting_vector(at, half)), half
+        )
+        for at in (0, half)
+    )
     lower = builder.lshr(even, constant_vector(I32, half, rounding.BF16_SHIFT))
     return builder.or_(lower, builder.and_(odd, constant_vector(I32, half, _UPPER_HALF)))
 
@@ -203,7 +237,12 @@ def _load(typing_context: Any, array: Any, index: Any) -> Emitted | None:
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return emit_load(context, builder, array, element_address(context, builder, array, lanes.count, *arguments))
+        return emit_load(
+            context,
+            builder,
+            array,
+            element_address(context, builder, array, lanes.count, *arguments),
+        )
 
     return lanes(array, types.intp), generate
 
@@ -281,7 +320,8 @@ def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
 
 
 if not config.DISABLE_JIT:
-    # Overloads would do as well, but Numba compiles each of them as a function of its own, which takes longer than the kernel.
+    # Overloads would do as well, but Numba compiles each of them as a function of its own, which
+    # takes longer than the kernel.
     splat, load, store, stream = _splat, _load, _store, _stream
     end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
     prefetch_to_write = _prefetch_to_write

@@ -33,7 +33,10 @@ from npu_sim.numbers.scalars import narrow, widen
 
 def load_like(array: Stored, index: int, like: Stored) -> Values:
     """Return the elements from ``index`` on, widened, as lanes of ``like``, which has elements of the same type or smaller ones."""
-    return np.array([widen(element) for element in array[index : index + LINE_BYTES // like.itemsize]], np.float32)
+    return np.array(
+        [widen(element) for element in array[index : index + LINE_BYTES // like.itemsize]],
+        np.float32,
+    )
 
 
 def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Values:
@@ -67,28 +70,47 @@ def _copy_some(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, bounds
     """Emit the copy of the elements first..stop of a line."""
     kind = target.type.pointee
     first, count = _elements_between(builder, bounds, kind.count)
-    elements = (builder.gep(builder.bitcast(line, kind.element.as_pointer()), [first]) for line in (target, source))
+    elements = (
+        builder.gep(builder.bitcast(line, kind.element.as_pointer()), [first])
+        for line in (target, source)
+    )
     cgutils.raw_memcpy(builder, *elements, count, kind.element.width // 8)
 
 
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
     """Emit which elements of a line lie in first..stop."""
-    element, (first, stop) = counting_vector(0, count), (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds)
-    return builder.and_(builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop))
+    element, (first, stop) = (
+        counting_vector(0, count),
+        (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds),
+    )
+    return builder.and_(
+        builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop)
+    )
 
 
-def _line_address(context: Any, builder: ir.IRBuilder, array_type: Any, place: Any, bounds: Any, bits: ir.VectorType) -> ir.Value:
+def _line_address(
+    context: Any,
+    builder: ir.IRBuilder,
+    array_type: Any,
+    place: Any,
+    bounds: Any,
+    bits: ir.VectorType,
+) -> ir.Value:
     """Emit the address of a line, of which the elements first..stop are read or written."""
     array, index = place
     first, count = _elements_between(builder, bounds, bits.count)
     require_elements(context, builder, array_type, count, array, builder.add(index, first))
-    return builder.bitcast(element_address(context, builder, array_type, 0, array, index), bits.as_pointer())
+    return builder.bitcast(
+        element_address(context, builder, array_type, 0, array, index), bits.as_pointer()
+    )
 
 
 def _elements_between(builder: ir.IRBuilder, bounds: Any, count: int) -> tuple[ir.Value, ir.Value]:
     """Emit the first of the elements of a line within bounds, and how many they are."""
     first, stop = (_within_line(builder, bound, count) for bound in bounds)
-    return first, builder.select(builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0))
+    return first, builder.select(
+        builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0)
+    )
 
 
 def _within_line(builder: ir.IRBuilder, bound: ir.Value, count: int) -> ir.Value:
@@ -97,10 +119,18 @@ def _within_line(builder: ir.IRBuilder, bound: ir.Value, count: int) -> ir.Value
     return builder.select(builder.icmp_signed(">", low, I64(count)), I64(count), low)
 
 
-def _call_masked(builder: ir.IRBuilder, operation: str, bits: ir.VectorType, result: Any, arguments: list[ir.Value]) -> ir.Value:
+def _call_masked(
+    builder: ir.IRBuilder,
+    operation: str,
+    bits: ir.VectorType,
+    result: Any,
+    arguments: list[ir.Value],
+) -> ir.Value:
     name = f"llvm.masked.{operation}.v{bits.count}{bits.element}.p0"
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
-    return builder.call(builder.module.globals.get(name) or ir.Function(builder.module, kind, name), arguments)
+    return builder.call(
+        builder.module.globals.get(name) or ir.Function(builder.module, kind, name), arguments
+    )
 
 
 @intrinsic
@@ -118,22 +148,33 @@ def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) 
 
 def _element_order(array: Any, count: int) -> list[int]:
     """Return which element every lane holds: `npu_sim.kernels.vectors.lanes` widens all even elements of bf16 before the odd ones."""
-    return [*range(0, count, 2), *range(1, count, 2)] if array.dtype == types.uint16 else list(range(count))
+    return (
+        [*range(0, count, 2), *range(1, count, 2)]
+        if array.dtype == types.uint16
+        else list(range(count))
+    )
 
 
 def _lanes_as(array: Any, like: Any) -> LanesType | None:
     """Return the type of the lanes of ``like`` when elements of ``array`` can be loaded as such."""
-    fits = lanes_of(array) is not None and array.dtype in (getattr(like, "dtype", None), types.float32)
+    fits = lanes_of(array) is not None and array.dtype in (
+        getattr(like, "dtype", None),
+        types.float32,
+    )
     return lanes_of(like) if fits else None
 
 
-def _load_as(context: Any, builder: ir.IRBuilder, array: Any, like: Any, address: ir.Value) -> ir.Value:
+def _load_as(
+    context: Any, builder: ir.IRBuilder, array: Any, like: Any, address: ir.Value
+) -> ir.Value:
     """Emit the load of elements at an address as lanes of ``like``."""
     if array.dtype == like.dtype:
         return emit_load(context, builder, array, address)
     count = LINE_BYTES * 8 // like.dtype.bitwidth
     numbers = load_vector(builder, address, FLOAT, count, 4)
-    return builder.shuffle_vector(numbers, numbers, ir.Constant(ir.VectorType(I32, count), _element_order(like, count)))
+    return builder.shuffle_vector(
+        numbers, numbers, ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
+    )
 
 
 @intrinsic
@@ -143,13 +184,21 @@ def _load_like(typing_context: Any, array: Any, index: Any, like: Any) -> Emitte
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return _load_as(context, builder, array, like, element_address(context, builder, array, lanes.count, *arguments[:2]))
+        return _load_as(
+            context,
+            builder,
+            array,
+            like,
+            element_address(context, builder, array, lanes.count, *arguments[:2]),
+        )
 
     return lanes(array, types.intp, like), generate
 
 
 @intrinsic
-def _load_some(typing_context: Any, array: Any, index: Any, first: Any, stop: Any, like: Any) -> Emitted | None:
+def _load_some(
+    typing_context: Any, array: Any, index: Any, first: Any, stop: Any, like: Any
+) -> Emitted | None:
     lanes = _lanes_as(array, like)
     if lanes is None:
         return None
@@ -160,7 +209,12 @@ def _load_some(typing_context: Any, array: Any, index: Any, first: Any, stop: An
         address = _line_address(context, builder, array, arguments[:2], arguments[2:4], bits)
         room = cgutils.alloca_once(builder, bits)
         if _has_masks(width):
-            operands = [address, I32(width // 8), _mask(builder, count, arguments[2:4]), ir.Constant(bits, None)]
+            operands = [
+                address,
+                I32(width // 8),
+                _mask(builder, count, arguments[2:4]),
+                ir.Constant(bits, None),
+            ]
             builder.store(_call_masked(builder, "load", bits, bits, operands), room)
         else:
             builder.store(ir.Constant(bits, None), room)
@@ -171,13 +225,18 @@ def _load_some(typing_context: Any, array: Any, index: Any, first: Any, stop: An
 
 
 @intrinsic
-def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: Any, stop: Any) -> Emitted | None:
+def _store_some(
+    typing_context: Any, array: Any, index: Any, lanes: Any, first: Any, stop: Any
+) -> Emitted | None:
     if lanes is None or lanes != lanes_of(array):
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         count, width = lanes.count, array.dtype.bitwidth
-        bits = builder.bitcast(narrow_lanes(context, builder, array, arguments[2]), ir.VectorType(ir.IntType(width), count))
+        bits = builder.bitcast(
+            narrow_lanes(context, builder, array, arguments[2]),
+            ir.VectorType(ir.IntType(width), count),
+        )
         address = _line_address(context, builder, array, arguments[:2], arguments[3:], bits.type)
         if _has_masks(width):
             operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
@@ -192,4 +251,9 @@ def _store_some(typing_context: Any, array: Any, index: Any, lanes: Any, first: 
 
 
 if not config.DISABLE_JIT:
-    load_like, load_some, store_some, merge = _load_like, _load_some, _store_some, _merge  # see `npu_sim.kernels.vectors.lanes`
+    load_like, load_some, store_some, merge = (
+        _load_like,
+        _load_some,
+        _store_some,
+        _merge,
+    )  # see `npu_sim.kernels.vectors.lanes`

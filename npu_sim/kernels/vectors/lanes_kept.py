@@ -45,7 +45,9 @@ def recall(kept: Kept, index: int, like: Stored) -> Values:
 
 def load_ordered(array: Stored, index: int) -> Values:
     """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order; ``keep`` puts them into an array of fp32 numbers."""
-    return np.array([widen(element) for element in array[index : index + ORDERED_LANES]], np.float32)
+    return np.array(
+        [widen(element) for element in array[index : index + ORDERED_LANES]], np.float32
+    )
 
 
 def add_neighbours(lanes: Values, like: Stored) -> Values:
@@ -63,7 +65,10 @@ def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None
             return load_vector(builder, address, FLOAT, lanes.count, 4)
         if array.dtype == types.int16:
             return widen_half(context, builder, address, lanes.count)
-        words = builder.zext(load_vector(builder, address, ir.IntType(16), lanes.count, 2), ir.VectorType(I32, lanes.count))
+        words = builder.zext(
+            load_vector(builder, address, ir.IntType(16), lanes.count, 2),
+            ir.VectorType(I32, lanes.count),
+        )
         bits = builder.shl(words, constant_vector(I32, lanes.count, BF16_SHIFT))
         return builder.bitcast(bits, ir.VectorType(FLOAT, lanes.count))
 
@@ -77,7 +82,9 @@ def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | N
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         address = element_address(context, builder, kept, lanes.count, *arguments[:2])
-        builder.store(arguments[2], builder.bitcast(address, arguments[2].type.as_pointer())).align = 4
+        builder.store(
+            arguments[2], builder.bitcast(address, arguments[2].type.as_pointer())
+        ).align = 4
         return context.get_dummy_value()
 
     return types.void(kept, types.intp, lanes), generate
@@ -102,16 +109,27 @@ def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | Non
         return None
     count = lanes.count // 2
     split_by_widening = like.dtype == types.uint16
-    places = [range(count), range(count, 2 * count)] if split_by_widening else [range(side, 2 * count, 2) for side in (0, 1)]
+    places = (
+        [range(count), range(count, 2 * count)]
+        if split_by_widening
+        else [range(side, 2 * count, 2) for side in (0, 1)]
+    )
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
-        even, odd = (builder.shuffle_vector(arguments[0], unused, ir.Constant(kind, list(side))) for side in places)
+        even, odd = (
+            builder.shuffle_vector(arguments[0], unused, ir.Constant(kind, list(side)))
+            for side in places
+        )
         return builder.fadd(even, odd)
 
     return LanesType(count)(lanes, like), generate
 
 
 if not config.DISABLE_JIT:
-    keep, recall, load_ordered = _keep, _recall, _load_ordered  # see `npu_sim.kernels.vectors.lanes`
+    keep, recall, load_ordered = (
+        _keep,
+        _recall,
+        _load_ordered,
+    )  # see `npu_sim.kernels.vectors.lanes`
     add_neighbours = _add_neighbours

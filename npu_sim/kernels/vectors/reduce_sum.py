@@ -12,7 +12,15 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function
-from npu_sim.kernels.vectors.lane_type import FLOAT, I32, I64, Emitted, element_address, load_vector, undefined_vector
+from npu_sim.kernels.vectors.lane_type import (
+    FLOAT,
+    I32,
+    I64,
+    Emitted,
+    element_address,
+    load_vector,
+    undefined_vector,
+)
 
 LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
@@ -38,7 +46,10 @@ def _add_lanes(typing_context: Any, lanes: Any) -> Emitted:
             count //= 2
             unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
             even, odd = (ir.Constant(kind, list(range(first, 2 * count, 2))) for first in (0, 1))
-            numbers = builder.fadd(builder.shuffle_vector(numbers, unused, even), builder.shuffle_vector(numbers, unused, odd))
+            numbers = builder.fadd(
+                builder.shuffle_vector(numbers, unused, even),
+                builder.shuffle_vector(numbers, unused, odd),
+            )
         return builder.extract_element(numbers, I32(0))
 
     return types.float32(lanes), generate

@@ -34,12 +34,16 @@ def stream_line(source: Words, at: int, target: Words, to: int) -> None:
 
 def _are_words(*arrays: Any) -> bool:
     return all(
-        isinstance(one, types.Array) and (one.dtype, one.ndim, one.layout, one.aligned) == (types.uint16, 1, "C", True) for one in arrays
+        isinstance(one, types.Array)
+        and (one.dtype, one.ndim, one.layout, one.aligned) == (types.uint16, 1, "C", True)
+        for one in arrays
     )
 
 
 @intrinsic
-def _copy_words(typing_context: Any, source: Any, at: Any, target: Any, to: Any, count: Any) -> Emitted | None:
+def _copy_words(
+    typing_context: Any, source: Any, at: Any, target: Any, to: Any, count: Any
+) -> Emitted | None:
     if not _are_words(source, target):
         return None
 

@@ -7,7 +7,8 @@ from typing import Any
 from npu_sim.plans.model import RUNS
 
 REFUSED, FAILED, MALFORMED = "refused", "failed", "malformed"
-"""Outcomes besides those of a plan: ``failed`` is a raw planner that found no tiling, which carries no status code."""
+"""Outcomes besides those of a plan: ``failed`` is a raw planner that found no tiling, which carries
+no status code."""
 
 
 @dataclass(frozen=True)
@@ -25,10 +26,12 @@ class Checked:
     status
         aclnn status of an operator's call; None for a raw planner and for a malformed line.
     argument, message, hint
-        Why it does not run, what overflows, or why the line is malformed: the argument at fault, what is wrong, and what would be right.
+        Why it does not run, what overflows, or why the line is malformed: the argument at fault,
+        what is wrong, and what would be right.
     facts
-        Sizes of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``, ``caveats``; ``timing`` names the outputs that can
-        differ between runs, and ``deterministic_switch`` what fixes them and what that costs.
+        Sizes of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``,
+        ``caveats``; ``timing`` names the outputs that can differ between runs, and
+        ``deterministic_switch`` what fixes them and what that costs.
     plan
         The whole plan, or the raw planner's result.
     differences
@@ -58,7 +61,10 @@ class Checked:
     def reason(self) -> str:
         """Why the line is not as it should be, in one line."""
         if self.differences:
-            return "; ".join(f"{name}: expected {one['expected']}, found {one['found']}" for name, one in self.differences.items())
+            return "; ".join(
+                f"{name}: expected {one['expected']}, found {one['found']}"
+                for name, one in self.differences.items()
+            )
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     @property
@@ -73,9 +79,19 @@ class Checked:
 
     def as_dict(self, *, whole: bool = True) -> dict[str, Any]:
         """Return the result as plain data; with ``whole`` the plan too."""
-        data: dict[str, Any] = {"line": self.line, "op": self.op, "product": self.product, "soc": self.soc, "release": self.release}
+        data: dict[str, Any] = {
+            "line": self.line,
+            "op": self.op,
+            "product": self.product,
+            "soc": self.soc,
+            "release": self.release,
+        }
         data |= {"outcome": self.outcome, "status": self.status, "fine": self.fine}
-        data |= {name: value for name in ("argument", "message", "hint") if (value := getattr(self, name))}
+        data |= {
+            name: value
+            for name in ("argument", "message", "hint")
+            if (value := getattr(self, name))
+        }
         data |= self.facts
         if self.differences is not None:
             data["differences"] = dict(self.differences)

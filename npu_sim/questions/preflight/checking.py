@@ -6,23 +6,32 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.framework.case import Case
+from npu_sim.framework.checks import require_bool
+from npu_sim.framework.flips import plan_with_results
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_of
 from npu_sim.operators import require_limits
-from npu_sim.operators.contract.case import Case
-from npu_sim.operators.contract.checks import require_bool
-from npu_sim.operators.contract.flips import plan_with_results
-from npu_sim.operators.contract.operator import Operator
-from npu_sim.operators.contract.planning import plan_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
-from npu_sim.questions.preflight.lines import HEAD, Call, MalformedLineError, call_of, operator_inputs, parse
+from npu_sim.questions.preflight.lines import (
+    HEAD,
+    Call,
+    MalformedLineError,
+    call_of,
+    operator_inputs,
+    parse,
+)
 from npu_sim.questions.preflight.targets import profile_of_line
 from npu_sim.registry import find_kernel, load_operator
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.tiling import raw_plan
 
 
-def check_lines(lines: Iterable[str | bytes], product: str = "atlas_a2", directory: Path | None = None) -> Iterator[Checked]:
+def check_lines(
+    lines: Iterable[str | bytes], product: str = "atlas_a2", directory: Path | None = None
+) -> Iterator[Checked]:
     """Check calls line by line; empty lines, and the head of a recording, are skipped.
 
     Parameters
@@ -45,7 +54,9 @@ def is_head(line: str | bytes) -> bool:
     return start.lstrip().startswith(f'{{"{HEAD}"')
 
 
-def check_line(line: str | bytes, number: int = 1, product: str = "atlas_a2", directory: Path | None = None) -> Checked:
+def check_line(
+    line: str | bytes, number: int = 1, product: str = "atlas_a2", directory: Path | None = None
+) -> Checked:
     """Check one call; a line that is none gives the outcome ``malformed``."""
     values: Mapping[str, Any] = {}
     try:
@@ -56,11 +67,17 @@ def check_line(line: str | bytes, number: int = 1, product: str = "atlas_a2", di
         return malformed(values, number, error)
 
 
-def malformed(values: Mapping[str, Any], number: int, error: MalformedLineError | UsageError) -> Checked:
+def malformed(
+    values: Mapping[str, Any], number: int, error: MalformedLineError | UsageError
+) -> Checked:
     """Return the answer to a line that is no call."""
-    op, product, soc, release = (str(values.get(name) or "") for name in ("op", "product", "soc", "release"))
+    op, product, soc, release = (
+        str(values.get(name) or "") for name in ("op", "product", "soc", "release")
+    )
     answer = Checked(number, op, product, soc, MALFORMED, release=release)
-    if isinstance(error, UsageError):  # names and values that no call can have, found before any contract is asked
+    if isinstance(
+        error, UsageError
+    ):  # names and values that no call can have, found before any contract is asked
         return replace(answer, argument=error.argument, message=error.message, hint=error.hint)
     return replace(answer, message=str(error))
 
@@ -73,8 +90,14 @@ def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True)
     MalformedLineError, UsageError
         When the line is no call.
     """
-    answer = Checked(number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release)
-    return _check_kernel(call.values, answer, profile) if call.kernel else _check_operator(call.values, answer, profile, whole)
+    answer = Checked(
+        number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release
+    )
+    return (
+        _check_kernel(call.values, answer, profile)
+        if call.kernel
+        else _check_operator(call.values, answer, profile, whole)
+    )
 
 
 def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) -> Checked:
@@ -85,22 +108,32 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
     try:
         result = raw_plan(entry, call["op"], call["inputs"], profile, deterministic)
     except KeyError as error:
-        raise MalformedLineError(f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}") from None
+        raise MalformedLineError(
+            f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}"
+        ) from None
     except UsageError as error:
         raise MalformedLineError(f"inputs cannot be planned: {error.message}") from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
-        raise MalformedLineError(f"inputs cannot be planned: {type(error).__name__}: {error}") from None
+        raise MalformedLineError(
+            f"inputs cannot be planned: {type(error).__name__}: {error}"
+        ) from None
     outcome = FAILED if result.get("status") == "failed" else RUNS
     facts: dict[str, Any] = {
-        name: result[name] for name in ("route", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode") if name in result
+        name: result[name]
+        for name in ("route", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode")
+        if name in result
     }
     wanted = {**call.get("expect", {}), **({"route": call["route"]} if "route" in call else {})}
     message = "the planner finds no tiling" if outcome == FAILED else ""
     differences = _differences(wanted, result) if wanted else None
-    return replace(answer, outcome=outcome, message=message, facts=facts, plan=result, differences=differences)
+    return replace(
+        answer, outcome=outcome, message=message, facts=facts, plan=result, differences=differences
+    )
 
 
-def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool) -> Checked:
+def _check_operator(
+    call: Mapping[str, Any], answer: Checked, profile: Profile, whole: bool
+) -> Checked:
     """Check a call against its contract and plan it."""
     operator: Operator = load_operator(call["op"])
     deterministic = require_bool("deterministic", call.get("deterministic", False))
@@ -115,8 +148,18 @@ def _check_operator(call: Mapping[str, Any], answer: Checked, profile: Profile, 
         facts |= _facts(plan, case)
         why |= _overflow(plan)
     except AclnnError as error:
-        why = {"status": int(error.status), "argument": error.argument, "message": error.message, "hint": error.hint}
-    found = {**facts, "status": "success" if call.get("expect", {}).get("status") == "success" and why["status"] == 0 else why["status"]}
+        why = {
+            "status": int(error.status),
+            "argument": error.argument,
+            "message": error.message,
+            "hint": error.hint,
+        }
+    found = {
+        **facts,
+        "status": "success"
+        if call.get("expect", {}).get("status") == "success" and why["status"] == 0
+        else why["status"],
+    }
     return replace(
         answer,
         op=operator.name,
@@ -134,16 +177,32 @@ def _overflow(plan: Plan) -> dict[str, str]:
     if memory is None:
         return {}
     message = f"the buffers take {memory.used_bytes} bytes, the Unified Buffer of {plan.soc} has {memory.capacity_bytes}"
-    return {"argument": "product", "message": message, "hint": "the product does not check it: take a chip with a larger one"}
+    return {
+        "argument": "product",
+        "message": message,
+        "hint": "the product does not check it: take a chip with a larger one",
+    }
 
 
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
     """Return the sizes of a plan, and what about it is not sure."""
     unknown = [part.name for part in plan.workspace.unknown]
     timing = [one.output for one in plan.order if not one.fixed]
-    facts: dict[str, Any] = {"path": plan.path, "block_dim": plan.block_dim, "tiling_key": plan.tiling_key}
-    facts |= {"schedule_mode": plan.schedule_mode, "workspace_bytes": plan.workspace.total_bytes, "workspace_unknown": unknown}
-    facts |= {"timing": timing, "caveats": [caveat.code for caveat in plan.caveats], "evidence": plan.evidence.value}
+    facts: dict[str, Any] = {
+        "path": plan.path,
+        "block_dim": plan.block_dim,
+        "tiling_key": plan.tiling_key,
+    }
+    facts |= {
+        "schedule_mode": plan.schedule_mode,
+        "workspace_bytes": plan.workspace.total_bytes,
+        "workspace_unknown": unknown,
+    }
+    facts |= {
+        "timing": timing,
+        "caveats": [caveat.code for caveat in plan.caveats],
+        "evidence": plan.evidence.value,
+    }
     if timing and not case.deterministic:
         facts["deterministic_switch"] = _switched(plan, case)
     return facts
@@ -158,10 +217,17 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
     timing = [one.output for one in other.order if not one.fixed]
     unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
     more = other.workspace.total_bytes - plan.workspace.total_bytes
-    return {"path": other.path, "workspace_bytes_more": more, "workspace_unknown": unknown, "timing": timing}
+    return {
+        "path": other.path,
+        "workspace_bytes_more": more,
+        "workspace_unknown": unknown,
+        "timing": timing,
+    }
 
 
-def _differences(wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _differences(
+    wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
+) -> dict[str, Any]:
     """Return the wanted entries that are missing or different, by their path."""
     different: dict[str, Any] = {}
     for name, value in wanted.items():

@@ -6,12 +6,23 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_sim.files.reading import LINE_BYTES
+from npu_sim.framework.operator import Operator
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.contract.operator import Operator
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
 from npu_sim.status import closest
 
-IDENTITY = ("op", "level", "product", "soc", "release", "inputs", "deterministic", "limits", "expect", "route")
+IDENTITY = (
+    "op",
+    "level",
+    "product",
+    "soc",
+    "release",
+    "inputs",
+    "deterministic",
+    "limits",
+    "expect",
+    "route",
+)
 """Keys that decide what becomes of a call."""
 REMARKS = ("name", "group", "note", "count", "places")
 """Keys that say where it comes from, and how often it is made."""
@@ -19,7 +30,14 @@ KEYS = IDENTITY + REMARKS
 HEAD = "schema"
 """Key of a line that is no call but the head of a recording."""
 EXPECTED = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "path")
-EXPECTED_OF_KERNELS = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "tiling")
+EXPECTED_OF_KERNELS = (
+    "status",
+    "block_dim",
+    "tiling_key",
+    "workspace_bytes",
+    "schedule_mode",
+    "tiling",
+)
 
 
 class MalformedLineError(Exception):
@@ -84,7 +102,9 @@ def call_of(values: Mapping[str, Any]) -> Call:
     """
     for name in values:
         if name not in KEYS:
-            raise MalformedLineError(f"{name!r} is no key of a call{closest(name, KEYS)}; keys: {', '.join(KEYS)}")
+            raise MalformedLineError(
+                f"{name!r} is no key of a call{closest(name, KEYS)}; keys: {', '.join(KEYS)}"
+            )
     if not isinstance(values.get("op"), str):
         raise MalformedLineError("op is missing: the name of an operator or of a kernel")
     if not isinstance(values.get("inputs"), dict):
@@ -93,7 +113,9 @@ def call_of(values: Mapping[str, Any]) -> Call:
         raise MalformedLineError("expect is no object")
     for name in ("product", "soc", "release", "name"):
         if not isinstance(values.get(name), str | None):
-            raise MalformedLineError(f"{name} = {values[name]!r}: product, soc, release and name are names")
+            raise MalformedLineError(
+                f"{name} = {values[name]!r}: product, soc, release and name are names"
+            )
     count = values.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
         raise MalformedLineError(f"count = {count!r}: how often the call is made, 1 or more")
@@ -101,7 +123,9 @@ def call_of(values: Mapping[str, Any]) -> Call:
     known = EXPECTED_OF_KERNELS if kernel else EXPECTED
     for name in values.get("expect", {}):
         if name not in known:
-            raise MalformedLineError(f"expect: {name!r} is nothing that can be expected{closest(name, known)}; one of: {', '.join(known)}")
+            raise MalformedLineError(
+                f"expect: {name!r} is nothing that can be expected{closest(name, known)}; one of: {', '.join(known)}"
+            )
     return Call(values, kernel)
 
 
@@ -111,8 +135,13 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
     operator, kernel = find_operator(op), find_kernel(op)
     if operator is None and kernel is None:
         operators = [entry.name for entry in all_operators()]
-        names = (*operators, *(one for entry in OPERATORS for one in entry.kernels if one not in operators))
-        raise MalformedLineError(f"op = {op!r} is neither operator nor kernel{closest(op, names)}; known: {', '.join(names)}")
+        names = (
+            *operators,
+            *(one for entry in OPERATORS for one in entry.kernels if one not in operators),
+        )
+        raise MalformedLineError(
+            f"op = {op!r} is neither operator nor kernel{closest(op, names)}; known: {', '.join(names)}"
+        )
     if level not in (None, "operator", "kernel"):
         raise MalformedLineError(f"level = {level!r}: operator or kernel")
     if (level == "kernel" and kernel is None) or (level == "operator" and operator is None):
@@ -121,8 +150,11 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
         return level == "kernel" or operator is None
     declared: Operator = load_operator(operator.name)
     given = set(values["inputs"])
-    # Kernels take shapes under names of their own; a tensor by its name is meant for the operator, however the others are spelt.
-    return not given <= {one.name for one in declared.arguments} and not given & set(declared.tensor_names)
+    # Kernels take shapes under names of their own; a tensor by its name is meant for the operator,
+    # however the others are spelt.
+    return not given <= {one.name for one in declared.arguments} and not given & set(
+        declared.tensor_names
+    )
 
 
 def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,7 +170,10 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
         if name not in names:
             message = f"inputs: {name!r} is no argument of {operator.name}{closest(name, names)}; arguments: {', '.join(names)}"
             raise MalformedLineError(message)
-    return {name: _tensor(name, value) if name in operator.tensor_names else value for name, value in inputs.items()}
+    return {
+        name: _tensor(name, value) if name in operator.tensor_names else value
+        for name, value in inputs.items()
+    }
 
 
 def _tensor(name: str, value: Any) -> Any:
@@ -146,6 +181,13 @@ def _tensor(name: str, value: Any) -> Any:
     if not isinstance(value, dict):
         return value
     try:
-        return TensorSpec(tuple(value["shape"]), value["dtype"], value.get("contiguous", True), value.get("storage_format", "ND"))
+        return TensorSpec(
+            tuple(value["shape"]),
+            value["dtype"],
+            value.get("contiguous", True),
+            value.get("storage_format", "ND"),
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise MalformedLineError(f"{name}: not a tensor: {error}; write '4096x512:bf16' or an object with shape and dtype") from None
+        raise MalformedLineError(
+            f"{name}: not a tensor: {error}; write '4096x512:bf16' or an object with shape and dtype"
+        ) from None

@@ -9,7 +9,15 @@ from typing import Any
 
 from npu_sim.questions.preflight.answers import MALFORMED, Checked
 from npu_sim.questions.preflight.checking import check_call, malformed
-from npu_sim.questions.preflight.lines import HEAD, IDENTITY, REMARKS, Call, MalformedLineError, call_of, parse
+from npu_sim.questions.preflight.lines import (
+    HEAD,
+    IDENTITY,
+    REMARKS,
+    Call,
+    MalformedLineError,
+    call_of,
+    parse,
+)
 from npu_sim.questions.preflight.policy import Policy
 from npu_sim.questions.preflight.summary import Summary
 from npu_sim.questions.preflight.targets import Target, is_named, own_target, profile_of_line
@@ -122,14 +130,23 @@ class Matrix:
                 rows, labels = found.setdefault((word, reason, row.op), ({}, {}))
                 rows[row.line] = row
                 labels[label] = None
-        listed = [Fault(word, reason, op, tuple(rows.values()), tuple(labels)) for (word, reason, op), (rows, labels) in found.items()]
+        listed = [
+            Fault(word, reason, op, tuple(rows.values()), tuple(labels))
+            for (word, reason, op), (rows, labels) in found.items()
+        ]
         return sorted(listed, key=lambda one: -sum(row.lines for row in one.rows))
 
     def results(self, *, whole: bool = False) -> Iterator[dict[str, Any]]:
         """Go through all results as plain data; with ``whole`` the plans too."""
         for row, label, checked in self.cells():
             faults = [word for word, _ in self.policy.faults(checked)]
-            data = {"target": label, **row.remarks, "inputs": row.inputs, "lines": row.lines, "count": row.count}
+            data = {
+                "target": label,
+                **row.remarks,
+                "inputs": row.inputs,
+                "lines": row.lines,
+                "count": row.count,
+            }
             yield checked.as_dict(whole=whole) | {"fine": not faults, "faults": faults} | data
 
 
@@ -166,17 +183,28 @@ def check_file(
         text = line.strip()
         if text:
             reader.take(text, number)
-    calls = [row for row in reader.matrix.rows if any(cell.outcome != MALFORMED for cell in row.cells.values())]
+    calls = [
+        row
+        for row in reader.matrix.rows
+        if any(cell.outcome != MALFORMED for cell in row.cells.values())
+    ]
     if not calls:
-        first = next((cell.reason for row in reader.matrix.rows for cell in row.cells.values()), "it is empty")
-        raise UsageError("calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs")
+        first = next(
+            (cell.reason for row in reader.matrix.rows for cell in row.cells.values()),
+            "it is empty",
+        )
+        raise UsageError(
+            "calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs"
+        )
     return reader.matrix
 
 
 class _Reader:
     """Puts lines into a matrix."""
 
-    def __init__(self, targets: Sequence[Target], matrix: Matrix, directory: Path | None, whole: bool) -> None:
+    def __init__(
+        self, targets: Sequence[Target], matrix: Matrix, directory: Path | None, whole: bool
+    ) -> None:
         self.targets, self.matrix, self.directory, self.whole = targets, matrix, directory, whole
         self._texts: dict[str | bytes, tuple[Row, int]] = {}
         self._rows: dict[str, Row] = {}
@@ -213,7 +241,9 @@ class _Reader:
             row = self._rows.get(key)
             if row is None:
                 label = self.targets[0].label
-                row = self._rows[key] = self._added(Row(number, answer.op, "", _remarks(values), {label: answer}))
+                row = self._rows[key] = self._added(
+                    Row(number, answer.op, "", _remarks(values), {label: answer})
+                )
             return row, 1
         if not row.remarks:
             row.remarks = _remarks(values)
@@ -230,7 +260,9 @@ class _Reader:
     def _targets(self, values: Mapping[str, Any]) -> Iterator[Target]:
         """Go through what a line is checked for."""
         if is_named(values):
-            yield own_target(profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets)
+            yield own_target(
+                profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets
+            )
             return
         for target in self.targets:
             yield Target(target.profile.with_release(values.get("release")), target.label)

@@ -11,9 +11,18 @@ from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
-"""Words of ``--fail-on``; lines that are no calls, that are not as they expect, or that need too much workspace always fail."""
+"""Words of ``--fail-on``; lines that are no calls, that are not as they expect, or that need too
+much workspace always fail."""
 DEFAULT_FAULTS = "refused"
-UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+UNITS = {
+    "": 1,
+    "kib": 1 << 10,
+    "mib": 1 << 20,
+    "gib": 1 << 30,
+    "kb": 10**3,
+    "mb": 10**6,
+    "gb": 10**9,
+}
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,11 @@ class Policy:
         """Go through what is not accepted about a call: a word for it, and the reason."""
         facts = checked.facts
         refused = checked.outcome in (REFUSED, FAILED, OVERFLOWS) and checked.differences is None
-        if checked.outcome == MALFORMED or checked.differences or (refused and "refused" in self.fail_on):
+        if (
+            checked.outcome == MALFORMED
+            or checked.differences
+            or (refused and "refused" in self.fail_on)
+        ):
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
             yield "workspace", f"the workspace is above {self.max_workspace} bytes"
@@ -45,8 +58,13 @@ class Policy:
             yield "caveat", f"caveats: {', '.join(facts['caveats'])}"
         if "timing" in self.fail_on and facts.get("timing"):
             yield "timing", f"can differ between runs: {', '.join(facts['timing'])}"
-        if "unknown" in self.fail_on and (facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value):
-            yield "unknown", f"not published: {', '.join(facts['workspace_unknown']) or 'how it is planned'}"
+        if "unknown" in self.fail_on and (
+            facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value
+        ):
+            yield (
+                "unknown",
+                f"not published: {', '.join(facts['workspace_unknown']) or 'how it is planned'}",
+            )
 
 
 def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = None) -> Policy:
@@ -60,7 +78,11 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
     words = items_of(fail_on)
     for word in words:
         if word not in FAULTS:
-            raise UsageError("fail_on", f"fail_on = {word!r}: no such fault", f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}")
+            raise UsageError(
+                "fail_on",
+                f"fail_on = {word!r}: no such fault",
+                f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}",
+            )
     return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
 
 
@@ -75,5 +97,9 @@ def size_of(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
     if found is None or found[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit)
-        raise UsageError("max_workspace", f"max_workspace = {text!r} is no size", f"a number of bytes, or with a unit: {units}")
+        raise UsageError(
+            "max_workspace",
+            f"max_workspace = {text!r} is no size",
+            f"a number of bytes, or with a unit: {units}",
+        )
     return int(float(found[1]) * UNITS[found[2]])

@@ -34,7 +34,25 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary as plain data."""
-        names = ("lines", "runs", "overflows", "refused", "failed", "malformed", "as_expected", "differ", "not_fine")
+        names = (
+            "lines",
+            "runs",
+            "overflows",
+            "refused",
+            "failed",
+            "malformed",
+            "as_expected",
+            "differ",
+            "not_fine",
+        )
         peak = self.peak
-        place = {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc} if peak else None
-        return {**{name: getattr(self, name) for name in names}, "peak_workspace_bytes": peak.workspace_bytes if peak else 0, "peak": place}
+        place = (
+            {"line": peak.line, "op": peak.op, "product": peak.product, "soc": peak.soc}
+            if peak
+            else None
+        )
+        return {
+            **{name: getattr(self, name) for name in names},
+            "peak_workspace_bytes": peak.workspace_bytes if peak else 0,
+            "peak": place,
+        }

@@ -27,7 +27,9 @@ class Target:
     label: str
 
 
-def chosen_targets(products: str | None = None, socs: str | None = None, releases: str | None = None) -> tuple[Target, ...]:
+def chosen_targets(
+    products: str | None = None, socs: str | None = None, releases: str | None = None
+) -> tuple[Target, ...]:
     """Return what was asked for.
 
     Parameters
@@ -46,9 +48,17 @@ def chosen_targets(products: str | None = None, socs: str | None = None, release
     """
     profiles = _profiles(products, socs)
     wanted: Sequence[str | None] = items_of(releases) if releases else [None]
-    profiles = list({(one.name, one.soc, one.release): one for base in profiles for one in map(base.with_release, wanted)}.values())
+    profiles = list(
+        {
+            (one.name, one.soc, one.release): one
+            for base in profiles
+            for one in map(base.with_release, wanted)
+        }.values()
+    )
     if not profiles:
-        raise UsageError("products", f"products = {products!r} names no product", 'products="all" for every one')
+        raise UsageError(
+            "products", f"products = {products!r} names no product", 'products="all" for every one'
+        )
     return tuple(Target(profile, _label(profile, profiles)) for profile in profiles)
 
 
@@ -91,8 +101,14 @@ def own_target(profile: Profile, targets: Sequence[Target]) -> Target:
     for target in targets:
         if target.profile == profile:
             return target
-    label = profile.name if profile.soc == profile.product.default_soc else f"{profile.name} {profile.soc}"
-    return Target(profile, label if profile.release == default_release() else f"{label} {profile.release}")
+    label = (
+        profile.name
+        if profile.soc == profile.product.default_soc
+        else f"{profile.name} {profile.soc}"
+    )
+    return Target(
+        profile, label if profile.release == default_release() else f"{label} {profile.release}"
+    )
 
 
 def is_named(values: Mapping[str, Any]) -> bool:

@@ -5,7 +5,17 @@ sweeps and studies build theirs from :func:`table_report`, :func:`curve_figure` 
 :mod:`npu_sim.show.reports.document`, and turn them into a file with :func:`render` and :func:`npu_sim.files.writing.write_text`.
 """
 
-from npu_sim.show.reports.document import Document, Drawing, Figure, Lines, Picture, Section, Table, Text, table_report
+from npu_sim.show.reports.document import (
+    Document,
+    Drawing,
+    Figure,
+    Lines,
+    Picture,
+    Section,
+    Table,
+    Text,
+    table_report,
+)
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import embedded, render
 from npu_sim.show.reports.order import order_strips

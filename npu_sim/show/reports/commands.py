@@ -12,10 +12,26 @@ PLAIN = {"deterministic": False, "limits": "documented"}
 
 def plan_command(plan: Plan, product: str) -> str:
     """Return the command that plans a call again; ``product`` is a name or the file of a profile."""
-    return command_line(plan.operator, plan.arguments, product, plan.soc, plan.release, plan.deterministic, plan.limits)
+    return command_line(
+        plan.operator,
+        plan.arguments,
+        product,
+        plan.soc,
+        plan.release,
+        plan.deterministic,
+        plan.limits,
+    )
 
 
-def command_line(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
+def command_line(
+    operator: str,
+    arguments: dict[str, Any],
+    product: str,
+    soc: str,
+    release: str,
+    deterministic: bool,
+    limits: str,
+) -> str:
     """Return a call as a command line."""
     words = ["npu-sim", "plan", operator]
     outputs = {one.name: one.output for one in load_operator(operator).outputs}
@@ -35,7 +51,15 @@ def command_line(operator: str, arguments: dict[str, Any], product: str, soc: st
     return shlex.join(words)
 
 
-def python_call(operator: str, arguments: dict[str, Any], product: str, soc: str, release: str, deterministic: bool, limits: str) -> str:
+def python_call(
+    operator: str,
+    arguments: dict[str, Any],
+    product: str,
+    soc: str,
+    release: str,
+    deterministic: bool,
+    limits: str,
+) -> str:
     """Return a call as a Python program that prints its plan."""
     options: dict[str, Any] = {"product": product, "soc": soc}
     if release != default_release():
@@ -44,5 +68,8 @@ def python_call(operator: str, arguments: dict[str, Any], product: str, soc: str
         options["deterministic"] = True
     if limits != PLAIN["limits"]:
         options["limits"] = limits
-    lines = [f"    {operator!r},", *(f"    {name}={value!r}," for name, value in {**arguments, **options}.items())]
+    lines = [
+        f"    {operator!r},",
+        *(f"    {name}={value!r}," for name, value in {**arguments, **options}.items()),
+    ]
     return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"

@@ -44,25 +44,47 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
         "caveats",
     )
     rows = tuple(_compared_row(row.as_dict()) for row in comparison.rows)
-    running = [row.profile.name for row in comparison.rows if row.plan is not None and row.plan.overflow is None]
+    running = [
+        row.profile.name
+        for row in comparison.rows
+        if row.plan is not None and row.plan.overflow is None
+    ]
     where = ", ".join(dict.fromkeys(running)) or "no product"
-    sentence = say("{title}: the call runs on {where}", title=_title(comparison.operator), where=where)
+    sentence = say(
+        "{title}: the call runs on {where}", title=_title(comparison.operator), where=where
+    )
     refusals = tuple(
-        (row.profile.name, ", ".join(row.socs), int(row.refusal.status), row.refusal.message, row.refusal.hint)
+        (
+            row.profile.name,
+            ", ".join(row.socs),
+            int(row.refusal.status),
+            row.refusal.message,
+            row.refusal.hint,
+        )
         for row in comparison.rows
         if row.refusal is not None
     )
     tables = [Table(headings, rows, "Side by side")]
     beyond = tuple(
-        (row.profile.name, ", ".join(row.socs), overflow_text(row.plan)) for row in comparison.rows if row.plan and row.plan.overflow
+        (row.profile.name, ", ".join(row.socs), overflow_text(row.plan))
+        for row in comparison.rows
+        if row.plan and row.plan.overflow
     )
     if beyond:
         tables.append(Table(("product", "SoCs", "why"), beyond, "Overflows the Unified Buffer"))
     if refusals:
-        tables.append(Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused"))
+        tables.append(
+            Table(("product", "SoCs", "status", "why", "what would be right"), refusals, "Refused")
+        )
     estimates = tuple(estimate_lines(comparison))
     if estimates:
-        tables.append(Table(("SoC, release", "estimate", "of which, and what it rests on"), estimates, "Beyond the lower bounds"))
+        tables.append(
+            Table(
+                ("SoC, release", "estimate", "of which, and what it rests on"),
+                estimates,
+                "Beyond the lower bounds",
+            )
+        )
     if comparison.nearby:
         changes = tuple(
             (
@@ -75,15 +97,34 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
             )
             for one, products in comparison.nearby
         )
-        tables.append(Table(("argument", "now", "from", "takes the path", "decision", "on"), changes, "Nearest changes of path"))
+        tables.append(
+            Table(
+                ("argument", "now", "from", "takes the path", "decision", "on"),
+                changes,
+                "Nearest changes of path",
+            )
+        )
     if comparison.upgrades:
         steps = tuple(
-            (one.product, ", ".join(one.socs), say("{before} to {after}", before=one.before, after=one.after), *line)
+            (
+                one.product,
+                ", ".join(one.socs),
+                say("{before} to {after}", before=one.before, after=one.after),
+                *line,
+            )
             for one in comparison.upgrades
             for line in upgrade_lines(one)
         )
-        tables.append(Table(("product", "SoCs", "upgrade", "fact", "change", "note"), steps, "What an upgrade changes"))
-    return replace(table_report(sentence, sentence, tables, call=call), outcome="good" if running else "bad")
+        tables.append(
+            Table(
+                ("product", "SoCs", "upgrade", "fact", "change", "note"),
+                steps,
+                "What an upgrade changes",
+            )
+        )
+    return replace(
+        table_report(sentence, sentence, tables, call=call), outcome="good" if running else "bad"
+    )
 
 
 def diff_html(comparison: Comparison) -> str:
@@ -130,15 +171,26 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
         )
         for row in table.rows
     )
-    sentence = say("{title}: legal values of {value}", title=_title(table.operator), value=table.vary or "every size") + (
-        say(" along {along}", along=table.along) if along else ""
+    sentence = say(
+        "{title}: legal values of {value}",
+        title=_title(table.operator),
+        value=table.vary or "every size",
+    ) + (say(" along {along}", along=table.along) if along else "")
+    fixed = Table(
+        ("name", "value"),
+        tuple((name, value) for name, value in table.fixed.items()),
+        "With",
+        folded=True,
     )
-    fixed = Table(("name", "value"), tuple((name, value) for name, value in table.fixed.items()), "With", folded=True)
-    ranges = Table((*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values")
+    ranges = Table(
+        (*size, "product", "SoCs", *along, "documented", "hardware"), rows, "Legal values"
+    )
     reasons = tuple(dict.fromkeys(reason for row in table.rows for reason in _reasons(row)))
     why = [Table(("product", "limits", "status", "why"), reasons, "What binds")] if reasons else []
     drawn = _frontier_figure(table) if along else _range_picture(table)
-    return table_report(sentence, sentence, [ranges, *why, fixed], [drawn] if drawn else [], call=call)
+    return table_report(
+        sentence, sentence, [ranges, *why, fixed], [drawn] if drawn else [], call=call
+    )
 
 
 def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
@@ -160,12 +212,20 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
     for (product, socs), rows in groups.items():
         for name in ("documented", "hardware"):
             points = [(row.at, getattr(row, name).largest) for row in rows]
-            drawn = [(at, largest) for at, largest in points if at is not None and largest is not None]
+            drawn = [
+                (at, largest) for at, largest in points if at is not None and largest is not None
+            ]
             if drawn:
                 x, y = zip(*drawn, strict=True)
                 curves.append(Curve(f"{product} ({socs}), {name}", x, y, dashed=name == "hardware"))
     log_x = all((row.at or 0) > 0 for row in table.rows)
-    return curve_figure(table.along, say("largest {vary}", vary=table.vary), curves, log_x=log_x, log_y=True) if curves else None
+    return (
+        curve_figure(
+            table.along, say("largest {vary}", vary=table.vary), curves, log_x=log_x, log_y=True
+        )
+        if curves
+        else None
+    )
 
 
 def _range_picture(table: LimitTable) -> Picture | None:
@@ -174,18 +234,25 @@ def _range_picture(table: LimitTable) -> Picture | None:
     for row in table.rows:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
             label = ", ".join(filter(None, (row.size, row.product, *row.socs, name)))
-            rows.append((label, bound.ranges, bound.above is None, bound_text(bound), _refusal(bound)))
+            rows.append(
+                (label, bound.ranges, bound.above is None, bound_text(bound), _refusal(bound))
+            )
     if not any(ranges for _, ranges, *_ in rows):
         return None
     what = table.vary or "every size"
-    return Picture(range_bars(rows, what), say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what))
+    return Picture(
+        range_bars(rows, what),
+        say("legal values of {what} from 0, to scale; an arrow: no end was found", what=what),
+    )
 
 
 def _refusal(bound: LimitBound) -> str:
     return bound.above.message if not bound.ranges and bound.above is not None else ""
 
 
-def sweep_report(summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], call: str = "") -> Document:
+def sweep_report(
+    summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], call: str = ""
+) -> Document:
     """Return the report of a sweep.
 
     Parameters
@@ -200,13 +267,28 @@ def sweep_report(summary: SweepSummary, area: dict[str, Any], curves: dict[str, 
         The command that makes it again.
     """
     data = summary.as_dict()
-    sentence = say("{title}: {data} calls planned", title=_title(data["sweep"]["operator"]), data=data["rows"])
-    tables = [Table((name, "calls"), tuple(counts.items()), name) for name, counts in data["counts"].items() if counts]
+    sentence = say(
+        "{title}: {data} calls planned", title=_title(data["sweep"]["operator"]), data=data["rows"]
+    )
+    tables = [
+        Table((name, "calls"), tuple(counts.items()), name)
+        for name, counts in data["counts"].items()
+        if counts
+    ]
     if "peak_workspace" in data:
         peak = data["peak_workspace"]
         tables.append(
-            Table(("what", "value"), (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()), "Largest workspace of a kernel")
+            Table(
+                ("what", "value"),
+                (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()),
+                "Largest workspace of a kernel",
+            )
         )
-    axes = tuple((name, ", ".join(f"{key} {value}" for key, value in values.items())) for name, values in data["sweep"]["axes"].items())
+    axes = tuple(
+        (name, ", ".join(f"{key} {value}" for key, value in values.items()))
+        for name, values in data["sweep"]["axes"].items()
+    )
     tables.append(Table(("name", "values"), axes, "What varied", folded=True))
-    return table_report(sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call)
+    return table_report(
+        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
+    )

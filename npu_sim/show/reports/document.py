@@ -118,7 +118,13 @@ class Document:
 
 
 def table_report(
-    title: str, sentence: str, tables: Sequence[Table], pictures: Sequence[Block] = (), *, notes: Sequence[str] = (), call: str = ""
+    title: str,
+    sentence: str,
+    tables: Sequence[Table],
+    pictures: Sequence[Block] = (),
+    *,
+    notes: Sequence[str] = (),
+    call: str = "",
 ) -> Document:
     """Return a report of tables and curves, for comparisons, limits, sweeps and studies.
 
@@ -138,7 +144,10 @@ def table_report(
     sections = []
     if pictures:
         sections.append(Section("Pictures", tuple(pictures)))
-    sections += [Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),)) for table in tables]
+    sections += [
+        Section(table.caption or "Table", (Table(table.headings, table.rows, "", table.folded),))
+        for table in tables
+    ]
     if notes:
         sections.append(Section("Notes", tuple(Text(note) for note in notes)))
     return Document(title=title, sentence=sentence, sections=tuple(sections), call=call)

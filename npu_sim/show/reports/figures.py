@@ -38,7 +38,9 @@ class Bound:
     @property
     def text(self) -> str:
         """Name and value."""
-        return f"{self.name} {self.value:g}" if self.value < 1e6 else f"{self.name} {self.value:.0f}"
+        return (
+            f"{self.name} {self.value:g}" if self.value < 1e6 else f"{self.name} {self.value:.0f}"
+        )
 
 
 def curve_figure(
@@ -75,20 +77,37 @@ def curve_figure(
         Hatched ranges: ``first``, ``last``, ``end`` and ``reason``, and the ``soc`` it is about.
     """
     span = x_range or _span(curves)
-    traces = [_trace(curve) for curve in curves] + [_refused(one, place == 0) for place, one in enumerate(refused)]
+    traces = [_trace(curve) for curve in curves] + [
+        _refused(one, place == 0) for place, one in enumerate(refused)
+    ]
     across = [bound for bound in bounds if bound.axis == "x"]
     inside = [bound for bound in across if span is None or span[0] <= bound.value <= span[1]]
     upright = [bound for bound in bounds if bound.axis == "y"]
-    labels = [_x_label(bound, row, span, log_x) for row, bound in enumerate(across)] + [_y_label(bound, log_y) for bound in upright]
+    labels = [_x_label(bound, row, span, log_x) for row, bound in enumerate(across)] + [
+        _y_label(bound, log_y) for bound in upright
+    ]
     layout: dict[str, Any] = {
-        "xaxis": {"title": {"text": x_title}, "type": "log" if log_x else "-", **_drawn_range(span, log_x)},
-        "yaxis": {"title": {"text": y_title}, "type": "log" if log_y else "-", "domain": [0, 1 - LABEL_ROW * len(across)]},
+        "xaxis": {
+            "title": {"text": x_title},
+            "type": "log" if log_x else "-",
+            **_drawn_range(span, log_x),
+        },
+        "yaxis": {
+            "title": {"text": y_title},
+            "type": "log" if log_y else "-",
+            "domain": [0, 1 - LABEL_ROW * len(across)],
+        },
         "shapes": [_shape(bound, 1 - LABEL_ROW * len(across)) for bound in (*inside, *upright)],
         "annotations": labels,
         "showlegend": len(traces) > 1,
     }
     if len(traces) > len(curves):
-        layout["yaxis2"] = {"overlaying": "y", "range": [0, 1], "visible": False, "fixedrange": True}
+        layout["yaxis2"] = {
+            "overlaying": "y",
+            "range": [0, 1],
+            "visible": False,
+            "fixedrange": True,
+        }
     return Figure(tuple(traces), layout, caption)
 
 
@@ -112,8 +131,21 @@ def _trace(curve: Curve) -> dict[str, Any]:
         line["shape"] = "hv"
     if curve.dashed:
         line["dash"] = "dash"
-    mode = "markers" if not curve.joined else "lines+markers" if len(curve.x) <= MARKED_POINTS else "lines"
-    return {"type": "scatter", "mode": mode, "name": curve.name, "x": list(curve.x), "y": list(curve.y), "line": line}
+    mode = (
+        "markers"
+        if not curve.joined
+        else "lines+markers"
+        if len(curve.x) <= MARKED_POINTS
+        else "lines"
+    )
+    return {
+        "type": "scatter",
+        "mode": mode,
+        "name": curve.name,
+        "x": list(curve.x),
+        "y": list(curve.y),
+        "line": line,
+    }
 
 
 def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
@@ -132,33 +164,75 @@ def _refused(one: Mapping[str, Any], in_legend: bool) -> dict[str, Any]:
         "fillpattern": {"shape": "/", "size": 7, "solidity": 0.25},
         "hoveron": "fills",
         "hoverinfo": "text",
-        "text": say("refused on {one}, {one2}..{one3}: {one4}", one=one["soc"], one2=one["first"], one3=one["last"], one4=one["reason"]),
+        "text": say(
+            "refused on {one}, {one2}..{one3}: {one4}",
+            one=one["soc"],
+            one2=one["first"],
+            one3=one["last"],
+            one4=one["reason"],
+        ),
     }
 
 
 def _shape(bound: Bound, top: float) -> dict[str, Any]:
     across, along = bound.axis, "y" if bound.axis == "x" else "x"
     end = top if bound.axis == "x" else 1
-    position = {f"{across}0": bound.value, f"{across}1": bound.value, f"{along}0": 0, f"{along}1": end, f"{along}ref": "paper"}
+    position = {
+        f"{across}0": bound.value,
+        f"{across}1": bound.value,
+        f"{along}0": 0,
+        f"{along}1": end,
+        f"{along}ref": "paper",
+    }
     return {"type": "line", "line": {"width": 1.5, "dash": "dot"}, **position}
 
 
 def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
     """Write a bound above the curves, in a row of its own: at its line, or with an arrow at the edge beyond which it lies."""
-    label = {"text": bound.text, "showarrow": False, "y": 1 - LABEL_ROW * row, "yref": "paper", "yanchor": "top"}
+    label = {
+        "text": bound.text,
+        "showarrow": False,
+        "y": 1 - LABEL_ROW * row,
+        "yref": "paper",
+        "yanchor": "top",
+    }
     if span is None or span[0] <= bound.value <= span[1]:
         right = span is not None and _share(bound.value, span, logarithmic) > 0.5
-        return {**label, "x": log10(bound.value) if logarithmic else bound.value, "xanchor": "right" if right else "left"}
+        return {
+            **label,
+            "x": log10(bound.value) if logarithmic else bound.value,
+            "xanchor": "right" if right else "left",
+        }
     if bound.value > span[1]:
-        return {**label, "text": f"{bound.text} \u2192", "x": 1, "xref": "paper", "xanchor": "right"}
+        return {
+            **label,
+            "text": f"{bound.text} \u2192",
+            "x": 1,
+            "xref": "paper",
+            "xanchor": "right",
+        }
     return {**label, "text": f"\u2190 {bound.text}", "x": 0, "xref": "paper", "xanchor": "left"}
 
 
 def _share(value: float, span: Range, logarithmic: bool) -> float:
-    low, at, high = (log10(one) for one in (span[0], value, span[1])) if logarithmic else (span[0], value, span[1])
+    low, at, high = (
+        (log10(one) for one in (span[0], value, span[1]))
+        if logarithmic
+        else (span[0], value, span[1])
+    )
     return (at - low) / (high - low) if high > low else 0.0
 
 
 def _y_label(bound: Bound, logarithmic: bool) -> dict[str, Any]:
-    value = log10(bound.value) if logarithmic and bound.value > 0 else bound.value  # plotly places notes on log axes by exponent
-    return {"text": bound.text, "showarrow": False, "y": value, "x": 1, "xref": "paper", "xanchor": "right", "yanchor": "bottom"}
+    value = (
+        log10(bound.value) if logarithmic and bound.value > 0 else bound.value
+    )  # plotly places notes on log axes by exponent
+    return {
+        "text": bound.text,
+        "showarrow": False,
+        "y": value,
+        "x": 1,
+        "xref": "paper",
+        "xanchor": "right",
+        "yanchor": "bottom",
+    }

@@ -8,15 +8,34 @@ from importlib import resources
 from typing import Any
 
 from npu_sim.language import LANGUAGES, language, say, translated, translated_data
-from npu_sim.show.reports.document import Block, Cell, Document, Drawing, Figure, Lines, Picture, Section, Table, Text
+from npu_sim.show.reports.document import (
+    Block,
+    Cell,
+    Document,
+    Drawing,
+    Figure,
+    Lines,
+    Picture,
+    Section,
+    Table,
+    Text,
+)
 from npu_sim.show.reports.picture_texts import picture_texts
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+)
 """What the file may load: nothing from anywhere."""
 SWATCH = '<svg class="swatch" viewBox="0 0 12 12" aria-hidden="true"><rect width="12" height="12" class="{}"/></svg> '
 PLOTTING_LIBRARY = "plotly-basic.min.js"
-"""plotly.js-basic-dist-min 4.1.1 of npm, as it is: lines and bars alone, a quarter of the whole. Its licence lies beside it."""
-DRAWN_BY = {"drawGantt": "gantt.js", "drawSteps": "steps.js", "drawMap": "map.js", "drawTrees": "trees.js"}
+"""plotly.js-basic-dist-min 4.1.1 of npm, as it is: lines and bars alone, a quarter of the whole.
+Its licence lies beside it."""
+DRAWN_BY = {
+    "drawGantt": "gantt.js",
+    "drawSteps": "steps.js",
+    "drawMap": "map.js",
+    "drawTrees": "trees.js",
+}
 """Functions of (element, data) that draw, and the assets that define them."""
 DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
 """These assets in the order in which a page loads them; what they share comes first."""
@@ -25,7 +44,9 @@ DRAWING_SCRIPTS = ("pictures.js", *DRAWN_BY.values())
 @lru_cache
 def asset(name: str) -> str:
     """Return a text file that ships with the package."""
-    return resources.files("npu_sim.show.reports").joinpath("assets", name).read_text(encoding="utf-8")
+    return (
+        resources.files("npu_sim.show.reports").joinpath("assets", name).read_text(encoding="utf-8")
+    )
 
 
 def render(document: Document) -> str:
@@ -33,7 +54,9 @@ def render(document: Document) -> str:
     sections = "".join(_section(section) for section in document.sections)
     call = f'<pre class="call">{escape(document.call)}</pre>' if document.call else ""
     scripts = "".join(f"<script>{source}</script>" for source in _scripts(document))
-    footer = say("Made by npu-sim {version}. Simulated, not measured on a device.", version=_version())
+    footer = say(
+        "Made by npu-sim {version}. Simulated, not measured on a device.", version=_version()
+    )
     return (
         f'<!doctype html>\n<html lang="{language()}"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -103,11 +126,20 @@ def lines_html(block: Lines) -> str:
 
 
 def _table(table: Table) -> str:
-    filled = [column for column in range(len(table.headings)) if any(row[column] not in ("", None) for row in table.rows)]
+    filled = [
+        column
+        for column in range(len(table.headings))
+        if any(row[column] not in ("", None) for row in table.rows)
+    ]
     head = "".join(f'<th scope="col">{_said(table.headings[column])}</th>' for column in filled)
     marks = [SWATCH.format(colour) for colour in table.colours] or [""] * len(table.rows)
-    body = "".join(f"<tr>{_row(row, filled, mark)}</tr>" for row, mark in zip(table.rows, marks, strict=True))
-    markup = _scrolled(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>", table.caption or "table")
+    body = "".join(
+        f"<tr>{_row(row, filled, mark)}</tr>" for row, mark in zip(table.rows, marks, strict=True)
+    )
+    markup = _scrolled(
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
+        table.caption or "table",
+    )
     if table.folded:
         return f"<details><summary>{_said(table.caption or 'show')}</summary>{markup}</details>"
     return _caption(table.caption, "p") + markup
@@ -115,7 +147,9 @@ def _table(table: Table) -> str:
 
 def _scrolled(markup: str, label: str) -> str:
     """Return what may be wider than the page in a box that scrolls, by keyboard as well."""
-    return f'<div class="scroll" tabindex="0" role="group" aria-label="{_said(label)}">{markup}</div>'
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{_said(label)}">{markup}</div>'
+    )
 
 
 def _row(row: Sequence[Cell], filled: Sequence[int], mark: str) -> str:
@@ -143,5 +177,7 @@ def _figure(figure: Figure) -> str:
 
 def _data(content: Mapping[str, Any]) -> str:
     """Return data for the scripts of the page, in an element that no text can end."""
-    text = json.dumps(translated_data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    text = json.dumps(
+        translated_data(content), ensure_ascii=True, allow_nan=False, separators=(",", ":")
+    ).replace("<", "\\u003c")
     return f'<script type="application/json">{text}</script>'

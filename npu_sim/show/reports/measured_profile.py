@@ -6,7 +6,16 @@ from npu_sim.language import say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.measured_profile import LAUNCHED, call_rows, file_lines, group_lines, headline
-from npu_sim.show.reports.document import Block, Document, Drawing, Lines, Picture, Section, Table, Text
+from npu_sim.show.reports.document import (
+    Block,
+    Document,
+    Drawing,
+    Lines,
+    Picture,
+    Section,
+    Table,
+    Text,
+)
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.reports.work import PERFETTO
@@ -22,7 +31,11 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
     if bars:
         named = [
-            (say("{facts}, {facts2} times", facts=facts["kernel"], facts2=facts["count"]), facts["median_us"], facts["bound_us"])
+            (
+                say("{facts}, {facts2} times", facts=facts["kernel"], facts2=facts["count"]),
+                facts["median_us"],
+                facts["bound_us"],
+            )
             for _, facts in bars
         ]
         caption = "Median measured time; the dark part is the lower bound from published rates."
@@ -30,11 +43,17 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
     sections += [
         Section(
             say("Call {operator}", operator=calls.calls[0].case.plan.operator),
-            (_call_picture(calls), *_call_over_time(calls), Table(LAUNCHED, tuple(call_rows(calls)))),
+            (
+                _call_picture(calls),
+                *_call_over_time(calls),
+                Table(LAUNCHED, tuple(call_rows(calls))),
+            ),
         )
         for calls in answer.calls
     ]
-    sections += [Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups]
+    sections += [
+        Section(_title(group), (Lines(tuple(group_lines(group))),)) for group in answer.groups
+    ]
     sentence = headline(answer)
     return Document(sentence, sentence, tuple(sections), call, outcome="good")
 
@@ -51,7 +70,10 @@ def _title(group: MeasuredGroup) -> str:
 
 def _call_picture(calls: CallGroup) -> Picture:
     launches = calls.as_dict()["launches"]
-    return Picture(time_bars([(one["kernel"], one["median_us"], one["bound_us"]) for one in launches]), "Launches in launch order.")
+    return Picture(
+        time_bars([(one["kernel"], one["median_us"], one["bound_us"]) for one in launches]),
+        "Launches in launch order.",
+    )
 
 
 def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
@@ -61,10 +83,26 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     for one in facts["launches"]:
         bound = one["bound_us"] or 0.0
         times = {"start_us": start, "us": bound, "measured_us": one["median_us"]}
-        launches.append({"kernel": one["kernel"], "share": bound / facts["bound_us"] if facts["bound_us"] else 0.0, "binds": "", **times})
+        launches.append(
+            {
+                "kernel": one["kernel"],
+                "share": bound / facts["bound_us"] if facts["bound_us"] else 0.0,
+                "binds": "",
+                **times,
+            }
+        )
         start += bound
-    data = {"title": plan.title, "soc": plan.soc, "bound_us": facts["bound_us"], "launches": launches, "core": None, "pipes": []}
-    return Drawing("drawGantt", data, "Measured above, the lower bounds of the same launches below."), Text(PERFETTO)
+    data = {
+        "title": plan.title,
+        "soc": plan.soc,
+        "bound_us": facts["bound_us"],
+        "launches": launches,
+        "core": None,
+        "pipes": [],
+    }
+    return Drawing(
+        "drawGantt", data, "Measured above, the lower bounds of the same launches below."
+    ), Text(PERFETTO)
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> str:
@@ -75,16 +113,33 @@ def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> str:
     rows
         Name, measured time and bound in microseconds; None where there is no bound.
     """
-    scale = WIDTH / (max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0)
+    scale = WIDTH / (
+        max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0
+    )
     parts = []
     for place, (name, measured, bound) in enumerate(rows):
         y = place * ROW
         text = f"{name}: {short_us(measured)}"
-        bars = [(say("{name}: measured {short_us}", name=name, short_us=short_us(measured)), measured, "c0")]
+        bars = [
+            (
+                say("{name}: measured {short_us}", name=name, short_us=short_us(measured)),
+                measured,
+                "c0",
+            )
+        ]
         if bound is not None:
-            text = say("{name}: {short_us}, at least {short_us2}", name=name, short_us=short_us(measured), short_us2=short_us(bound))
-            bars.append((say("{name}: bound {short_us}", name=name, short_us=short_us(bound)), bound, "c3"))
+            text = say(
+                "{name}: {short_us}, at least {short_us2}",
+                name=name,
+                short_us=short_us(measured),
+                short_us2=short_us(bound),
+            )
+            bars.append(
+                (say("{name}: bound {short_us}", name=name, short_us=short_us(bound)), bound, "c3")
+            )
         parts.append(element("text", text=text, x=0, y=y + 14, class_="caption"))
         for title, us, colour in bars:
-            parts.append(element("rect", title, x=0, y=y + 20, width=us * scale, height=BAR, class_=colour))
+            parts.append(
+                element("rect", title, x=0, y=y + 20, width=us * scale, height=BAR, class_=colour)
+            )
     return picture(len(rows) * ROW + 4, parts, "measured times and their lower bounds")

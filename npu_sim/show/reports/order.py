@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.operators.contract.results import OrderMask, Result
+from npu_sim.framework.results import OrderMask, Result
 
 MOST_BINS = 200
 MOST_RUNS = 400
@@ -25,7 +25,12 @@ def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
     edges = np.unique(np.linspace(0, flags.size, MOST_BINS + 1).astype(np.int64))
     sums = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
     bins = [
-        {"start": int(start), "stop": int(stop), "size": int(stop - start), "order_dependent": int(sums[stop] - sums[start])}
+        {
+            "start": int(start),
+            "stop": int(stop),
+            "size": int(stop - start),
+            "order_dependent": int(sums[stop] - sums[start]),
+        }
         for start, stop in pairwise(edges)
     ]
     return {"output": output, "axis": mask.axis, "bins": bins, "runs": _runs(flags)}
@@ -37,9 +42,15 @@ def _runs(flags: np.ndarray) -> list[dict[str, int]]:
     starts, stops = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
     if len(starts) > MOST_RUNS or flags.all():
         return []
-    return [{"start": int(start), "stop": int(stop)} for start, stop in zip(starts, stops, strict=True)]
+    return [
+        {"start": int(start), "stop": int(stop)} for start, stop in zip(starts, stops, strict=True)
+    ]
 
 
 def order_strips(result: Result) -> list[dict[str, Any]]:
     """Return the strips of a run, one for every output that a mask is known of."""
-    return [order_strip_data(output, mask) for output, mask in result.order_dependent.items() if mask.mask.size]
+    return [
+        order_strip_data(output, mask)
+        for output, mask in result.order_dependent.items()
+        if mask.mask.size
+    ]

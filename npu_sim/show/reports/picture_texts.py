@@ -87,4 +87,7 @@ TEXTS = (
 def picture_texts() -> list[tuple[str, str]]:
     """Return the sentences with their translations into the language that is spoken, those that say most of themselves first."""
     pairs = [(text, translated(text)) for text in TEXTS]
-    return sorted((pair for pair in pairs if pair[0] != pair[1]), key=lambda pair: -sum(letter.isalpha() for letter in pair[0]))
+    return sorted(
+        (pair for pair in pairs if pair[0] != pair[1]),
+        key=lambda pair: -sum(letter.isalpha() for letter in pair[0]),
+    )

@@ -8,19 +8,32 @@ from npu_sim.plans.model import Plan
 from npu_sim.show.launches import HEADINGS, launch_rows
 from npu_sim.show.reports.core_map import core_map
 from npu_sim.show.reports.document import Block, Lines, Picture, Section, Table, Text
-from npu_sim.show.reports.svg import memory_colours, memory_map, memory_title, workspace_colours, workspace_map
+from npu_sim.show.reports.svg import (
+    memory_colours,
+    memory_map,
+    memory_title,
+    workspace_colours,
+    workspace_map,
+)
 from npu_sim.show.text import change_lines, flip_text, plan_lines
 
 
 def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
     """Return the sections of a plan, all that have something to show or those of some titles; nothing else is asked of the plan."""
-    found = ((title, blocks(plan)) for title, blocks in SECTIONS.items() if titles is None or title in titles)
+    found = (
+        (title, blocks(plan))
+        for title, blocks in SECTIONS.items()
+        if titles is None or title in titles
+    )
     return tuple(Section(title, blocks) for title, blocks in found if blocks)
 
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
     pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
-    return (Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)), _call_table(plan))
+    return (
+        Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)),
+        _call_table(plan),
+    )
 
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -45,7 +58,11 @@ def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
 
 def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
     fields = tuple(flat(plan.tiling))
-    return (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),) if fields else ()
+    return (
+        (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)
+        if fields
+        else ()
+    )
 
 
 def _call_table(plan: Plan) -> Table:
@@ -66,8 +83,18 @@ def _memory_table(plan: Plan) -> Table:
         for memory in plan.memories
         for allocation in memory.allocations
     )
-    colours = tuple(colour for memory in plan.memories for colour, _ in memory_colours(memory)[: len(memory.allocations)])
-    return Table(("memory", "buffer", "bytes", "note"), rows, "every buffer", folded=len(rows) > 16, colours=colours)
+    colours = tuple(
+        colour
+        for memory in plan.memories
+        for colour, _ in memory_colours(memory)[: len(memory.allocations)]
+    )
+    return Table(
+        ("memory", "buffer", "bytes", "note"),
+        rows,
+        "every buffer",
+        folded=len(rows) > 16,
+        colours=colours,
+    )
 
 
 def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
@@ -75,9 +102,20 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     workspace = plan.workspace
     if not workspace.parts:
         return (Text("none needed"),)
-    rows = tuple((part.name, part.bytes, part.kind, part.evidence.value, part.note) for part in workspace.parts)
-    table = Table(("part", "bytes", "kind", "evidence", "note"), rows, colours=workspace_colours(workspace.parts))
-    unknown = (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),) if workspace.unknown else ()
+    rows = tuple(
+        (part.name, part.bytes, part.kind, part.evidence.value, part.note)
+        for part in workspace.parts
+    )
+    table = Table(
+        ("part", "bytes", "kind", "evidence", "note"),
+        rows,
+        colours=workspace_colours(workspace.parts),
+    )
+    unknown = (
+        (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),)
+        if workspace.unknown
+        else ()
+    )
     return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
 
 
@@ -103,7 +141,12 @@ def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
         if isinstance(value, dict):
             rows += flat(value, f"{prefix}{name}.")
         else:
-            rows.append((prefix + name, value if isinstance(value, str | int | float | bool) else str(value)))
+            rows.append(
+                (
+                    prefix + name,
+                    value if isinstance(value, str | int | float | bool) else str(value),
+                )
+            )
     return rows
 
 

@@ -46,14 +46,45 @@ def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
     )
     tables = [
         Table(
-            ("target", "calls", "run", "overflow", "refused", "no tiling", "malformed", "not accepted", "peak workspace"), counts, "Targets"
+            (
+                "target",
+                "calls",
+                "run",
+                "overflow",
+                "refused",
+                "no tiling",
+                "malformed",
+                "not accepted",
+                "peak workspace",
+            ),
+            counts,
+            "Targets",
         ),
-        Table(("line", "count", "name", "operator", "inputs", *matrix.labels), calls, "Calls: workspace, or the code"),
+        Table(
+            ("line", "count", "name", "operator", "inputs", *matrix.labels),
+            calls,
+            "Calls: workspace, or the code",
+        ),
     ]
     if faults:
-        reasons = tuple((one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason) for one in faults)
-        tables.append(Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted"))
+        reasons = tuple(
+            (one.word, one.op, lines_text(one.rows), ", ".join(one.labels), one.reason)
+            for one in faults
+        )
+        tables.append(
+            Table(("fault", "operator", "where", "targets", "why"), reasons, "Not accepted")
+        )
     document = table_report(
-        say("preflight of {file}", file=file), sentence, tables, notes=[*timing_lines(matrix), *recorded_lines(matrix)], call=call
+        say("preflight of {file}", file=file),
+        sentence,
+        tables,
+        notes=[*timing_lines(matrix), *recorded_lines(matrix)],
+        call=call,
     )
-    return Document(document.title, document.sentence, document.sections, document.call, "bad" if bad else "good")
+    return Document(
+        document.title,
+        document.sentence,
+        document.sections,
+        document.call,
+        "bad" if bad else "good",
+    )

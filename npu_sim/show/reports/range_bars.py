@@ -34,8 +34,21 @@ def range_bars(rows: Sequence[RangeRow], name: str) -> str:
     y = len(rows) * ROW
     for value in (0, longest):
         anchor = "start" if value == 0 else "end"
-        parts.append(element("text", text=str(value), x=value * scale, y=y + 14, class_="caption", text_anchor=anchor))
-    return picture(y + 22, parts, say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest))
+        parts.append(
+            element(
+                "text",
+                text=str(value),
+                x=value * scale,
+                y=y + 14,
+                class_="caption",
+                text_anchor=anchor,
+            )
+        )
+    return picture(
+        y + 22,
+        parts,
+        say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest),
+    )
 
 
 HATCHES = (
@@ -71,9 +84,24 @@ def _row(row: RangeRow, y: float, scale: float) -> list[str]:
     for place, (first, last) in enumerate(ranges[-MOST_RANGES:]):
         endless = is_open and place == len(ranges[-MOST_RANGES:]) - 1
         start, stop = first * scale, WIDTH - ARROW if endless else last * scale
-        text = say("{label}: {first} and more", label=label, first=first) if endless else f"{label}: {first}..{last}"
+        text = (
+            say("{label}: {first} and more", label=label, first=first)
+            if endless
+            else f"{label}: {first}..{last}"
+        )
         ends: dict[str, Any] = {} if endless else {"data_first": first, "data_last": last}
-        parts.append(element("rect", text, **ends, x=start, y=y + 20, width=max(stop - start, 0.5), height=BAR, class_=colour))
+        parts.append(
+            element(
+                "rect",
+                text,
+                **ends,
+                x=start,
+                y=y + 20,
+                width=max(stop - start, 0.5),
+                height=BAR,
+                class_=colour,
+            )
+        )
         if endless:
             points = f"{WIDTH - ARROW},{y + 16} {WIDTH - 4},{y + 20 + BAR / 2} {WIDTH - ARROW},{y + 24 + BAR}"
             parts.append(element("polygon", text, points=points, class_=colour))

@@ -8,9 +8,18 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.writing import write_text
+from npu_sim.framework.results import OrderMask
 from npu_sim.language import say
-from npu_sim.operators.contract.results import OrderMask
-from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Lines, Picture, Section, Text
+from npu_sim.show.reports.document import (
+    Block,
+    Document,
+    Drawing,
+    Figure,
+    Lines,
+    Picture,
+    Section,
+    Text,
+)
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
 from npu_sim.show.reports.order import order_strip_data
@@ -23,32 +32,67 @@ MOST_TERMS = 10_000
 
 
 def write_study_report(
-    path: Path, headline: str, lines: list[tuple[str, str, str]], data: dict[str, Any], call: str, rows: Sequence[OpenRows] = ()
+    path: Path,
+    headline: str,
+    lines: list[tuple[str, str, str]],
+    data: dict[str, Any],
+    call: str,
+    rows: Sequence[OpenRows] = (),
 ) -> None:
     """Write the report of a study; ``data`` is its JSON form, ``call`` the command that makes it again, ``rows`` what can differ."""
-    sections = [Section("Result: summation trees", _trees(data["certificates"]))] if "certificates" in data else []
+    sections = (
+        [Section("Result: summation trees", _trees(data["certificates"]))]
+        if "certificates" in data
+        else []
+    )
     sections += [Section("Result", (Lines(tuple(lines)),))] if not sections else []
     sections += [*_maps(rows), *rows_sections(rows)]
     figures = [*_running_errors(data), *_histograms(data)]
     if figures:
         sections.append(Section("Curves", tuple(figures)))
-    write_text(path, render(Document(title=headline, sentence=headline, sections=tuple(sections), call=call)))
+    write_text(
+        path,
+        render(Document(title=headline, sentence=headline, sections=tuple(sections), call=call)),
+    )
 
 
 def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
     """Draw where in every output the rows that can differ are."""
-    strips = [order_strip_data(rows.output, OrderMask(rows.axis, rows.mask())) for rows in every if len(rows.table)]
-    return (Section("Where", tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips)),) if strips else ()
+    strips = [
+        order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))
+        for rows in every
+        if len(rows.table)
+    ]
+    return (
+        (
+            Section(
+                "Where",
+                tuple(Picture(order_strip(strip), "solid: depends on timing") for strip in strips),
+            ),
+        )
+        if strips
+        else ()
+    )
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     """Draw the trees, those of the first elements first, as many as a page can hold."""
     totals = list(accumulate(len(one["terms"]) for one in certificates))
     shown = max(sum(total <= MOST_TERMS for total in totals), 1)
-    drawn = [{name: value for name, value in one.items() if name != "text"} for one in certificates[:shown]]
+    drawn = [
+        {name: value for name, value in one.items() if name != "text"}
+        for one in certificates[:shown]
+    ]
     caption = "Open a node to see what is added; t0 .. t31 are terms added one after the other. Every addition is one fp32 addition."
     rest = (
-        (Text(say("{certificates} more classes are in the JSON of the same call (--json).", certificates=len(certificates) - shown)),)
+        (
+            Text(
+                say(
+                    "{certificates} more classes are in the JSON of the same call (--json).",
+                    certificates=len(certificates) - shown,
+                )
+            ),
+        )
         if shown < len(certificates)
         else ()
     )
@@ -63,8 +107,15 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
             reference, factor = float(worst["deterministic_result"]), worst["factor"]
             ulp = float(np.spacing(np.float32(abs(reference))))
             curves = [
-                Curve(worst[f"{end}_order"], list(range(1, len(steps) + 1)), rounding_errors(steps, ulp / factor))
-                for end, steps in (("lowest", worst["steps_to_lowest"]), ("highest", worst["steps_to_highest"]))
+                Curve(
+                    worst[f"{end}_order"],
+                    list(range(1, len(steps) + 1)),
+                    rounding_errors(steps, ulp / factor),
+                )
+                for end, steps in (
+                    ("lowest", worst["steps_to_lowest"]),
+                    ("highest", worst["steps_to_highest"]),
+                )
             ]
             exact = sum(step["value"] for step in worst["steps_to_lowest"])
             bounds = (Bound("deterministic result", (reference - factor * exact) / ulp, "y"),)
@@ -78,7 +129,13 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
                 worst=worst["spread_ulp"],
                 ulp=ulp,
             )
-            yield curve_figure("contributions added", "off the exact sum, ulp of the result", curves, bounds, caption=caption)
+            yield curve_figure(
+                "contributions added",
+                "off the exact sum, ulp of the result",
+                curves,
+                bounds,
+                caption=caption,
+            )
 
 
 def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
@@ -91,7 +148,10 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
     """Draw the ulp histogram of every variant and output on a logarithmic axis: a few elements show beside millions."""
     for output in data.get("outputs", ()):
         if "histogram" in output:
-            edges = ["more" if one["up_to_ulp"] is None else f"<= {one['up_to_ulp']:g}" for one in output["histogram"]]
+            edges = [
+                "more" if one["up_to_ulp"] is None else f"<= {one['up_to_ulp']:g}"
+                for one in output["histogram"]
+            ]
             counts = [one["elements"] for one in output["histogram"]]
             labels = [str(count) if count else "" for count in counts]
             bars = {
@@ -104,8 +164,16 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 "cliponaxis": False,
             }
             top = np.log10(max(max(counts), 1)) + 0.6
-            axis = {"title": {"text": "elements, logarithmic"}, "type": "log", "range": [-0.3, float(top)], "dtick": 1}
-            layout = {"xaxis": {"title": {"text": "error in ulp"}, "type": "category"}, "yaxis": axis}
+            axis = {
+                "title": {"text": "elements, logarithmic"},
+                "type": "log",
+                "range": [-0.3, float(top)],
+                "dtick": 1,
+            }
+            layout = {
+                "xaxis": {"title": {"text": "error in ulp"}, "type": "category"},
+                "yaxis": axis,
+            }
             yield Figure(
                 (bars,),
                 layout,

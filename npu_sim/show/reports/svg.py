@@ -25,7 +25,10 @@ LETTER_ROOM = 5
 
 def element(name: str, title: str = "", text: str = "", **attributes: object) -> str:
     """Return an SVG element; underscores in attribute names become hyphens, ``class_`` is ``class``."""
-    written = "".join(f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"' for key, value in attributes.items())
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{escape(_number(value))}"'
+        for key, value in attributes.items()
+    )
     inner = (f"<title>{escape(title)}</title>" if title else "") + escape(text)
     return f"<{name}{written}>{inner}</{name}>"
 
@@ -40,11 +43,19 @@ def _number(value: object) -> str:
 
 
 def _segment(x: float, width: float, y: float, colour: str, title: str, label: str) -> str:
-    shape = element("rect", title, x=x, y=y, width=max(width, 0.5), height=BAR_HEIGHT, class_=colour)
+    shape = element(
+        "rect", title, x=x, y=y, width=max(width, 0.5), height=BAR_HEIGHT, class_=colour
+    )
     if len(label) * CHARACTER_WIDTH + LETTER_ROOM > width:
         return shape
     text = element(
-        "text", text=label, x=x + width / 2, y=y + BAR_HEIGHT / 2, class_="on", text_anchor="middle", dominant_baseline="central"
+        "text",
+        text=label,
+        x=x + width / 2,
+        y=y + BAR_HEIGHT / 2,
+        class_="on",
+        text_anchor="middle",
+        dominant_baseline="central",
     )
     return shape + text
 
@@ -78,8 +89,15 @@ def memory_map(memories: Sequence[Memory]) -> str:
 
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour of every allocation, and its name with its bytes; then what is free."""
-    named = [(f"c{number % COLOURS}", f"{one.name} {one.bytes}") for number, one in enumerate(memory.allocations)]
-    return [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))] if memory.free_bytes > 0 else named
+    named = [
+        (f"c{number % COLOURS}", f"{one.name} {one.bytes}")
+        for number, one in enumerate(memory.allocations)
+    ]
+    return (
+        [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))]
+        if memory.free_bytes > 0
+        else named
+    )
 
 
 def memory_title(memory: Memory) -> str:
@@ -103,19 +121,34 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[str], float]:
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
         note = f", {allocation.note}" if allocation.note else ""
-        title = say("{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note)
+        title = say(
+            "{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note
+        )
         parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
         x += width
     if memory.free_bytes > 0:
         parts.append(
-            _segment(x, memory.free_bytes * scale, y + 20, "free", say("free: {free_bytes} bytes", free_bytes=memory.free_bytes), "free")
+            _segment(
+                x,
+                memory.free_bytes * scale,
+                y + 20,
+                "free",
+                say("free: {free_bytes} bytes", free_bytes=memory.free_bytes),
+                "free",
+            )
         )
     elif memory.free_bytes < 0:
         edge = memory.capacity_bytes * scale
         title = say(
-            "does not fit: {used_bytes} of {capacity_bytes} bytes", used_bytes=memory.used_bytes, capacity_bytes=memory.capacity_bytes
+            "does not fit: {used_bytes} of {capacity_bytes} bytes",
+            used_bytes=memory.used_bytes,
+            capacity_bytes=memory.capacity_bytes,
         )
-        parts.append(element("line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"))
+        parts.append(
+            element(
+                "line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"
+            )
+        )
     marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
     return parts + marks, BAR_HEIGHT + 36 + height
 
@@ -130,14 +163,35 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> str:
     height = BAR_HEIGHT + 28.0
     largest = max(known, key=lambda part: part.bytes, default=None)
     rest = [part for part in known if part is not largest]
-    if largest is not None and len(rest) > 1 and sum(part.bytes for part in rest) < largest.bytes / 8:
-        drawn += _workspace_bar(rest, parts, height + 8, say("without {name}, enlarged", name=largest.name))
+    if (
+        largest is not None
+        and len(rest) > 1
+        and sum(part.bytes for part in rest) < largest.bytes / 8
+    ):
+        drawn += _workspace_bar(
+            rest, parts, height + 8, say("without {name}, enlarged", name=largest.name)
+        )
         height += BAR_HEIGHT + 36
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
-        title = say("{name}: size unknown", name=part.name) + (f", {part.note}" if part.note else "")
-        drawn.append(_segment(number * 260, 250, height + 8, "unknown", title, say("{name}: unknown", name=part.name)))
-    return picture(height + (BAR_HEIGHT + 12 if unknown else 0), drawn, say("workspace of {total} bytes", total=total))
+        title = say("{name}: size unknown", name=part.name) + (
+            f", {part.note}" if part.note else ""
+        )
+        drawn.append(
+            _segment(
+                number * 260,
+                250,
+                height + 8,
+                "unknown",
+                title,
+                say("{name}: unknown", name=part.name),
+            )
+        )
+    return picture(
+        height + (BAR_HEIGHT + 12 if unknown else 0),
+        drawn,
+        say("workspace of {total} bytes", total=total),
+    )
 
 
 def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
@@ -151,14 +205,20 @@ def _workspace_colour(number: int, evidence: Evidence) -> str:
     return f"c{number % COLOURS}" + ("" if evidence is Evidence.EXACT else " model")
 
 
-def _workspace_bar(shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str) -> list[str]:
+def _workspace_bar(
+    shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str
+) -> list[str]:
     scale = WIDTH / max(sum(part.bytes for part in shown), 1)
     drawn = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
     x = 0.0
     for part in shown:
         colour = workspace_colours(parts)[parts.index(part)]
         title = say(
-            "{name}: {bytes} bytes, {kind}, {value}", name=part.name, bytes=part.bytes, kind=part.kind, value=part.evidence.value
+            "{name}: {bytes} bytes, {kind}, {value}",
+            name=part.name,
+            bytes=part.bytes,
+            kind=part.kind,
+            value=part.evidence.value,
         ) + (f", {part.note}" if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
@@ -178,10 +238,22 @@ def order_strip(strip: dict[str, Any]) -> str:
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)
-    parts = [element("text", text=say("{strip}, by {strip2}", strip=strip["output"], strip2=strip["axis"]), x=0, y=12, class_="caption")]
+    parts = [
+        element(
+            "text",
+            text=say("{strip}, by {strip2}", strip=strip["output"], strip2=strip["axis"]),
+            x=0,
+            y=12,
+            class_="caption",
+        )
+    ]
     for one in bins:
         size = one["stop"] - one["start"]
-        share = max(one["order_dependent"] / max(size, 1), LEAST_OPACITY) if one["order_dependent"] else 0
+        share = (
+            max(one["order_dependent"] / max(size, 1), LEAST_OPACITY)
+            if one["order_dependent"]
+            else 0
+        )
         x, width = one["start"] * WIDTH / total, size * WIDTH / total
         title = say(
             "{strip}s {one}..{one2}: {one3} of {size} depend on timing",
@@ -192,7 +264,18 @@ def order_strip(strip: dict[str, Any]) -> str:
             size=size,
         )
         parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
-        parts.append(element("rect", title, x=x, y=20, width=width, height=BAR_HEIGHT, class_="timing", fill_opacity=share))
+        parts.append(
+            element(
+                "rect",
+                title,
+                x=x,
+                y=20,
+                width=width,
+                height=BAR_HEIGHT,
+                class_="timing",
+                fill_opacity=share,
+            )
+        )
     height = BAR_HEIGHT + 22.0
     if runs:
         parts += _magnified(strip["axis"], runs, height)
@@ -213,7 +296,13 @@ def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[str]
     x = 0.0
     for one in runs:
         width = (one["stop"] - one["start"]) * WIDTH / count
-        title = say("{axis}s {one}..{one2} depend on timing", axis=axis, one=one["start"], one2=one["stop"])
-        parts.append(element("rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"))
+        title = say(
+            "{axis}s {one}..{one2} depend on timing", axis=axis, one=one["start"], one2=one["stop"]
+        )
+        parts.append(
+            element(
+                "rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"
+            )
+        )
         x += width
     return parts

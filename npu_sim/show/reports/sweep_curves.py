@@ -6,24 +6,36 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.framework.axes import Number
+from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.operators import LIMITS
-from npu_sim.operators.contract.axes import Number
-from npu_sim.operators.contract.fixed_calls import fixed_call
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
-from npu_sim.sweeps.area import Area, ascending, edge, is_logarithmic, open_numbers, spread_positions
+from npu_sim.sweeps.area import (
+    Area,
+    ascending,
+    edge,
+    is_logarithmic,
+    open_numbers,
+    spread_positions,
+)
 from npu_sim.sweeps.space import AxisValues, Space
 
 MOST_ASKED = 1 << 18
 """Values of the axis that are planned; beyond, so many of them are sampled."""
 MOST_STEPS = 2000
-"""Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest, highest and last."""
+"""Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest,
+highest and last."""
 MOST_PLANNED = 8192
-"""Values of the axis, over all series, whose on-chip memory is planned, which takes a whole plan each."""
+"""Values of the axis, over all series, whose on-chip memory is planned, which takes a whole plan
+each."""
 PLANNED_OF_MORE = 512
 """How many are planned of an axis with more."""
 MOST_SERIES = 6
-STAIRCASES = {"cores": ("block_dim",), "workspace_bytes": ("total_workspace_bytes", "workspace_bytes")}
+STAIRCASES = {
+    "cores": ("block_dim",),
+    "workspace_bytes": ("total_workspace_bytes", "workspace_bytes"),
+}
 """What is drawn as a staircase, and the fields of a record that say it, the first one there is."""
 
 
@@ -38,11 +50,14 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the ``documented`` and ``hardware`` bounds of the
-        axis on the first product (None where there is none), how many of its ``values`` were ``asked``, and one of ``series`` for every
-        product and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``; ``memory`` with ``x``, ``used_bytes``,
-        ``capacity_bytes`` of the fullest on-chip memory: a staircase, which may be ``binned``, where every value was ``asked``, or else the
-        calls that were; ``refused``: first and last value of every range, and why. Empty without an axis of several numbers.
+        ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the
+        ``documented`` and ``hardware`` bounds of the axis on the first product (None where there is
+        none), how many of its ``values`` were ``asked``, and one of ``series`` for every product
+        and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``;
+        ``memory`` with ``x``, ``used_bytes``, ``capacity_bytes`` of the fullest on-chip memory: a
+        staircase, which may be ``binned``, where every value was ``asked``, or else the calls that
+        were; ``refused``: first and last value of every range, and why. Empty without an axis of
+        several numbers.
     """
     numbers = open_numbers(space)
     if not numbers:
@@ -50,14 +65,36 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     cut = ascending(numbers[0])
     positions = spread_positions(cut, MOST_ASKED)
     areas = [Area(space, profile, (cut,)) for profile in space.profiles[:MOST_SERIES]]
-    own = {name: value for name, value in areas[0].fixed.items() if name not in ("limits", "deterministic")}
+    own = {
+        name: value
+        for name, value in areas[0].fixed.items()
+        if name not in ("limits", "deterministic")
+    }
     call = fixed_call(space.operator, {**own, cut.axis.name: cut.at(0)})
     assert isinstance(cut.axis, Number)
-    bounds: dict[str, int | None] = {limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS}
-    ends = {"first": cut.at(0), "last": cut.at(cut.count - 1), "values": cut.count, "asked": len(positions)}
-    planned = spread_positions(cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas))
-    series = [{**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas]
-    return {"axis": cut.axis.name, **ends, "with": areas[0].fixed, "logarithmic": is_logarithmic(cut), **bounds, "series": series}
+    bounds: dict[str, int | None] = {
+        limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS
+    }
+    ends = {
+        "first": cut.at(0),
+        "last": cut.at(cut.count - 1),
+        "values": cut.count,
+        "asked": len(positions),
+    }
+    planned = spread_positions(
+        cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
+    )
+    series = [
+        {**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas
+    ]
+    return {
+        "axis": cut.axis.name,
+        **ends,
+        "with": areas[0].fixed,
+        "logarithmic": is_logarithmic(cut),
+        **bounds,
+        "series": series,
+    }
 
 
 def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
@@ -91,7 +128,13 @@ def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
     binned = len(kept) > MOST_STEPS
     if binned:
         edges = np.unique(np.linspace(0, len(x), MOST_STEPS // 4 + 1).astype(np.int64))
-        kept = np.unique([place for a, b in pairwise(edges) for place in (a, a + int(y[a:b].argmin()), a + int(y[a:b].argmax()), b - 1)])
+        kept = np.unique(
+            [
+                place
+                for a, b in pairwise(edges)
+                for place in (a, a + int(y[a:b].argmin()), a + int(y[a:b].argmax()), b - 1)
+            ]
+        )
     return {"x": x[kept].tolist(), "y": y[kept].tolist(), "binned": binned}
 
 
@@ -101,17 +144,29 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     capacity = None
     for position in positions:
         made = area.planned(position)
-        memory = max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None) if isinstance(made, Plan) else None
+        memory = (
+            max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
+            if isinstance(made, Plan)
+            else None
+        )
         if memory is not None:
             used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
     x, y, binned = list(used), list(used.values()), False
     if used and len(positions) == cut.count:
         steps = staircase(np.array(x), np.array(y))
         x, y, binned = steps["x"], steps["y"], steps["binned"]
-    return {"x": x, "used_bytes": y, "capacity_bytes": capacity, "asked": len(positions), "binned": binned}
+    return {
+        "x": x,
+        "used_bytes": y,
+        "capacity_bytes": capacity,
+        "asked": len(positions),
+        "binned": binned,
+    }
 
 
-def _refused(area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray) -> list[dict[str, Any]]:
+def _refused(
+    area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray
+) -> list[dict[str, Any]]:
     """Return the ranges in which calls are refused, with the reason of the first call of each."""
     found = []
     changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
@@ -120,5 +175,12 @@ def _refused(area: Area, cut: AxisValues, positions: Sequence[int], runs: np.nda
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
             reason = error.message if not isinstance(error, Plan) else ""
-            found.append({"first": cut.at(first), "last": cut.at(last), "end": edge(cut, last + 1), "reason": reason})
+            found.append(
+                {
+                    "first": cut.at(first),
+                    "last": cut.at(last),
+                    "end": edge(cut, last + 1),
+                    "reason": reason,
+                }
+            )
     return found

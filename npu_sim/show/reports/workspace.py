@@ -4,7 +4,15 @@ from npu_sim.plans.model import Plan
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.document import Document, Section, Table
 from npu_sim.show.reports.plan_sections import workspace_blocks
-from npu_sim.show.workspace import AREAS, BUCKETS, KERNELS, area_rows, bucket_rows, kernel_rows, workspace_title
+from npu_sim.show.workspace import (
+    AREAS,
+    BUCKETS,
+    KERNELS,
+    area_rows,
+    bucket_rows,
+    kernel_rows,
+    workspace_title,
+)
 
 
 def workspace_report(plan: Plan, product: str = "") -> Document:
@@ -15,6 +23,13 @@ def workspace_report(plan: Plan, product: str = "") -> Document:
         ("Areas", AREAS, area_rows(workspace)),
         ("Buckets", BUCKETS, bucket_rows(workspace)),
     )
-    listed = (Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows)
+    listed = (
+        Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows
+    )
     command = plan_command(plan, product or plan.product).replace(" plan ", " workspace ", 1)
-    return Document(headline, headline, (Section("Workspace in global memory", workspace_blocks(plan)), *listed), command)
+    return Document(
+        headline,
+        headline,
+        (Section("Workspace in global memory", workspace_blocks(plan)), *listed),
+        command,
+    )

@@ -12,7 +12,9 @@ from npu_sim.status import UsageError, closest
 from npu_sim.studies.caveats.experiment import Caveat
 
 _HOMES = [f"{__name__}.{entry.name}" for entry in OPERATORS]
-CAVEATS: tuple[Caveat, ...] = tuple(one for home in _HOMES if find_spec(home) is not None for one in import_module(home).CAVEATS)
+CAVEATS: tuple[Caveat, ...] = tuple(
+    one for home in _HOMES if find_spec(home) is not None for one in import_module(home).CAVEATS
+)
 
 
 def find_caveat(name: str) -> Caveat:
@@ -27,4 +29,8 @@ def find_caveat(name: str) -> Caveat:
         if one.name == name:
             return one
     names = [one.name for one in CAVEATS]
-    raise UsageError("name", f"name = {name!r}: no such caveat", f"caveats: {', '.join(names)}{closest(name, names)}")
+    raise UsageError(
+        "name",
+        f"name = {name!r}: no such caveat",
+        f"caveats: {', '.join(names)}{closest(name, names)}",
+    )

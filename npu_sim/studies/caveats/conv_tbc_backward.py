@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.operators import run
-from npu_sim.operators.formulas import plain
+from npu_sim.operators.shared.formulas import plain
 from npu_sim.registry import load_operator
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 
@@ -18,13 +18,17 @@ def _conversion() -> Numbers:
     tensors = {name: rng.standard_normal(sizes).astype(np.float32) for name, sizes in shape.items()}
     arguments = load_operator(OPERATOR).build({**tensors, "cube_math_type": 0})
     golden, errors = plain(OPERATOR, arguments, tensors), {}
-    for code, name in enumerate(("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")):
+    for code, name in enumerate(
+        ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
+    ):
         call: dict[str, Any] = {**tensors, "cube_math_type": code}
         outputs = run(OPERATOR, **call).outputs
         scale = float(np.abs(golden["grad_weight"]).max())
         errors[f"{code} {name}"] = {
-            "grad_weight": float(np.abs(outputs["grad_weight"] - golden["grad_weight"]).max()) / scale,
-            "grad_bias": float(np.abs(outputs["grad_bias"] - golden["grad_bias"]).max()) / float(np.abs(golden["grad_bias"]).max()),
+            "grad_weight": float(np.abs(outputs["grad_weight"] - golden["grad_weight"]).max())
+            / scale,
+            "grad_bias": float(np.abs(outputs["grad_bias"] - golden["grad_bias"]).max())
+            / float(np.abs(golden["grad_bias"]).max()),
         }
     return {"relative_errors": errors}
 
@@ -34,12 +38,17 @@ def _explain_conversion(found: Numbers) -> list[str]:
         f"cubeMathType {name}: largest error of gradWeight {one['grad_weight']:.1e} of its largest, of gradBias {one['grad_bias']:.1e}"
         for name, one in found["relative_errors"].items()
     ]
-    return [*lines, "hf32 keeps 11 bits after the point, fp16 keeps 10 and a narrow range; gradBias is never converted"]
+    return [
+        *lines,
+        "hf32 keeps 11 bits after the point, fp16 keeps 10 and a narrow range; gradBias is never converted",
+    ]
 
 
 def _empty_bias() -> Numbers:
     tensors = {"grad_output": (5, 3, 2), "input": (5, 3, 0), "weight": (1, 0, 2), "bias": (2,)}
-    arrays: dict[str, Any] = {name: np.full(shape, 0.25, np.float32) for name, shape in tensors.items()}
+    arrays: dict[str, Any] = {
+        name: np.full(shape, 0.25, np.float32) for name, shape in tensors.items()
+    }
     outputs = run(OPERATOR, **arrays).outputs
     return {"grad_bias": outputs["grad_bias"].tolist(), "sum_of_self": 0.25 * 15}
 
@@ -51,6 +60,18 @@ def _explain_empty_bias(found: Numbers) -> list[str]:
 
 
 CAVEATS: tuple[Caveat, ...] = (
-    Caveat("conversion", "conv gradients in fp32 carry 11 or 10 bits", "ConvTbcBackward, cubeMathType", _conversion, _explain_conversion),
-    Caveat("empty-bias", "an empty input gives a constant gradBias", "ConvTbcBackward, empty tensors", _empty_bias, _explain_empty_bias),
+    Caveat(
+        "conversion",
+        "conv gradients in fp32 carry 11 or 10 bits",
+        "ConvTbcBackward, cubeMathType",
+        _conversion,
+        _explain_conversion,
+    ),
+    Caveat(
+        "empty-bias",
+        "an empty input gives a constant gradBias",
+        "ConvTbcBackward, empty tensors",
+        _empty_bias,
+        _explain_empty_bias,
+    ),
 )

@@ -14,14 +14,30 @@ EXACT_INTEGERS = 16777216
 
 def _label_aliasing() -> Numbers:
     classes, ignored = EXACT_INTEGERS + 8, EXACT_INTEGERS
-    log_prob, labels = np.full((3, classes), -17.0, np.float32), np.array([ignored + 1, ignored + 2, 5])
-    call: dict[str, Any] = {"grad_loss": np.float32(1), "log_prob": log_prob, "target": labels, "reduction": "sum", "ignore_index": ignored}
+    log_prob, labels = (
+        np.full((3, classes), -17.0, np.float32),
+        np.array([ignored + 1, ignored + 2, 5]),
+    )
+    call: dict[str, Any] = {
+        "grad_loss": np.float32(1),
+        "log_prob": log_prob,
+        "target": labels,
+        "reduction": "sum",
+        "ignore_index": ignored,
+    }
     gradient = run(OPERATOR, **call).outputs["x_grad"]
-    return {"ignore_index": ignored, "labels": labels.tolist(), "masked": [not row.any() for row in gradient]}
+    return {
+        "ignore_index": ignored,
+        "labels": labels.tolist(),
+        "masked": [not row.any() for row in gradient],
+    }
 
 
 def _explain_label_aliasing(found: Numbers) -> list[str]:
-    said = ", ".join(f"{label} {'masked' if masked else 'kept'}" for label, masked in zip(found["labels"], found["masked"], strict=True))
+    said = ", ".join(
+        f"{label} {'masked' if masked else 'kept'}"
+        for label, masked in zip(found["labels"], found["masked"], strict=True)
+    )
     return [
         f"ignore_index = {found['ignore_index']}; labels: {said}",
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
@@ -35,12 +51,20 @@ def _all_ignored() -> Numbers:
         "target": np.full(4, 2),
         "ignore_index": 2,
     }
-    found = {reduction: run(OPERATOR, reduction=reduction, **call).outputs["x_grad"] for reduction in ("mean", "sum")}
-    return {reduction: "nan" if np.isnan(values).all() else float(np.abs(values).max()) for reduction, values in found.items()}
+    found = {
+        reduction: run(OPERATOR, reduction=reduction, **call).outputs["x_grad"]
+        for reduction in ("mean", "sum")
+    }
+    return {
+        reduction: "nan" if np.isnan(values).all() else float(np.abs(values).max())
+        for reduction, values in found.items()
+    }
 
 
 def _explain_all_ignored(found: Numbers) -> list[str]:
-    return [f"every label ignored: mean gives {found['mean']} everywhere (0 divided by a weight of 0), sum gives {found['sum']}"]
+    return [
+        f"every label ignored: mean gives {found['mean']} everywhere (0 divided by a weight of 0), sum gives {found['sum']}"
+    ]
 
 
 CAVEATS: tuple[Caveat, ...] = (
@@ -51,5 +75,11 @@ CAVEATS: tuple[Caveat, ...] = (
         _label_aliasing,
         _explain_label_aliasing,
     ),
-    Caveat("all-ignored", "mean over no label is nan", "CrossEntropyLossGrad, mean", _all_ignored, _explain_all_ignored),
+    Caveat(
+        "all-ignored",
+        "mean over no label is nan",
+        "CrossEntropyLossGrad, mean",
+        _all_ignored,
+        _explain_all_ignored,
+    ),
 )

@@ -28,7 +28,9 @@ def _counter() -> Numbers:
         counters[name] = {"true_count": EXACT_INTEGERS + 100 * rows, "fp32_counter": int(counter)}
     rows = EXACT_INTEGERS + 65536
     ones, indices = np.ones((rows, 1), np.float32), np.zeros(rows, np.int32)
-    scaled = run(OPERATOR, grad=ones, indices=indices, num_weights=1, scale_grad_by_freq=True).outputs["grad_weight"]
+    scaled = run(
+        OPERATOR, grad=ones, indices=indices, num_weights=1, scale_grad_by_freq=True
+    ).outputs["grad_weight"]
     return {"counters": counters, "rows": rows, "mean_of_ones": float(scaled[0, 0])}
 
 
@@ -43,8 +45,15 @@ def _explain_counter(found: Numbers) -> list[str]:
 def _sort_trick() -> Numbers:
     values = np.array([SORTABLE_BELOW - 1, 5, SORTABLE_BELOW + 1, 1000, SORTABLE_BELOW], np.int64)
     as_floats = values.astype(np.int32).view(np.float32)
-    ordered = {f"{a} < {b}": bool(x < y) for (a, x), (b, y) in _pairs(np.sort(values), as_floats[np.argsort(values)])}
-    return {"first_unsortable": SORTABLE_BELOW + 1, "comparisons": ordered, "bits_of_inf": int(np.float32(np.inf).view(np.int32))}
+    ordered = {
+        f"{a} < {b}": bool(x < y)
+        for (a, x), (b, y) in _pairs(np.sort(values), as_floats[np.argsort(values)])
+    }
+    return {
+        "first_unsortable": SORTABLE_BELOW + 1,
+        "comparisons": ordered,
+        "bits_of_inf": int(np.float32(np.inf).view(np.int32)),
+    }
 
 
 def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any], tuple[int, Any]]]:
@@ -53,7 +62,10 @@ def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any]
 
 
 def _explain_sort_trick(found: Numbers) -> list[str]:
-    lines = [f"as fp32 bits, {name}: {'yes' if holds else 'no'}" for name, holds in found["comparisons"].items()]
+    lines = [
+        f"as fp32 bits, {name}: {'yes' if holds else 'no'}"
+        for name, holds in found["comparisons"].items()
+    ]
     return [
         *lines,
         f"int32 indices are sorted as if their bits were fp32; {found['bits_of_inf']} is +inf, and above it every pattern is nan",
@@ -73,7 +85,10 @@ def _path_switch() -> Numbers:
     results = {}
     for name, weights in (("cast", first_native - 1), ("native", first_native)):
         results[name] = run(OPERATOR, grad=grad, indices=indices, num_weights=weights)
-    a, b = results["cast"].outputs["grad_weight"][:20], results["native"].outputs["grad_weight"][:20]
+    a, b = (
+        results["cast"].outputs["grad_weight"][:20],
+        results["native"].outputs["grad_weight"][:20],
+    )
     return {
         "weights": [first_native - 1, first_native],
         "paths": [results["cast"].plan.path, results["native"].plan.path],
@@ -102,8 +117,15 @@ def _padding() -> Numbers:
 
 
 def _explain_padding(found: Numbers) -> list[str]:
-    words = {-1: "negative: none", 1: "row 1 gets no gradient", 7: "beyond num_weights: matches nothing"}
-    return [f"padding_idx {padding} ({words[padding]}): rows {sums}" for padding, sums in found["sums"].items()]
+    words = {
+        -1: "negative: none",
+        1: "row 1 gets no gradient",
+        7: "beyond num_weights: matches nothing",
+    }
+    return [
+        f"padding_idx {padding} ({words[padding]}): rows {sums}"
+        for padding, sums in found["sums"].items()
+    ]
 
 
 def _saturation() -> Numbers:
@@ -116,14 +138,22 @@ def _saturation() -> Numbers:
 
 
 def _explain_saturation(found: Numbers) -> list[str]:
-    return [f"60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}" for product, values in found["results"].items()]
+    return [
+        f"60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}"
+        for product, values in found["results"].items()
+    ]
 
 
 def _reciprocal() -> Numbers:
     counts = np.arange(1, 200)
     indices = np.repeat(np.arange(counts.size), counts).astype(np.int32)
     grad = np.random.default_rng(0).standard_normal((indices.size, 8)).astype(np.float32)
-    call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": counts.size, "deterministic": True}
+    call: dict[str, Any] = {
+        "grad": grad,
+        "indices": indices,
+        "num_weights": counts.size,
+        "deterministic": True,
+    }
     sums = run(OPERATOR, **call).outputs["grad_weight"]
     scaled = run(OPERATOR, scale_grad_by_freq=True, **call).outputs["grad_weight"]
     divided = sums / counts[:, None].astype(np.float32)
@@ -143,12 +173,19 @@ def _explain_reciprocal(found: Numbers) -> list[str]:
 
 def _kernels_differ() -> Numbers:
     rng = np.random.default_rng(0)
-    grad, indices = rng.standard_normal((4000, 64)).astype(np.float32), rng.integers(0, 50, 4000, dtype=np.int32)
+    grad, indices = (
+        rng.standard_normal((4000, 64)).astype(np.float32),
+        rng.integers(0, 50, 4000, dtype=np.int32),
+    )
     call: dict[str, Any] = {"grad": grad, "indices": indices, "num_weights": 50}
     default = run(OPERATOR, **call).outputs["grad_weight"]
     fixed = run(OPERATOR, deterministic=True, **call).outputs["grad_weight"]
     fewer = run(OPERATOR, soc="Ascend910B4", **call).outputs["grad_weight"]
-    return {"elements": default.size, "deterministic_differs": different(default, fixed), "forty_cores_differ": different(default, fewer)}
+    return {
+        "elements": default.size,
+        "deterministic_differs": different(default, fixed),
+        "forty_cores_differ": different(default, fewer),
+    }
 
 
 def _explain_kernels_differ(found: Numbers) -> list[str]:
@@ -159,9 +196,19 @@ def _explain_kernels_differ(found: Numbers) -> list[str]:
 
 
 CAVEATS: tuple[Caveat, ...] = (
-    Caveat("counters", "fp32 counters are not exact beyond 2^24", "EmbeddingDenseBackward, scaleGradByFreq", _counter, _explain_counter),
     Caveat(
-        "sort-trick", "indices above 2139095040 do not sort as fp32", "EmbeddingDenseBackward, INT32_INF", _sort_trick, _explain_sort_trick
+        "counters",
+        "fp32 counters are not exact beyond 2^24",
+        "EmbeddingDenseBackward, scaleGradByFreq",
+        _counter,
+        _explain_counter,
+    ),
+    Caveat(
+        "sort-trick",
+        "indices above 2139095040 do not sort as fp32",
+        "EmbeddingDenseBackward, INT32_INF",
+        _sort_trick,
+        _explain_sort_trick,
     ),
     Caveat(
         "path-switch",
@@ -170,10 +217,32 @@ CAVEATS: tuple[Caveat, ...] = (
         _path_switch,
         _explain_path_switch,
     ),
-    Caveat("padding", "what paddingIdx matches", "EmbeddingDenseBackward, paddingIdx", _padding, _explain_padding),
-    Caveat("saturation", "saturation instead of inf and nan", "Atlas training and inference series", _saturation, _explain_saturation),
     Caveat(
-        "reciprocal", "scaling multiplies with a reciprocal", "EmbeddingDenseBackward, scaleGradByFreq", _reciprocal, _explain_reciprocal
+        "padding",
+        "what paddingIdx matches",
+        "EmbeddingDenseBackward, paddingIdx",
+        _padding,
+        _explain_padding,
     ),
-    Caveat("kernels-differ", "mode and core count change last bits", "determinism switch; SoCs", _kernels_differ, _explain_kernels_differ),
+    Caveat(
+        "saturation",
+        "saturation instead of inf and nan",
+        "Atlas training and inference series",
+        _saturation,
+        _explain_saturation,
+    ),
+    Caveat(
+        "reciprocal",
+        "scaling multiplies with a reciprocal",
+        "EmbeddingDenseBackward, scaleGradByFreq",
+        _reciprocal,
+        _explain_reciprocal,
+    ),
+    Caveat(
+        "kernels-differ",
+        "mode and core count change last bits",
+        "determinism switch; SoCs",
+        _kernels_differ,
+        _explain_kernels_differ,
+    ),
 )

@@ -19,7 +19,11 @@ def _wrap() -> Numbers:
         }
         tiling = plan(OPERATOR, deterministic=True, **spec).tiling
         total = rows * columns * 8 + rows * 4 + columns * 4
-        found[columns] = {"bytes": total, "bytes_32_bit": total % 2**32, "need_chunk": tiling["need_chunk"]}
+        found[columns] = {
+            "bytes": total,
+            "bytes_32_bit": total % 2**32,
+            "need_chunk": tiling["need_chunk"],
+        }
     return {"rows": rows, "columns": found}
 
 
@@ -28,9 +32,18 @@ def _explain_wrap(found: Numbers) -> list[str]:
         f"{found['rows']} x {columns}: {one['bytes']} bytes, {one['bytes_32_bit']} in 32 bits: need_chunk {one['need_chunk']}"
         for columns, one in found["columns"].items()
     ]
-    return [*lines, "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not cut into chunks"]
+    return [
+        *lines,
+        "beyond 4 GiB a larger tensor is planned as a small one: the reduction of dgamma is not cut into chunks",
+    ]
 
 
 CAVEATS: tuple[Caveat, ...] = (
-    Caveat("wrap", "RmsNormGrad sizes its work in 32 bits", "RmsNormGrad, deterministic, beyond 4 GiB", _wrap, _explain_wrap),
+    Caveat(
+        "wrap",
+        "RmsNormGrad sizes its work in 32 bits",
+        "RmsNormGrad, deterministic, beyond 4 GiB",
+        _wrap,
+        _explain_wrap,
+    ),
 )

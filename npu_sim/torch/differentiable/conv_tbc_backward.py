@@ -15,12 +15,18 @@ GRADIENT = operator_of(load_operator("conv_tbc_backward"))
 
 
 @without_autocast
-def _forward(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int) -> torch.Tensor:
+def _forward(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
+) -> torch.Tensor:
     return torch.conv_tbc(input, weight, bias, pad)
 
 
-def _shapes(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int) -> torch.Tensor:
-    return input.new_empty(input.shape[0] + 2 * pad - weight.shape[0] + 1, input.shape[1], weight.shape[2])
+def _shapes(
+    input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int, cube_math_type: int
+) -> torch.Tensor:
+    return input.new_empty(
+        input.shape[0] + 2 * pad - weight.shape[0] + 1, input.shape[1], weight.shape[2]
+    )
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -42,7 +48,13 @@ FORWARD = define(
 )
 
 
-def conv_tbc(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0, cube_math_type: int = 0) -> torch.Tensor:
+def conv_tbc(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 0,
+    cube_math_type: int = 0,
+) -> torch.Tensor:
     """Temporal convolution, as :func:`torch.conv_tbc`; its gradients are ConvTbcBackward.
 
     Under autocast the tensors take its dtype first, as in PyTorch. ``cube_math_type`` is the product's: 0 keeps fp32 (Atlas A2, A3);

@@ -28,15 +28,27 @@ def cross_entropy_forward(
     """Return the loss, 0-D or (N,), and the log-probabilities (N, C), both in the dtype of the logits."""
     log_prob = functional.log_softmax(logits.float(), dim=1)
     loss = functional.cross_entropy(
-        log_prob, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
+        log_prob,
+        target,
+        weight,
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
     )
     return loss.to(logits.dtype), log_prob.to(logits.dtype)
 
 
 def _shapes(
-    logits: torch.Tensor, target: torch.Tensor, weight: torch.Tensor | None, reduction: str, ignore_index: int, label_smoothing: float
+    logits: torch.Tensor,
+    target: torch.Tensor,
+    weight: torch.Tensor | None,
+    reduction: str,
+    ignore_index: int,
+    label_smoothing: float,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return logits.new_empty(target.shape if reduction == "none" else ()), torch.empty_like(logits, memory_format=torch.contiguous_format)
+    return logits.new_empty(target.shape if reduction == "none" else ()), torch.empty_like(
+        logits, memory_format=torch.contiguous_format
+    )
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -50,9 +62,19 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad_loss: torch.Tensor, _: Any) -> Gradients:
     log_prob, target, weight = ctx.saved_tensors
     reduction, ignore_index, label_smoothing = ctx.call
-    tensors = {"grad_loss": grad_loss.contiguous(), "log_prob": log_prob, "target": target.contiguous(), "weight": weight}
+    tensors = {
+        "grad_loss": grad_loss.contiguous(),
+        "log_prob": log_prob,
+        "target": target.contiguous(),
+        "weight": weight,
+    }
     with device_of(ctx):
-        logits_grad = GRADIENT(**tensors, reduction=reduction, ignore_index=ignore_index, label_smoothing=label_smoothing)
+        logits_grad = GRADIENT(
+            **tensors,
+            reduction=reduction,
+            ignore_index=ignore_index,
+            label_smoothing=label_smoothing,
+        )
     return logits_grad, None, None, None, None, None
 
 
@@ -82,11 +104,23 @@ def _checked(
     """
     if logits.dim() != 2:
         message = f"input has shape {tuple(logits.shape)}; the product takes logits (N, C)"
-        raise AclnnError(INVALID, "input", message, "input.reshape(-1, C), or input[None] for one row; target likewise")
+        raise AclnnError(
+            INVALID,
+            "input",
+            message,
+            "input.reshape(-1, C), or input[None] for one row; target likewise",
+        )
     if target.dtype != torch.int64:
-        raise AclnnError(INVALID, "target", f"target is {target.dtype}; the product takes int64", "target.long()")
+        raise AclnnError(
+            INVALID, "target", f"target is {target.dtype}; the product takes int64", "target.long()"
+        )
     if weight is not None and weight.dtype != torch.float32:
-        raise AclnnError(INVALID, "weight", f"weight is {weight.dtype}; the product takes float32", "weight.float()")
+        raise AclnnError(
+            INVALID,
+            "weight",
+            f"weight is {weight.dtype}; the product takes float32",
+            "weight.float()",
+        )
     if torch.is_autocast_enabled("cpu"):
         logits = logits.float()
     loss, log_prob = FORWARD(logits, target, weight, reduction, ignore_index, label_smoothing)
@@ -126,7 +160,12 @@ def npu_cross_entropy_loss(
     """
     if lse_square_scale_for_zloss != 0.0 or return_zloss:
         name = "return_zloss" if return_zloss else "lse_square_scale_for_zloss"
-        raise AclnnError(INVALID, name, "the z-loss is not supported yet", "lse_square_scale_for_zloss = 0.0 and return_zloss = False")
+        raise AclnnError(
+            INVALID,
+            name,
+            "the z-loss is not supported yet",
+            "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
+        )
     if label_smoothing != 0.0 and input.requires_grad:
         message = f"label_smoothing = {label_smoothing}: the gradient with label smoothing is not supported yet"
         raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")

@@ -15,7 +15,9 @@ __all__ = ["embedding"]
 GRADIENT = operator_of(load_operator("embedding_dense_backward"))
 
 
-def _forward(indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool) -> torch.Tensor:
+def _forward(
+    indices: torch.Tensor, weight: torch.Tensor, padding_idx: int, scale_grad_by_freq: bool
+) -> torch.Tensor:
     return functional.embedding(indices, weight)
 
 
@@ -29,7 +31,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     (indices,) = ctx.saved_tensors
     with device_of(ctx):
-        return None, GRADIENT(grad.reshape(-1, grad.shape[-1]), indices.reshape(-1), ctx.rows, *ctx.call), None, None
+        return (
+            None,
+            GRADIENT(grad.reshape(-1, grad.shape[-1]), indices.reshape(-1), ctx.rows, *ctx.call),
+            None,
+            None,
+        )
 
 
 FORWARD = define(
@@ -40,7 +47,12 @@ FORWARD = define(
 )
 
 
-def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None = None, scale_grad_by_freq: bool = False) -> torch.Tensor:
+def embedding(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    padding_idx: int | None = None,
+    scale_grad_by_freq: bool = False,
+) -> torch.Tensor:
     """Look rows of ``weight`` up, as :func:`torch.nn.functional.embedding`; its gradient is EmbeddingDenseBackward.
 
     A negative ``padding_idx`` counts from the end of the table.
@@ -50,6 +62,8 @@ def embedding(input: torch.Tensor, weight: torch.Tensor, padding_idx: int | None
     else:
         padding = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
         if not 0 <= padding < weight.shape[0]:
-            raise ValueError(f"padding_idx = {padding_idx} is not a row of a table of {weight.shape[0]}")
+            raise ValueError(
+                f"padding_idx = {padding_idx} is not a row of a table of {weight.shape[0]}"
+            )
     result: torch.Tensor = FORWARD(input, weight, padding, scale_grad_by_freq)
     return result

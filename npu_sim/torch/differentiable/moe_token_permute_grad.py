@@ -34,7 +34,10 @@ FORWARD = operator_of(load_operator("moe_token_permute"), Gradient(_keep, _backw
 
 
 def moe_token_permute(
-    tokens: torch.Tensor, indices: torch.Tensor, num_out_tokens: int | None = None, padded_mode: bool = False
+    tokens: torch.Tensor,
+    indices: torch.Tensor,
+    num_out_tokens: int | None = None,
+    padded_mode: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (permuted_tokens, sorted_indices): copies of the tokens sorted by expert, and where each went (int32, (tokens * topk,)).
 
@@ -46,7 +49,9 @@ def moe_token_permute(
     AclnnError
         As :func:`npu_sim.moe_token_permute`; 561002 for ``padded_mode``, which the product does not support yet.
     """
-    permuted, sorted_indices = FORWARD(tokens.contiguous(), indices.contiguous(), num_out_tokens or 0, padded_mode)
+    permuted, sorted_indices = FORWARD(
+        tokens.contiguous(), indices.contiguous(), num_out_tokens or 0, padded_mode
+    )
     return permuted, sorted_indices
 
 

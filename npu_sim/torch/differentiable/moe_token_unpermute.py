@@ -23,7 +23,9 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _backward(ctx: Any, grad: torch.Tensor) -> Gradients:
     permuted_tokens, sorted_indices, probs = ctx.saved_tensors
     with device_of(ctx):
-        tokens_grad, probs_grad = GRADIENT(permuted_tokens, grad.contiguous(), sorted_indices, probs)
+        tokens_grad, probs_grad = GRADIENT(
+            permuted_tokens, grad.contiguous(), sorted_indices, probs
+        )
     return tokens_grad, None, None if probs is None else probs_grad, None, None
 
 
@@ -31,7 +33,10 @@ FORWARD = operator_of(load_operator("moe_token_unpermute"), Gradient(_keep, _bac
 
 
 def moe_token_unpermute(
-    permuted_tokens: torch.Tensor, sorted_indices: torch.Tensor, probs: torch.Tensor | None = None, padded_mode: bool = False
+    permuted_tokens: torch.Tensor,
+    sorted_indices: torch.Tensor,
+    probs: torch.Tensor | None = None,
+    padded_mode: bool = False,
 ) -> torch.Tensor:
     """Gather the rows that experts returned, weigh them with probs, and sum them for every token; its gradients are MoeTokenUnpermuteGrad.
 

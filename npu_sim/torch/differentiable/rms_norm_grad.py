@@ -44,7 +44,9 @@ def rms_norm(input: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> to
     return npu_rms_norm(input, _given("weight", weight), eps)[0]
 
 
-def npu_rms_norm(self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06) -> tuple[torch.Tensor, torch.Tensor]:
+def npu_rms_norm(
+    self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Return (y, rstd): the RMS normalisation over the axes of gamma, and 1 / rms in fp32, for instance (4, 1, 1) for (4, 1, 4096)."""
     y, rstd = FORWARD(self.contiguous(), _given("gamma", gamma).contiguous(), epsilon)
     return y, rstd
@@ -52,5 +54,10 @@ def npu_rms_norm(self: torch.Tensor, gamma: torch.Tensor, epsilon: float = 1e-06
 
 def _given(name: str, scale: torch.Tensor | None) -> torch.Tensor:
     if scale is None:
-        raise AclnnError(MISSING, name, f"{name} = None: the product normalises with a scale", f"{name}: torch.ones of the last axes")
+        raise AclnnError(
+            MISSING,
+            name,
+            f"{name} = None: the product normalises with a scale",
+            f"{name}: torch.ones of the last axes",
+        )
     return scale

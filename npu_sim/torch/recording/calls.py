@@ -37,7 +37,12 @@ class Place:
 
     def as_dict(self) -> dict[str, Any]:
         """Return the place as plain data, without what is not known."""
-        found = {"name": self.name, "parameter": self.parameter, "file": self.file, "line": self.line}
+        found = {
+            "name": self.name,
+            "parameter": self.parameter,
+            "file": self.file,
+            "line": self.line,
+        }
         return {key: value for key, value in found.items() if value}
 
     @property
@@ -72,7 +77,9 @@ class Recording:
     not_recognised: Counter[tuple[str, str, Place]] = field(default_factory=Counter)
     running: bool = False
 
-    def add(self, operator: str, inputs: Mapping[str, Any], deterministic: bool, place: Place) -> bool:
+    def add(
+        self, operator: str, inputs: Mapping[str, Any], deterministic: bool, place: Place
+    ) -> bool:
         """Add a call; return whether the operator is modelled: what is not is only counted."""
         if find_operator(operator) is None:
             self.not_modelled[operator] += 1
@@ -83,7 +90,9 @@ class Recording:
 
     def count(self, operator: str) -> int:
         """Return how many calls of an operator there are."""
-        return sum(places.total() for (name, _, _), places in self.calls.items() if name == operator)
+        return sum(
+            places.total() for (name, _, _), places in self.calls.items() if name == operator
+        )
 
     def __len__(self) -> int:
         """Return the number of calls."""
@@ -97,11 +106,17 @@ class Recording:
             line: dict[str, Any] = {"op": operator, "inputs": json.loads(inputs)}
             line |= {"deterministic": True} if deterministic else {}
             line |= {"name": name} if name else {}
-            yield line | {"count": places.total(), "places": [{**place.as_dict(), "count": places[place]} for place in places]}
+            yield line | {
+                "count": places.total(),
+                "places": [{**place.as_dict(), "count": places[place]} for place in places],
+            }
 
     def seen_besides(self) -> dict[str, Any]:
         """Return what the calls do not cover as plain data."""
-        lost = [{"what": what, "why": why, **place.as_dict(), "count": n} for (what, why, place), n in self.not_recognised.items()]
+        lost = [
+            {"what": what, "why": why, **place.as_dict(), "count": n}
+            for (what, why, place), n in self.not_recognised.items()
+        ]
         return {"not_recognised": lost, "not_modelled": dict(self.not_modelled.most_common())}
 
     def as_dict(self) -> dict[str, Any]:
@@ -110,5 +125,10 @@ class Recording:
 
     def write(self, path: str | Path) -> None:
         """Write the calls, one JSON object a line; the first line says what they do not cover."""
-        lines: list[dict[str, Any]] = [{"schema": schema("calls"), "recorded": self.seen_besides()}, *self]
-        write_text(Path(path), "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+        lines: list[dict[str, Any]] = [
+            {"schema": schema("calls"), "recorded": self.seen_besides()},
+            *self,
+        ]
+        write_text(
+            Path(path), "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        )

@@ -5,9 +5,18 @@ import torch
 from npu_sim.torch.recording.stretch import Stretch, spec_of
 
 
-def _conv_tbc(stretch: Stretch, result: torch.Tensor, input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, pad: int = 0) -> None:
+def _conv_tbc(
+    stretch: Stretch,
+    result: torch.Tensor,
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    pad: int = 0,
+) -> None:
     call = {"input": spec_of(input), "weight": spec_of(weight), "bias": spec_of(bias), "pad": pad}
-    stretch.backward(result, "conv_tbc_backward", lambda gradient: {"grad_output": spec_of(gradient), **call})
+    stretch.backward(
+        result, "conv_tbc_backward", lambda gradient: {"grad_output": spec_of(gradient), **call}
+    )
 
 
 FUNCTIONS = {torch.conv_tbc: _conv_tbc}

@@ -31,12 +31,19 @@ def _cross_entropy(
     classes = input.shape[classes_axis]
     rows = input.numel() // classes if classes else 0
     # Classes on an inner axis are moved last, and all other axes are rows.
-    call: dict[str, Any] = {"log_prob": spec_of(input, (rows, classes), copied=True), "target": spec_of(target, (rows,), copied=True)}
+    call: dict[str, Any] = {
+        "log_prob": spec_of(input, (rows, classes), copied=True),
+        "target": spec_of(target, (rows,), copied=True),
+    }
     call |= {"weight": spec_of(weight, copied=True)} if weight is not None else {}
     call |= {"reduction": reduction, "ignore_index": ignore_index}
     call |= {"label_smoothing": label_smoothing} if label_smoothing else {}
     shape = (rows,) if reduction == "none" else ()
-    stretch.backward(result, OPERATOR, lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call})
+    stretch.backward(
+        result,
+        OPERATOR,
+        lambda gradient: {"grad_loss": spec_of(gradient, shape, copied=True), **call},
+    )
 
 
 def _reduction(size_average: bool | None, reduce: bool | None) -> str:
@@ -60,10 +67,19 @@ def _nll_loss(
     if not _is_log_softmax(input.grad_fn):
         stretch.not_recognised("nll_loss", "its input is not the result of log_softmax")
         return
-    _cross_entropy(stretch, result, input, target, weight, size_average, ignore_index, reduce, reduction)
+    _cross_entropy(
+        stretch, result, input, target, weight, size_average, ignore_index, reduce, reduction
+    )
 
 
-VIEWS = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0", "ToCopyBackward0", "TransposeBackward0", "PermuteBackward0")
+VIEWS = (
+    "ViewBackward0",
+    "UnsafeViewBackward0",
+    "ReshapeAliasBackward0",
+    "ToCopyBackward0",
+    "TransposeBackward0",
+    "PermuteBackward0",
+)
 
 
 def _is_log_softmax(node: Any) -> bool:

@@ -37,8 +37,16 @@ def _chosen(arguments: Sequence[Any], result: Any) -> Choice | None:
 
 def _indexed(arguments: Sequence[Any], result: Any) -> Moved | None:
     """Read ``tensor[rows]`` and ``tensor[None, rows]``."""
-    source, places = arguments[0], [place for place, index in enumerate(arguments[1]) if index is not None]
-    if len(places) != 1 or source.dim() < 2 or places[0] != source.dim() - 2 or arguments[1][places[0]].dim() != 1:
+    source, places = (
+        arguments[0],
+        [place for place, index in enumerate(arguments[1]) if index is not None],
+    )
+    if (
+        len(places) != 1
+        or source.dim() < 2
+        or places[0] != source.dim() - 2
+        or arguments[1][places[0]].dim() != 1
+    ):
         return None
     return _moved(source, places[0], result, added=False)
 
@@ -52,7 +60,12 @@ def _added(arguments: Sequence[Any], result: Any) -> Moved | None:
 
 
 def _moved(many: torch.Tensor, axis: int, moved: torch.Tensor, *, added: bool) -> Moved | None:
-    if many.dim() < 2 or axis % many.dim() != many.dim() - 2 or not many.is_floating_point() or not many.shape[-1]:
+    if (
+        many.dim() < 2
+        or axis % many.dim() != many.dim() - 2
+        or not many.is_floating_point()
+        or not many.shape[-1]
+    ):
         return None
     hidden = many.shape[-1]
     return Moved(many.shape[-2], hidden, moved.numel() // hidden, str(many.dtype), added)
@@ -70,7 +83,9 @@ ROUTING = {
 }
 
 
-def left(stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any) -> None:
+def left(
+    stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ...], result: Any
+) -> None:
     """Look whether a module routed tokens: whether there are a choice and moves of as many rows as it chose.
 
     A router sees no moves and experts no choice: both are looked at in the block around them, whose result is like its input.
@@ -82,13 +97,22 @@ def left(stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ..
         return
     first = next((one for one in inputs if isinstance(one, torch.Tensor)), None)
     output = result[0] if isinstance(result, tuple) and result else result
-    if not choices or first is None or not isinstance(output, torch.Tensor) or output.shape != first.shape:
+    if (
+        not choices
+        or first is None
+        or not isinstance(output, torch.Tensor)
+        or output.shape != first.shape
+    ):
         return
     choice = choices[-1]
     moves = [one for one in stretch.routing if isinstance(one, Moved)]
     there = [one for one in moves if not one.added and one.rows_of == choice.tokens]
     if not there:
-        _give_up(stretch, choice, "no rows of its tokens are gathered: every expert may compute every token")
+        _give_up(
+            stretch,
+            choice,
+            "no rows of its tokens are gathered: every expert may compute every token",
+        )
     elif output.numel() != choice.tokens * there[0].hidden:
         _give_up(stretch, choice, f"the result of {type(module).__name__} has other rows")
     else:
@@ -97,10 +121,14 @@ def left(stretch: Stretch, module: torch.nn.Module | None, inputs: tuple[Any, ..
 
 def _give_up(stretch: Stretch, choice: Choice, why: str) -> None:
     stretch.routing.clear()
-    stretch.not_recognised("routing of tokens", f"top {choice.topk} of {choice.tokens} tokens: {why}")
+    stretch.not_recognised(
+        "routing of tokens", f"top {choice.topk} of {choice.tokens} tokens: {why}"
+    )
 
 
-def _record(stretch: Stretch, output: torch.Tensor, choice: Choice, there: list[Moved], moves: list[Moved]) -> None:
+def _record(
+    stretch: Stretch, output: torch.Tensor, choice: Choice, there: list[Moved], moves: list[Moved]
+) -> None:
     (tokens, topk), hidden, dtype = choice, there[0].hidden, there[0].dtype
     if topk == 1:  # then as many rows come back as went there, and look alike
         there = there[: (len(there) + 1) // 2]
@@ -113,16 +141,31 @@ def _record(stretch: Stretch, output: torch.Tensor, choice: Choice, there: list[
         return str(TensorSpec(shape, dtype))
 
     chosen = {"tokens": spec(tokens, hidden), "indices": spec(tokens, topk, dtype="int64")}
-    stretch.forward("moe_token_permute", chosen | ({"num_out_tokens": kept} if kept < tokens * topk else {}))
+    stretch.forward(
+        "moe_token_permute", chosen | ({"num_out_tokens": kept} if kept < tokens * topk else {})
+    )
     permuted, sorted_indices = spec(kept, hidden), spec(tokens * topk, dtype="int32")
     added = sum(one.rows for one in moves if one.added and one.rows_of == tokens)
-    gathered = any(one.rows == one.rows_of == kept for one in moves if not one.added and one not in there[:1])
+    gathered = any(
+        one.rows == one.rows_of == kept for one in moves if not one.added and one not in there[:1]
+    )
     if added == kept or gathered:
-        back = {"permuted_tokens": permuted, "sorted_indices": sorted_indices, "probs": spec(tokens, topk)}
+        back = {
+            "permuted_tokens": permuted,
+            "sorted_indices": sorted_indices,
+            "probs": spec(tokens, topk),
+        }
         stretch.forward("moe_token_unpermute", back)
-        stretch.backward(output, "moe_token_unpermute_grad", lambda _: {**back, "unpermuted_tokens_grad": spec(tokens, hidden)})
+        stretch.backward(
+            output,
+            "moe_token_unpermute_grad",
+            lambda _: {**back, "unpermuted_tokens_grad": spec(tokens, hidden)},
+        )
     else:
-        stretch.not_recognised("return of tokens", f"{kept} rows went to experts, and no addition or gather brings {kept} back")
+        stretch.not_recognised(
+            "return of tokens",
+            f"{kept} rows went to experts, and no addition or gather brings {kept} back",
+        )
     call = {"permuted_output_grad": permuted, "sorted_indices": sorted_indices, "num_topk": topk}
     stretch.backward(output, "moe_token_permute_grad", lambda _: call)
     # The moves are a small part of what ran: the kernels of the experts stay counted.

@@ -17,7 +17,9 @@ class Names:
 
     def __init__(self) -> None:
         self._names: dict[int, str] = {}
-        self._kept: list[torch.nn.Module] = []  # an identity is one only as long as the object lives
+        self._kept: list[
+            torch.nn.Module
+        ] = []  # an identity is one only as long as the object lives
 
     def add(self, model: torch.nn.Module) -> None:
         """Learn the names of a model's modules and parameters; the model itself has the name of its class."""

@@ -21,7 +21,16 @@ from npu_sim.torch.recording.stretch import Stretch, spec_of
 
 LATEST = 6
 """Kernels that a stretch remembers: what computes something by hand takes fewer."""
-MOVES_NOTHING = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::new_empty", "aten::detach", "aten::detach_"})
+MOVES_NOTHING = frozenset(
+    {
+        "aten::empty",
+        "aten::empty_like",
+        "aten::empty_strided",
+        "aten::new_empty",
+        "aten::detach",
+        "aten::detach_",
+    }
+)
 
 
 class Watched:
@@ -44,7 +53,9 @@ class Watched:
             self.kernels.update(getattr(room, "KERNELS", {}))
             self.written_out.update(getattr(room, "WRITTEN_OUT", {}))
             self.routing.update(getattr(room, "ROUTING", {}))
-        self.left: list[Callable[..., None]] = [room.left for room in rooms if hasattr(room, "left")]
+        self.left: list[Callable[..., None]] = [
+            room.left for room in rooms if hasattr(room, "left")
+        ]
 
 
 class Recorder:
@@ -78,13 +89,17 @@ class Recorder:
             left(base, None, (), None)
         self.recording.not_modelled.update(base.kernels)
 
-    def function(self, function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
+    def function(
+        self, function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> Any:
         """Call a PyTorch function, and read the call when it is watched for."""
         read = self._watched.functions.get(function)
         if read is None:
             return function(*arguments, **options)
         within = self._modules[-1] if self._modules else None
-        tensors = (one for one in (*arguments, *options.values()) if isinstance(one, torch.nn.Parameter))
+        tensors = (
+            one for one in (*arguments, *options.values()) if isinstance(one, torch.nn.Parameter)
+        )
         parameter = next((name for name in map(self._names.of, tensors) if name), "")
         with self._stretch(place_of(self._names.of(within), parameter)) as stretch:
             result = function(*arguments, **options)
@@ -94,12 +109,17 @@ class Recorder:
                 stretch.not_recognised(function.__name__, str(error))
         return result
 
-    def kernel(self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any) -> None:
+    def kernel(
+        self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any], result: Any
+    ) -> None:
         """Count a kernel of PyTorch, unless recorded calls account for it."""
         name = kernel._schema.name
         if kernel.is_view or name in MOVES_NOTHING:
             return
-        if kernel.namespace == NAMESPACE and find_operator(kernel.name().removeprefix(f"{NAMESPACE}::")) is not None:
+        if (
+            kernel.namespace == NAMESPACE
+            and find_operator(kernel.name().removeprefix(f"{NAMESPACE}::")) is not None
+        ):
             self._operator(kernel, arguments, options)
             return
         node = torch._C._current_autograd_node()
@@ -124,12 +144,18 @@ class Recorder:
             why = f"{name} ran, and no function or module that was seen accounts for it"
             self.recording.not_recognised[self._watched.kernels[name], why, place_of("")] += 1
 
-    def _operator(self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]) -> None:
+    def _operator(
+        self, kernel: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+    ) -> None:
         """Record a call of one of this package's own operators."""
         operator = kernel.name().removeprefix(f"{NAMESPACE}::")
         names = [one.name for one in kernel._schema.arguments]
         given = {**dict(zip(names, arguments, strict=False)), **options}
-        inputs = {name: spec_of(one) if isinstance(one, torch.Tensor) else one for name, one in given.items() if one is not None}
+        inputs = {
+            name: spec_of(one) if isinstance(one, torch.Tensor) else one
+            for name, one in given.items()
+            if one is not None
+        }
         node = torch._C._current_autograd_node()
         if node is not None and not self._modules:
             stretch = self._stretch_of(node._sequence_nr())
@@ -176,7 +202,9 @@ class Recorder:
             self._names.add(module)
         own = next(iter(module._parameters.values()), None)
         self._modules.append(module)
-        self._begin(place_of(self._names.of(module), self._names.of(own) if own is not None else ""))
+        self._begin(
+            place_of(self._names.of(module), self._names.of(own) if own is not None else "")
+        )
 
     def _leave(self, module: torch.nn.Module, arguments: tuple[Any, ...], *rest: Any) -> None:
         """End a module: also the ones in it that an exception left open. PyTorch leaves options out after an exception."""
@@ -206,7 +234,13 @@ class _Functions(TorchFunctionMode):  # type: ignore[misc]
         return self.recorder.function(func, args, kwargs or {})
 
 
-def _backward(tensor: torch.Tensor, gradient: Any = None, retain_graph: Any = None, create_graph: bool = False, inputs: Any = None) -> None:
+def _backward(
+    tensor: torch.Tensor,
+    gradient: Any = None,
+    retain_graph: Any = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
     torch.autograd.backward(tensor, gradient, retain_graph, create_graph, inputs=inputs)
 
 

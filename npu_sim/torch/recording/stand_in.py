@@ -26,7 +26,13 @@ def torch_npu_stand_in() -> Iterator[None]:
         yield
         return
     module = _StandIn(NAME, "The names of torch_npu that npu_sim records.")
-    vars(module).update({name: function for name, function in differentiable_functions().items() if name.startswith("npu_")})
+    vars(module).update(
+        {
+            name: function
+            for name, function in differentiable_functions().items()
+            if name.startswith("npu_")
+        }
+    )
     sys.modules[NAME] = module
     try:
         yield

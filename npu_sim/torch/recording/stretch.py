@@ -13,7 +13,9 @@ from npu_sim.torch.recording.calls import Place, Recording
 Inputs = Mapping[str, Any]
 
 
-def spec_of(tensor: torch.Tensor, shape: tuple[int, ...] | None = None, *, copied: bool = False) -> str:
+def spec_of(
+    tensor: torch.Tensor, shape: tuple[int, ...] | None = None, *, copied: bool = False
+) -> str:
     """Return a tensor as the text of its spec.
 
     Parameters
@@ -28,7 +30,13 @@ def spec_of(tensor: torch.Tensor, shape: tuple[int, ...] | None = None, *, copie
     ValueError
         For a dtype that no product has.
     """
-    return str(TensorSpec(tuple(tensor.shape) if shape is None else shape, str(tensor.dtype), copied or tensor.is_contiguous()))
+    return str(
+        TensorSpec(
+            tuple(tensor.shape) if shape is None else shape,
+            str(tensor.dtype),
+            copied or tensor.is_contiguous(),
+        )
+    )
 
 
 @dataclass(eq=False)
@@ -71,9 +79,13 @@ class Stretch:
     def forward(self, operator: str, inputs: Inputs) -> None:
         """Record the forward call that it stands for."""
         self.operators.add(operator)
-        self.forward_known = self.recording.add(operator, inputs, torch.are_deterministic_algorithms_enabled(), self.place)
+        self.forward_known = self.recording.add(
+            operator, inputs, torch.are_deterministic_algorithms_enabled(), self.place
+        )
 
-    def backward(self, result: torch.Tensor, operator: str, inputs: Callable[[torch.Tensor], Inputs]) -> None:
+    def backward(
+        self, result: torch.Tensor, operator: str, inputs: Callable[[torch.Tensor], Inputs]
+    ) -> None:
         """Record a gradient's call whenever the gradient of ``result`` arrives; ``inputs`` gives its arguments from that gradient."""
         self.operators.add(operator)
         if not result.requires_grad:
@@ -83,7 +95,12 @@ class Stretch:
         def arrived(gradient: torch.Tensor) -> None:
             if recording.running:
                 try:
-                    recording.add(operator, inputs(gradient), torch.are_deterministic_algorithms_enabled(), place)
+                    recording.add(
+                        operator,
+                        inputs(gradient),
+                        torch.are_deterministic_algorithms_enabled(),
+                        place,
+                    )
                 except ValueError as error:
                     recording.not_recognised[operator, str(error), place] += 1
 

@@ -1,0 +1,299 @@
+"""What an operator's declaration says of its arguments, and the arguments of one call."""
+
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import index
+from typing import Any, Literal
+
+import numpy as np
+
+from npu_sim.numbers.arrays import as_array
+from npu_sim.numbers.formats import TensorSpec, canonical_dtype
+from npu_sim.status import UsageError, closest, shown
+
+OPTIONS: dict[str, Any] = {
+    "product": None,
+    "soc": None,
+    "release": None,
+    "deterministic": False,
+    "core_order": "sequential",
+    "seed": 0,
+    "limits": "documented",
+    "out": None,
+}
+"""Options of every operator and their defaults; :func:`npu_sim.run` says what they mean."""
+REQUIRED = object()
+"""Default of an attribute that a call must give."""
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """An input tensor.
+
+    Attributes
+    ----------
+    name
+        Name of the argument.
+    shape
+        Pattern of its axes, see :mod:`npu_sim.framework.patterns`; where attributes decide, a function of the arguments that
+        gives it.
+    help
+        What it is.
+    dtype
+        Axis that says its dtype, or the one dtype it can have.
+    document
+        Name of the parameter in the product document; the name in camel case when empty.
+    optional
+        Whether a call may leave it out.
+    samples
+        Axis along which samples lie, for what changes when a batch does; None when it has none.
+    addresses
+        Whether its values say where kernels read or write, as indices and labels do. A run then works on a copy of its own: what is
+        checked is what is used, whatever other threads do to the caller's array meanwhile.
+    """
+
+    name: str
+    shape: str | Callable[[Mapping[str, Any]], str]
+    help: str
+    dtype: str = ""
+    document: str = ""
+    optional: bool = False
+    samples: int | None = None
+    addresses: bool = False
+
+    @property
+    def parameter(self) -> str:
+        """Name of the parameter in the product document."""
+        return self.document or camel_case(self.name)
+
+
+@dataclass(frozen=True)
+class Output(Tensor):
+    """An output: its spec may be left out, and is then what the inputs imply.
+
+    Attributes
+    ----------
+    result
+        Name of the result and of the command line's option, where that is not the argument's.
+    parts
+        What one flag of its order mask stands for: ``row``, ``column`` or ``element``.
+    given_with
+        The optional input without which it is not written: then its shape is not looked at, and the result is None.
+    """
+
+    result: str = ""
+    parts: Literal["row", "column", "element"] = "row"
+    given_with: str = ""
+
+    @property
+    def output(self) -> str:
+        """Name of the result."""
+        return self.result or self.name
+
+
+class IntArray(tuple[int, ...]):
+    """Whole numbers, as text with commas between them; the value of an attribute that is an ``aclIntArray``."""
+
+    def __new__(cls, numbers: "str | Iterable[Any]") -> "IntArray":
+        """Raise TypeError or ValueError for anything else."""
+        found = (
+            (int(text) for text in numbers.split(","))
+            if isinstance(numbers, str)
+            else map(index, numbers)
+        )
+        return super().__new__(cls, found)
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """An argument that is no tensor.
+
+    Attributes
+    ----------
+    name, help, document
+        As for a tensor.
+    kind
+        ``int``, ``float``, ``bool``, ``str`` or :class:`IntArray`.
+    default
+        Its value when a call leaves it out; :data:`REQUIRED` when it may not. One that is None may be a null pointer in C.
+    low, high
+        Legal range of a whole number, both ends included.
+    """
+
+    name: str
+    kind: type
+    help: str
+    default: Any = REQUIRED
+    document: str = ""
+    low: int = -INT64_MAX - 1
+    high: int = INT64_MAX
+
+    @property
+    def parameter(self) -> str:
+        """Name of the parameter in the product document."""
+        return self.document or camel_case(self.name)
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is REQUIRED
+
+    @property
+    def optional(self) -> bool:
+        """Whether it may be None."""
+        return self.default is None
+
+
+Argument = Tensor | Attribute
+
+
+def camel_case(name: str) -> str:
+    """Return ``gradLoss`` for ``grad_loss``."""
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
+
+
+class Arguments(Mapping[str, Any]):
+    """The arguments of one call, also as attributes: tensors as specs (None when left out), attributes as they are."""
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self._values = dict(values)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._values[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return a value, ``default`` for a name that is none."""
+        return self._values.get(name, default)
+
+    def values(self) -> ValuesView[Any]:
+        """Return the values, without a look-up for each."""
+        return self._values.values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """Return names and values, without a look-up for each."""
+        return self._values.items()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_values"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def given(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return those of some arguments that are not None, by name."""
+        values = self._values
+        return {name: value for name in names if (value := values[name]) is not None}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the arguments as plain data: tensors as text, attributes as they are."""
+        return {
+            name: str(value) if isinstance(value, TensorSpec) else value
+            for name, value in self.items()
+            if value is not None
+        }
+
+
+def require_known(known: Collection[str], names: Iterable[str]) -> None:
+    """Check that every name is that of an argument.
+
+    Raises
+    ------
+    UsageError
+        For the first one that is not.
+    """
+    for name in names:
+        if name not in known:
+            hint = f"arguments: {', '.join(known)}{closest(name, (*known, *OPTIONS))}"
+            raise UsageError(name, f"{name}: no such argument", hint)
+
+
+def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
+    """Build arguments from what a caller passed: tensors as specs, as text ``"4096x512:bf16"`` or as arrays.
+
+    Raises
+    ------
+    UsageError
+        For an unknown argument, a tensor that is none, and an argument that is missing.
+    """
+    require_known(known, values)
+    built: dict[str, Any] = {}
+    for name, one in known.items():
+        if isinstance(one, Tensor):
+            built[name] = spec_of(name, values.get(name))
+        elif name in values:
+            built[name] = plain_value(one, values[name])
+        elif one.required:
+            raise UsageError(name, f"{name} is missing", one.help)
+        else:
+            built[name] = one.default
+    return Arguments(built)
+
+
+def plain_value(attribute: Attribute, value: Any) -> Any:
+    """Return the value of an attribute in Python's own types: what NumPy calculates is taken as the number, switch or text it is.
+
+    Where a word is wanted, anything else becomes its text, which the contract refuses in its place among the checks.
+    """
+    plain = value.item() if isinstance(value, np.generic) else value
+    return shown(plain) if attribute.kind is str and not isinstance(plain, str) else plain
+
+
+def tensor_of(name: str, value: Any) -> np.ndarray:
+    """Return the values of a tensor; see :func:`npu_sim.numbers.arrays.as_array`.
+
+    Raises
+    ------
+    UsageError
+        For what is no array of a known dtype.
+    """
+    if type(value) is np.ndarray and _is_taken(value.dtype):
+        return value
+    try:
+        array = as_array(value)
+        canonical_dtype(array.dtype)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UsageError(name, f"{name}: {error}", "give an array") from None
+    return array
+
+
+@lru_cache(maxsize=64)
+def _is_taken(dtype: np.dtype[Any]) -> bool:
+    """Whether arrays of a dtype are taken as they are."""
+    try:
+        canonical_dtype(dtype)
+    except ValueError:
+        return False
+    return dtype.isnative
+
+
+def spec_of(name: str, value: Any) -> TensorSpec | None:
+    """Return the spec of a tensor given as one, as text or as an array.
+
+    Raises
+    ------
+    UsageError
+        For what is no tensor.
+    """
+    if value is None or isinstance(value, TensorSpec):
+        return value
+    try:
+        return TensorSpec.parse(value) if isinstance(value, str) else TensorSpec.of(value)
+    except (ValueError, TypeError, OverflowError) as error:
+        hint = (
+            ""
+            if isinstance(value, str)
+            else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
+        )
+        raise UsageError(name, f"{name}: {error}", hint) from None

@@ -1,0 +1,170 @@
+"""What can be varied about an operator's calls: sizes, dtypes, modes and switches, by the names people know them by."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, canonical_dtype
+from npu_sim.status import UsageError, closest, shown
+
+Value = int | str | bool
+Values = dict[str, Value]
+"""Value of every axis of one call, by the axis' name."""
+
+SEARCH_END = 1 << 40
+"""Sizes are searched up to here (a tensor of as many bytes is beyond every product)."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """An axis of whole numbers: a size or a number attribute.
+
+    Attributes
+    ----------
+    name
+        Natural name, for instance ``dim``.
+    help
+        What it is, with the argument it belongs to.
+    default
+        Value when nothing else is said.
+    low, high
+        Range within which values make sense; limits are searched within it.
+    unit
+        What one step is called ("one more column").
+    aliases
+        Other names, such as the vendor's.
+    read
+        What it is in a given call, over other sizes, where no tensor has an axis of this size.
+    """
+
+    name: str
+    help: str
+    default: int
+    low: int = 0
+    high: int = SEARCH_END
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+    read: str = ""
+
+    def code(self, value: Any) -> int:
+        """Return the value as the planners take it; the value itself."""
+        if isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                raise self._error(value) from None
+        if isinstance(value, bool) or not hasattr(value, "__index__"):
+            raise self._error(value)
+        number = value.__index__()
+        if not self.low <= number <= self.high:
+            raise self._error(value)
+        return int(number)
+
+    def value(self, code: int) -> Value:
+        """Return the value of a code."""
+        return int(code)
+
+    def _error(self, value: Any) -> UsageError:
+        return UsageError(
+            self.name,
+            f"{self.name} = {shown(value)} is not a whole number in range",
+            f"{self.low} <= {self.name} <= {self.high}",
+        )
+
+
+@dataclass(frozen=True)
+class Word:
+    """An axis of words: a dtype or a mode; the code of a word is its position."""
+
+    name: str
+    help: str
+    words: tuple[str, ...]
+    default: str
+    aliases: tuple[str, ...] = ()
+
+    def code(self, value: Any) -> int:
+        """Return the position of a word; dtypes may be given by any of their names."""
+        word = value
+        if word not in self.words:
+            try:
+                word = canonical_dtype(value)
+            except (ValueError, TypeError):
+                word = str(value).lower()
+        if word not in self.words:
+            names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
+            message = f"{self.name} = {shown(value)} is not one of its values"
+            raise UsageError(
+                self.name, message, f"values: {', '.join(self.words)}{closest(value, names)}"
+            )
+        return self.words.index(word)
+
+    def value(self, code: int) -> Value:
+        """Return the word of a code."""
+        return self.words[int(code)]
+
+
+@dataclass(frozen=True)
+class Switch:
+    """An axis that is off or on, or whether an optional ``tensor`` is given; its codes are 0 and 1."""
+
+    name: str
+    help: str
+    default: bool = False
+    aliases: tuple[str, ...] = ()
+    tensor: str = ""
+
+    def code(self, value: Any) -> int:
+        """Return 0 or 1."""
+        text = str(value).lower()
+        if text in ("true", "1", "yes", "on"):
+            return 1
+        if text in ("false", "0", "no", "off"):
+            return 0
+        raise UsageError(
+            self.name, f"{self.name} = {shown(value)} is not a switch", "true or false"
+        )
+
+    def value(self, code: int) -> Value:
+        """Return the state of a code."""
+        return bool(code)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A whole number that planners need and nobody varies.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    swept
+        What it is when only sizes are given: an expression over axes, for instance ``"tokens * num_topk"``.
+    read
+        What it is in a given call, from the specs of its tensors; where None, an axis of that name in a pattern says it, else
+        ``swept``.
+    """
+
+    name: str
+    swept: str
+    read: Callable[[Mapping[str, TensorSpec]], int] | None = None
+
+
+Axis = Number | Word | Switch
+
+DETERMINISTIC = Switch("deterministic", "deterministic computation")
+LIMITS = Word(
+    "limits",
+    "documented: what the product documents state; hardware: what really fits",
+    ("documented", "hardware"),
+    "documented",
+)
+COMMON_AXES: tuple[Axis, ...] = (LIMITS, DETERMINISTIC)
+"""Axes every operator has, besides product and SoC."""
+
+
+def distance(axis: Axis, now: Value, value: Value) -> float:
+    """Return how far a value is from another one, relative to it; for words and switches inf, so that they come last."""
+    return (
+        abs(int(value) - int(now)) / max(abs(int(now)), 1) if isinstance(axis, Number) else math.inf
+    )

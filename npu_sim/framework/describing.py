@@ -1,0 +1,177 @@
+"""Putting a plan into words from what a planner says anyway: cores, buffers, tiling fields, and conditions as data."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.framework.axes import Number
+from npu_sim.framework.case import Case
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling.fields import vendor_fields
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition that a planner asks, and what follows from it.
+
+    Attributes
+    ----------
+    name
+        Its name.
+    text
+        The condition, over named values.
+    holds
+        ``holds(row, device, rules)``: the function that the planner asks.
+    yes, no
+        What follows when it holds, and when it does not.
+    vary
+        Axes whose nearest value that turns it around is searched.
+    """
+
+    name: str
+    text: str
+    holds: Callable[[Any, Any, Any], bool]
+    yes: str
+    no: str
+    vary: tuple[str, ...] = ()
+
+
+def decision(case: Case, condition: Condition, **values: int | str | bool) -> Decision:
+    """Return a condition as the plan shows it; ``values`` are those that are no fields of the row."""
+    outcome = bool(condition.holds(case.row, case.device, case.rules))
+    own = {
+        name: getattr(case.row, name)
+        for name in case.row._fields
+        if name in condition.text.replace("(", " ").replace(")", " ").split()
+    }
+    return Decision(
+        name=condition.name,
+        condition=condition.text,
+        values={**own, **values},
+        outcome=outcome,
+        effect=condition.yes if outcome else condition.no,
+        flips=tuple(
+            flip for name in condition.vary for flip in _flips(case, condition, name, outcome)
+        ),
+    )
+
+
+def _flips(case: Case, condition: Condition, name: str, outcome: bool) -> list[Flip]:
+    """Search the nearest value of one axis, on both sides, that turns a condition around."""
+    axis, now = case.operator.axis(name), int(getattr(case.row, name))
+
+    def turned(value: int) -> bool:
+        return (
+            bool(condition.holds(case.row._replace(**{name: value}), case.device, case.rules))
+            != outcome
+        )
+
+    if not isinstance(axis, Number):
+        words = range(len(getattr(axis, "words", (False, True))))
+        return [
+            Flip(argument=name, value=str(axis.value(code)).lower())
+            for code in words
+            if code != now and turned(code)
+        ][:1]
+    found = [
+        value
+        for value in (_nearest(turned, now, axis.low), _nearest(turned, now, axis.high))
+        if value is not None
+    ]
+    return (
+        [Flip(argument=name, value=min(found, key=lambda value: abs(value - now)))] if found else []
+    )
+
+
+def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
+    """Return the value nearest to ``now``, towards ``end``, where a condition is turned around: doubled steps, then halved ones."""
+    direction, step, last = (1 if end > now else -1), 1, now
+    while last != end:
+        value = min(now + step, end) if direction > 0 else max(now - step, end)
+        if turned(value):
+            while abs(value - last) > 1:
+                middle = (value + last) // 2
+                value, last = (middle, last) if turned(middle) else (value, middle)
+            return value
+        last, step = value, 2 * step
+    return None
+
+
+def spread(shares: Sequence[int], unit: str) -> str:
+    """Say how evenly something is spread over cores: ``86 rows each, the last one 54``."""
+    first = f"{shares[0]} {unit if shares[0] == 1 else unit + 's'} each"
+    if len(set(shares)) == 1:
+        return first
+    if len(set(shares[:-1])) == 1:
+        return f"{first}, the last one {shares[-1]}"
+    return f"{max(shares)} {unit}s on {list(shares).count(max(shares))} cores, {min(shares)} on {list(shares).count(min(shares))}"
+
+
+def vector_plan(
+    case: Case,
+    *,
+    path: str,
+    buffers: Mapping[str, int],
+    ranges: Sequence[tuple[int, int]],
+    unit: str = "row",
+    path_reason: str = "",
+    per_core: str = "",
+    kernel: str = "",
+    workspace: Sequence[WorkspacePart] = (),
+    conditions: Sequence[Decision] = (),
+    order: Sequence[OutputOrder] = (),
+    caveats: Sequence[Caveat] = (),
+    notes: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the fields of the plan of an operator with one vector kernel.
+
+    Parameters
+    ----------
+    case
+        The checked call; its tiling has ``block_dim``, and ``tiling_key``, ``schedule_mode`` where the kernel has them.
+    path, path_reason, per_core, conditions, order, caveats
+        As in the plan; without ``order`` no output depends on timing, as every part belongs to one core.
+    buffers, notes
+        Bytes in the Unified Buffer of a core by name, and remarks; what has no bytes is left out.
+    ranges, unit
+        What every core works on, half-open, and what it is called.
+    kernel
+        Name of the kernel; the operator's title when empty.
+    workspace
+        The kernel's own workspace by part; the system workspace alone when empty.
+    """
+    tiling, title = case.tiling, kernel or case.operator.title
+    allocations = (
+        Allocation(name=name, bytes=size, note=(notes or {}).get(name, ""))
+        for name, size in buffers.items()
+        if size > 0
+    )
+    system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
+    fixed = (
+        OutputOrder(output=one.output, fixed=True, reason=f"every {unit} belongs to one core")
+        for one in case.outputs
+    )
+    mode = getattr(tiling, "schedule_mode", -1)
+    return {
+        "kernel": title,
+        "path": path,
+        "path_reason": path_reason,
+        "tiling_key": getattr(tiling, "tiling_key", None),
+        "schedule_mode": mode if mode >= 0 else None,
+        "block_dim": tiling.block_dim,
+        "cores_note": spread([stop - start for start, stop in ranges], unit),
+        "per_core": per_core,
+        "tiling": vendor_fields(tiling, case.rules),
+        "cores": lambda: tuple(
+            CoreWork(core=core, ranges={f"{unit}s": own}) for core, own in enumerate(ranges)
+        ),
+        "memories": (
+            Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=tuple(allocations)),
+        ),
+        "decisions": tuple(conditions),
+        "workspace": kernel_workspace(tuple(workspace) or (system,), case.copies, title),
+        "order": tuple(order) or tuple(fixed),
+        "caveats": tuple(caveats),
+    }

@@ -1,0 +1,89 @@
+"""Conditions written as text over named whole numbers: asked of one call, and turned into the text that Numba compiles."""
+
+import ast
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+_ALLOWED = (
+    ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq,
+    ast.NotEq, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Name, ast.Load, ast.Constant, ast.Call,
+)  # fmt: skip
+_FUNCTIONS = {"min": min, "max": max}
+
+
+class ExpressionError(ValueError):
+    """A text that is no expression; the message says what is allowed."""
+
+
+@cache
+def parse(text: str) -> ast.Expression:
+    """Read an expression of whole numbers, names, arithmetic, comparisons, ``and``, ``or``, ``not``, ``min`` and ``max``.
+
+    Raises
+    ------
+    ExpressionError
+        For any other text.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except SyntaxError as error:
+        raise ExpressionError(f"{text!r} is no expression: {error.msg}") from None
+    for node in ast.walk(tree):
+        if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):
+            wanted = "whole numbers, names, + - * // %, comparisons, and, or, not, min(), max()"
+            raise ExpressionError(
+                f"{text!r}: {ast.unparse(node)!r} is not allowed; allowed are {wanted}"
+            )
+    return tree
+
+
+def _is_number_or_function(node: ast.AST) -> bool:
+    """Whether a constant is a whole number, and what is called one of the functions; True for any other node."""
+    if isinstance(node, ast.Constant):
+        return type(node.value) is int
+    return not isinstance(node, ast.Call) or getattr(node.func, "id", "") in _FUNCTIONS
+
+
+@cache
+def names(text: str) -> tuple[str, ...]:
+    """Return the names an expression speaks of, in order."""
+    found = [
+        node.id
+        for node in ast.walk(parse(text))
+        if isinstance(node, ast.Name) and node.id not in _FUNCTIONS
+    ]
+    return tuple(dict.fromkeys(found))
+
+
+def evaluate(text: str, value_of: Callable[[str], Any]) -> Any:
+    """Return the value of an expression; ``value_of`` gives that of a name."""
+    return _function(text)(*map(value_of, names(text)))
+
+
+@cache
+def _function(text: str) -> Callable[..., Any]:
+    """Return an expression as a function of its names."""
+    function: Callable[..., Any] = eval(
+        f"lambda {', '.join(names(text))}: {text}", {"__builtins__": {}, **_FUNCTIONS}
+    )  # parsed above
+    return function
+
+
+class _Qualify(ast.NodeTransformer):
+    def __init__(self, rules: tuple[str, ...]) -> None:
+        self.rules = rules
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        """Say where a name is found."""
+        if node.id in _FUNCTIONS:
+            return node
+        return ast.Attribute(
+            ast.Name("rules" if node.id in self.rules else "row", ast.Load()), node.id, ast.Load()
+        )
+
+
+def in_row(text: str, rules: tuple[str, ...] = ()) -> str:
+    """Return an expression over the fields of ``row``, or of ``rules`` where it has the name, instead of plain names."""
+    own = ast.parse(ast.unparse(parse(text)), mode="eval")
+    return ast.unparse(ast.fix_missing_locations(_Qualify(rules).visit(own)))

@@ -1,0 +1,111 @@
+"""A call by its natural names, with some of its sizes left open: what limits, explanations, flips and comparisons build calls from."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
+from npu_sim.framework.case import Case, Limits
+from npu_sim.framework.operator import Operator
+from npu_sim.numbers.formats import TensorSpec
+
+
+@dataclass(frozen=True)
+class FixedCall:
+    """One call, by its natural names.
+
+    Attributes
+    ----------
+    operator
+        The operator.
+    values
+        Value of every axis of the operator.
+    attributes
+        Arguments that are no axes.
+    marks
+        Of given tensors that are not contiguous or not in ND: these two facts, by tensor.
+    groups
+        Axes of the given tensors, where several make one size: other sizes keep their number.
+    deterministic
+        The determinism switch.
+    """
+
+    operator: Operator
+    values: Values
+    attributes: Mapping[str, Any]
+    marks: Mapping[str, tuple[bool, str]]
+    groups: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    deterministic: bool = False
+
+    def with_values(self, changed: Mapping[str, Value]) -> "FixedCall":
+        """Return the call with other values."""
+        return replace(self, values={**self.values, **changed})
+
+    def arguments(self, changed: Mapping[str, Value] | None = None) -> dict[str, Any]:
+        """Return the arguments of the call, some values changed."""
+        arguments = {
+            **self.attributes,
+            **self.operator.call({**self.values, **(changed or {})}, self.groups),
+        }
+        for name, (contiguous, storage_format) in self.marks.items():
+            if isinstance(arguments.get(name), TensorSpec):
+                arguments[name] = replace(
+                    arguments[name], contiguous=contiguous, storage_format=storage_format
+                )
+        return arguments
+
+    def checked_with(self, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Case:
+        """Check the call with another value of one axis, which may also be the determinism switch or the set of limits.
+
+        Raises
+        ------
+        AclnnError
+            When the changed call is refused.
+        UsageError
+            When the value makes no sense.
+        """
+        deterministic = bool(value) if axis is DETERMINISTIC else self.deterministic
+        held: Limits = (
+            "hardware" if (value if axis is LIMITS else limits) == "hardware" else "documented"
+        )
+        changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
+        return self.operator.check(self.operator.build(changed), profile, deterministic, held)
+
+
+def fixed_call(
+    operator: Operator, given: Mapping[str, Any], deterministic: bool = False
+) -> FixedCall:
+    """Build a call from natural names and arguments; what is not given takes the default of its axis.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name.
+    """
+    axes = {axis.name: axis for axis in operator.axes}
+    known = {one.name for one in operator.arguments} - axes.keys()
+    natural: Values = {}
+    for name, value in given.items():
+        if name not in known:
+            axis = operator.axis(name)
+            natural[axis.name] = axis.value(axis.code(value))
+    attributes = [one.name for one in operator.attributes]
+    shared = {name: natural.get(name, axes[name].default) for name in attributes if name in axes}
+    built = operator.build(
+        {**shared, **{name: value for name, value in given.items() if name in known}}
+    )
+    read, groups = operator.read(built)
+    specs = {name: built[name] for name in operator.tensor_names}
+    return FixedCall(
+        operator,
+        values={**operator.defaults(), **read, **natural},
+        attributes={name: built[name] for name in attributes if name not in axes},
+        marks={
+            name: (spec.contiguous, spec.storage_format)
+            for name, spec in specs.items()
+            if spec and (not spec.contiguous or spec.storage_format != "ND")
+        },
+        groups=groups,
+        deterministic=deterministic,
+    )

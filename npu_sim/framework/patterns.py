@@ -1,0 +1,227 @@
+"""Shapes as patterns: ``"row* col+"`` says what the axes of a tensor are, and so what sizes a call has.
+
+A pattern is a list of axes, with spaces between them:
+
+- ``col`` is one axis of that size;
+- ``row*`` are any number of axes, ``col+`` one or more, whose product is the size; they are the same axes in every tensor;
+- ``rows~`` are one or more axes with so many elements, however they are shaped; implied, they are the axes that ``rows*`` has elsewhere;
+- ``1col`` are as many axes of size 1 as ``col+`` has, ``1col?`` as many or fewer, ``1col*`` any number of
+  them and none unless they are given.
+
+A pattern has at most two tokens of a variable number of axes. Sizes are named here and nowhere else: arguments, sweeps, limits and
+explanations know them by these names.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from itertools import accumulate
+from math import prod
+from typing import NamedTuple
+
+Shape = tuple[int, ...]
+
+_ONES = ("1", "1?", "1*")
+_KINDS = ("", "*", "+", "~", *_ONES)
+_TOKEN = re.compile(r"(1?)([A-Za-z_]\w*)([*+~?]?)")
+
+
+class Token(NamedTuple):
+    """One axis or group of axes: ``kind`` is ``""``, ``*``, ``+``, ``~`` as in a pattern, and for ones ``1``, ``1?`` and ``1*``."""
+
+    name: str
+    kind: str
+
+
+class PatternError(ValueError):
+    """A text that is no pattern; the message says which part and what is allowed."""
+
+
+@cache
+def parse(pattern: str) -> tuple[Token, ...]:
+    """Read a pattern.
+
+    Raises
+    ------
+    PatternError
+        For a part that is none.
+    """
+    tokens = []
+    for text in pattern.split():
+        match = _TOKEN.fullmatch(text)
+        kind = match[1] + match[3] if match else "?"
+        if match is None or kind not in _KINDS:
+            raise PatternError(
+                f"{text!r} in {pattern!r} is no axis; write name, name*, name+, name~, 1name, 1name? or 1name*"
+            )
+        tokens.append(Token(match[2], kind))
+    if sum(token.kind in ("*", "+", "~") for token in tokens) > 2:
+        raise PatternError(f"{pattern!r} has more than two groups of axes")
+    return tuple(tokens)
+
+
+@cache
+def names(pattern: str) -> tuple[str, ...]:
+    """Return the sizes that a pattern speaks of."""
+    return tuple(token.name for token in parse(pattern))
+
+
+@cache
+def openness(pattern: str) -> tuple[bool, int]:
+    """Return how little a pattern says by itself, to read the others first: whether ones follow, and how many groups it has."""
+    kinds = [token.kind for token in parse(pattern)]
+    return any(kind.startswith("1") for kind in kinds), sum(kind in ("*", "+") for kind in kinds)
+
+
+@dataclass
+class Sizes:
+    """What is known of the sizes of a call.
+
+    Attributes
+    ----------
+    values
+        Sizes by name.
+    groups
+        The axes of every group of axes.
+    """
+
+    values: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, Shape] = field(default_factory=dict)
+
+
+def bind(pattern: str, shape: Shape, sizes: Sizes, guess: bool = True) -> bool:
+    """Take the sizes of a tensor; False, and none is taken, when its shape cannot have the pattern, or contradicts what is known.
+
+    Of two groups of unknown length the last one is taken to be the last axis alone, unless ``guess`` is off.
+    """
+    values, groups, lasting = sizes.values.copy(), sizes.groups.copy(), _lasting(pattern)
+    known = (
+        tuple([len(groups[name]) if name in groups else None for name in lasting])
+        if lasting
+        else ()
+    )
+    spans = _spans(pattern, len(shape), known, guess)
+    if spans is None:
+        return False
+    for (name, kind), begin, end in spans:
+        if kind == "":
+            size = shape[begin]
+        else:
+            axes = shape[begin:end]
+            if kind in _ONES:
+                most = len(groups.get(name, axes))
+                fits = {"1": len(axes) == most, "1?": len(axes) <= most, "1*": True}[kind]
+                if not fits or axes.count(1) < len(axes):
+                    return False
+                continue
+            if kind != "~" and groups.setdefault(name, axes) != axes:
+                return False
+            size = prod(axes)
+        if values.setdefault(name, size) != size:
+            return False
+    sizes.values, sizes.groups = values, groups
+    return True
+
+
+@cache
+def _lasting(pattern: str) -> tuple[str, ...]:
+    """Return the groups that are the same axes in every tensor, ones that follow them too."""
+    return tuple(token.name for token in parse(pattern) if token.kind in ("*", "+", "1"))
+
+
+@lru_cache(maxsize=1024)
+def _spans(
+    pattern: str, rank: int, known: tuple[int | None, ...], guess: bool
+) -> tuple[tuple[Token, int, int], ...] | None:
+    """Return where the axes of every token are in a shape; None when the rank does not allow it.
+
+    ``known`` are the lengths of the groups that last, as far as they are known.
+    """
+    tokens, lengths_known = parse(pattern), iter(known)
+    lengths = [
+        1 if token.kind == "" else next(lengths_known) if token.kind in ("*", "+", "1") else None
+        for token in tokens
+    ]
+    open_places = [place for place, length in enumerate(lengths) if length is None]
+    if len(open_places) > 1 and not guess:
+        return None
+    for place in open_places[1:]:
+        lengths[place] = 1
+    rest = rank - sum(length or 0 for length in lengths)
+    if open_places:
+        if rest < (1 if tokens[open_places[0]].kind in ("+", "~", "1") else 0):
+            return None
+        lengths[open_places[0]] = rest
+    elif rest:
+        return None
+    ends = list(accumulate(length or 0 for length in lengths))
+    return tuple(zip(tokens, [0, *ends], ends, strict=False))
+
+
+def build(
+    pattern: str, values: Mapping[str, int], groups: Mapping[str, Shape] | None = None
+) -> Shape:
+    """Return the shape that sizes give; a group has the axes it has in ``groups``, or one.
+
+    Parameters
+    ----------
+    pattern
+        The pattern.
+    values
+        Sizes by name.
+    groups
+        Axes of groups; where their product is not the size, :func:`reshape` fits them.
+
+    Raises
+    ------
+    KeyError
+        For a size that is not known.
+    """
+    shape: list[int] = []
+    for token in parse(pattern):
+        if token.kind == "":
+            shape.append(int(values[token.name]))
+            continue
+        known = (groups or {}).get(token.name)
+        if token.kind in _ONES:
+            shape += [1] * (1 if known is None else len(known)) if token.kind != "1*" else []
+        elif known is not None and (token.kind in ("*", "+") or (token.kind == "~" and known)):
+            shape += reshape(known, values[token.name])
+        else:
+            shape.append(int(values[token.name]))
+    return tuple(shape)
+
+
+def reshape(axes: Shape, size: int) -> Shape:
+    """Return as many axes with another product: the first one changes where that is possible, else all are 1 but the last.
+
+    No axes have the product 1; for another one it takes an axis.
+    """
+    if prod(axes) == size:
+        return axes
+    if not axes:
+        return (size,)
+    inner = prod(axes[1:])
+    if inner and size % inner == 0:
+        return (size // inner, *axes[1:])
+    return (*(1 for _ in axes[1:]), size)
+
+
+def text(pattern: str) -> str:
+    """Return a pattern as help texts show it: ``(row ..., col ...)``."""
+    words = {
+        "": "{}",
+        "*": "{} ...",
+        "+": "{} ...",
+        "~": "{} elements",
+        "1": "1 ...",
+        "1?": "1 ...",
+        "1*": "1 ...",
+    }
+    tokens = parse(pattern)
+    return (
+        "scalar"
+        if not tokens
+        else "(" + ", ".join(words[token.kind].format(token.name) for token in tokens) + ")"
+    )

@@ -1,0 +1,342 @@
+"""Operators of one's own: a declaration is looked through when it is registered, so that mistakes show before the first call."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from npu_sim.cores import Device
+from npu_sim.framework import patterns
+from npu_sim.framework.arguments import Attribute, IntArray, Tensor
+from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
+from npu_sim.framework.checks import Attributes, Fits, Holds, NothingToDo
+from npu_sim.framework.expressions import ExpressionError, names
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import Dtypes, DtypeTable, Like, Ranks, SameDtype, Shapes
+from npu_sim.numbers.formats import canonical_dtype
+from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
+from npu_sim.status import UsageError, closest
+from npu_sim.tiling.fields import FP32_VALUE, table
+
+Fault = tuple[str, str, str]
+"""The field of a declaration, what is wrong with it, and what is allowed."""
+
+
+def register(operator: Operator) -> Operator:
+    """Make an operator known to this process: every function, command and page takes it by its name.
+
+    Parameters
+    ----------
+    operator
+        The declaration. One of the same name that was registered before is replaced.
+
+    Returns
+    -------
+    Operator
+        The declaration itself.
+
+    Raises
+    ------
+    UsageError
+        When the declaration contradicts itself, naming its field and what is allowed, or takes the name of an operator of the
+        package.
+    """
+    check_declaration(operator)
+    add_operator(OperatorEntry(operator.name, operator.title, home="registered"), operator)
+    return operator
+
+
+def register_file(path: str | Path) -> list[Operator]:
+    """Run a Python file and register every operator that it declares.
+
+    Raises
+    ------
+    UsageError
+        For a file that cannot be run, declares none, or has the name of another module.
+    """
+    module = _run_file(Path(path))
+    found = list(
+        {
+            id(value): value for value in vars(module).values() if isinstance(value, Operator)
+        }.values()
+    )
+    if not found:
+        raise _file_error(
+            Path(path),
+            "declares no operator",
+            "OPERATOR = Operator(...), see docs/add_an_operator.md",
+        )
+    return [register(operator) for operator in found]
+
+
+def _run_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise _file_error(path, "is no file", "a Python file that declares operators")
+    name = path.parent.name if path.stem == "__init__" else path.stem
+    other = sys.modules.get(name)
+    if (
+        other is not None
+        and Path(getattr(other, "__file__", None) or "").resolve() != path.resolve()
+    ):
+        raise _file_error(
+            path,
+            f"has the name of another module, {name}",
+            f"a name of its own, such as {name}_operators.py",
+        )
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise _file_error(path, "is no Python file", "a file that ends in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # functions named as "module:name" are found in it
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, UsageError) or not isinstance(error, Exception):
+            raise
+        raise _file_error(
+            path,
+            f"cannot be run: {type(error).__name__}: {error}",
+            "a Python file that declares operators",
+        ) from error
+    return module
+
+
+def _file_error(path: Path, fault: str, hint: str) -> UsageError:
+    return UsageError("operators", f"operators = {str(path)!r} {fault}", hint)
+
+
+def check_declaration(operator: Operator) -> None:
+    """Refuse a declaration that contradicts itself.
+
+    Raises
+    ------
+    UsageError
+        With the first fault.
+    """
+    for find in (_name_faults, _axis_faults, _argument_faults, _check_faults, _tiling_faults):
+        for field, message, hint in find(operator):
+            raise UsageError(field, f"{operator.name}: {field}: {message}", hint)
+
+
+def _name_faults(operator: Operator) -> Iterator[Fault]:
+    if not operator.name.isidentifier() or operator.name != operator.name.lower():
+        yield (
+            "name",
+            f"{operator.name!r} is no name",
+            "a Python name in lower case, such as scale_rows",
+        )
+    if operator.name in OPERATOR_NAMES:
+        yield (
+            "name",
+            f"{operator.name} is an operator of npu_sim",
+            f"a name besides {', '.join(OPERATOR_NAMES)}",
+        )
+    for place, names_of in (
+        ("arguments", operator.arguments),
+        ("axes", operator.all_axes),
+        ("derived", operator.derived),
+    ):
+        seen: set[str] = set()
+        for one in names_of:
+            if one.name in seen:
+                yield place, f"{one.name} is there twice", "every name once"
+            seen.add(one.name)
+    if not operator.outputs:
+        yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
+
+
+def _axis_faults(operator: Operator) -> Iterator[Fault]:
+    attributes = {one.name for one in operator.attributes}
+    dtypes = {one.dtype for one in operator.tensors}
+    sizes = {
+        name
+        for one in operator.tensors
+        if isinstance(one.shape, str)
+        for name in _names_in(one.shape)
+    }
+    known = _numbers(operator)
+    for axis in operator.axes:
+        place = f"axes.{axis.name}"
+        if axis.name in {one.name for one in COMMON_AXES}:
+            yield place, f"{axis.name} is an axis of every operator", "another name"
+        if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
+            yield (
+                place,
+                "no tensor has an axis of this size, and it is no attribute",
+                f"one of: {', '.join(sorted(sizes))}; or read=...",
+            )
+        if isinstance(axis, Switch) and axis.tensor and axis.tensor not in operator.input_names:
+            yield (
+                place,
+                f"tensor = {axis.tensor!r} is no input",
+                f"one of: {', '.join(operator.input_names)}",
+            )
+        if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
+            yield (
+                place,
+                "a switch is an attribute, or says whether a tensor is given",
+                "an attribute of its name, or tensor=...",
+            )
+        if isinstance(axis, Word) and axis.name not in dtypes | attributes:
+            yield (
+                place,
+                "no tensor has this dtype, and it is no attribute",
+                "dtype= of a tensor, or an attribute of its name",
+            )
+        if isinstance(axis, Word) and axis.default not in axis.words:
+            yield (
+                place,
+                f"default = {axis.default!r} is not among its words",
+                f"words: {', '.join(axis.words)}",
+            )
+    numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
+    for name in operator.shards:
+        if name not in numbers:
+            yield "shards", f"{name!r} is no axis of numbers", f"one of: {', '.join(numbers)}"
+    for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
+        yield from _expression_faults(place, text, known)
+    for axis in operator.axes:
+        if isinstance(axis, Number) and axis.read:
+            yield from _expression_faults(f"axes.{axis.name}.read", axis.read, known)
+
+
+def _argument_faults(operator: Operator) -> Iterator[Fault]:
+    known = _numbers(operator)
+    words = {axis.name for axis in operator.axes if isinstance(axis, Word)}
+    for one in operator.arguments:
+        place = f"arguments.{one.name}"
+        if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
+            yield place, f"kind = {one.kind!r}", "int, float, bool, str or IntArray"
+        if not isinstance(one, Tensor):
+            continue
+        if isinstance(one.shape, str):
+            yield from _pattern_faults(f"{place}.shape", one.shape, known)
+        if one.dtype not in words and not _is_dtype(one.dtype):
+            yield (
+                f"{place}.dtype",
+                f"{one.dtype!r} is neither an axis of words nor a dtype",
+                f"one of: {', '.join(sorted(words))}, float32 ...",
+            )
+
+
+def _check_faults(operator: Operator) -> Iterator[Fault]:
+    tensors, attributes, known = (
+        operator.tensor_names,
+        {one.name for one in operator.attributes},
+        _numbers(operator),
+    )
+    for position, check in enumerate(operator.checks):
+        place = f"checks.{position}"
+        if not callable(check):
+            yield (
+                place,
+                f"{check!r} is no check",
+                "one of npu_sim.framework.checks, or a function of an Inspection",
+            )
+        if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
+            for name in check.tensors.split():
+                if name not in tensors:
+                    yield (
+                        place,
+                        f"{name!r} is no tensor",
+                        f"one of: {', '.join(tensors)}{closest(name, tensors)}",
+                    )
+        if isinstance(check, Attributes):
+            for name in check.attributes.split():
+                if name not in attributes:
+                    yield (
+                        place,
+                        f"{name!r} is no attribute",
+                        f"one of: {', '.join(sorted(attributes)) or 'none'}",
+                    )
+        if isinstance(check, Holds | NothingToDo):
+            yield from _expression_faults(
+                f"{place}.condition", check.condition, known | set(operator.rule_names)
+            )
+        if (
+            isinstance(check, Holds | Fits)
+            and isinstance(check.blames, str)
+            and check.blames not in {one.name for one in operator.arguments}
+        ):
+            yield (
+                f"{place}.blames",
+                f"{check.blames!r} is no argument",
+                f"one of: {', '.join(one.name for one in operator.arguments)}",
+            )
+
+
+def _tiling_faults(operator: Operator) -> Iterator[Fault]:
+    if "status" not in getattr(operator.tiling, "_fields", ()):
+        yield (
+            "tiling",
+            f"{operator.tiling!r} has no field status",
+            "a NamedTuple with status and fields, see npu_sim.tiling.fields",
+        )
+        return
+    try:
+        columns = table(operator.tiling)
+    except TypeError as error:
+        yield "tiling", str(error), "int, float, or a NamedTuple of them"
+        return
+    known = {axis.name for axis in operator.all_axes} | set(Device._fields) | set(operator.bounds)
+    for column in columns:
+        if column.field.bound and column.field.bound != FP32_VALUE:
+            yield from _expression_faults(f"tiling.{column.path}.bound", column.field.bound, known)
+    for name in ("tile", "describe", "compute"):
+        found = getattr(operator, name)
+        if not callable(found) and not (isinstance(found, str) and ":" in found):
+            yield name, f"{found!r} is no function", "a function"
+
+
+def _numbers(operator: Operator) -> set[str]:
+    """Return every name that stands for a whole number of a call."""
+    axes = {one.name for one in (*operator.axes, *operator.derived)}
+    return (
+        axes
+        | {one.name for one in operator.attributes if one.kind in (int, bool)}
+        | {one.name for one in COMMON_AXES}
+    )
+
+
+def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
+    try:
+        unknown = [name for name in names(text) if name not in known]
+    except ExpressionError as error:
+        yield place, str(error), "an expression over whole numbers"
+        return
+    for name in unknown:
+        yield (
+            place,
+            f"{name!r} in {text!r} is not known",
+            f"one of: {', '.join(sorted(known))}{closest(name, known)}",
+        )
+
+
+def _pattern_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
+    try:
+        unknown = [name for name in patterns.names(text) if name not in known]
+    except patterns.PatternError as error:
+        yield place, str(error), 'axes such as "row* col+"'
+        return
+    for name in unknown:
+        yield (
+            place,
+            f"{name!r} in {text!r} is no size",
+            f"an axis of that name, or one of: {', '.join(sorted(known))}{closest(name, known)}",
+        )
+
+
+def _names_in(pattern: str) -> tuple[str, ...]:
+    try:
+        return patterns.names(pattern)
+    except patterns.PatternError:
+        return ()
+
+
+def _is_dtype(name: str) -> bool:
+    try:
+        return canonical_dtype(name) == name
+    except ValueError:
+        return False

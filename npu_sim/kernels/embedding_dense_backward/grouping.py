@@ -1,0 +1,145 @@
+"""EmbeddingDenseBackward: indices as kernels want them, and rows of grad grouped by index.
+
+Grouping is a counting sort: stable like the device's sort, and it needs two passes over the indices
+and one over the weight rows instead of comparisons.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.kernels.embedding_dense_backward.chunks import Integers
+from npu_sim.kernels.engine.compile import kernel
+from npu_sim.kernels.vectors.lanes import prefetch_to_write
+from npu_sim.numbers.storage import UNSIGNED
+
+INT32_MAX = 2147483647
+_INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
+NO_INDEX = -1
+"""What `convert_indices` makes of a value that is no index of any row."""
+LOOKAHEAD_ROWS = 16
+"""Rows whose slot is asked for ahead of time; slots lie anywhere, and a third of the sort was
+waiting for them."""
+_PIECE = 1 << 20
+"""Elements converted at a time, so that temporaries stay small."""
+
+
+def integer_dtype(largest: int) -> np.dtype[Any]:
+    """Return int32 when the largest value fits, else int64."""
+    return _INT32 if largest <= INT32_MAX else _INT64
+
+
+def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
+    """Return indices as kernels take them: one dimension, contiguous, integers.
+
+    Parameters
+    ----------
+    indices : array of float32, float16, float64, int32, int64, int16, int8, uint8 or bool
+        Any shape and strides. Floating-point values are truncated towards zero.
+    num_weights : int
+        Rows of the output.
+
+    Returns
+    -------
+    array of int32, or of int64 when ``num_weights`` is above 2^31 - 1
+        Values outside 0..num_weights-1 stay out of range; those that the dtype cannot hold, nan and
+        inf become -1. The input itself when nothing has to change; nothing may be written through
+        it.
+    """
+    flat = (
+        indices
+        if indices.ndim == 1 and indices.flags.c_contiguous
+        else np.ascontiguousarray(indices).reshape(-1)
+    )
+    target = integer_dtype(num_weights - 1)
+    if flat.dtype == target:
+        return flat if flat.flags.writeable and flat.flags.aligned else flat.copy()
+    out = np.empty(flat.size, target)
+    for first in range(0, flat.size, _PIECE):
+        piece = flat[first : first + _PIECE]
+        if piece.dtype.kind == "f":
+            # Above -1, because -0.5 truncates to 0. nan fails both comparisons. As fp64: fp16 ends
+            # at 65504.
+            usable = (piece > -1) & (piece < np.float64(num_weights))
+            out[first : first + _PIECE] = np.where(usable, piece, NO_INDEX).astype(target)
+        elif piece.dtype.itemsize > target.itemsize:
+            out[first : first + _PIECE] = np.where(
+                (piece >= 0) & (piece < num_weights), piece, NO_INDEX
+            )
+        else:
+            out[first : first + _PIECE] = piece
+    return out
+
+
+def first_out_of_range(converted: Integers, num_weights: int) -> int:
+    """Return the position of the first index outside 0..num_weights-1, or -1.
+
+    ``converted`` is a result of `convert_indices`.
+    """
+    # Seen as unsigned, negative values are the largest of all: one comparison, and no temporary
+    # when all is well.
+    unsigned = converted.view(UNSIGNED[converted.itemsize])
+    if (
+        unsigned.size == 0 or unsigned[unsigned.argmax()] < num_weights
+    ):  # max() takes longer than a small call's indices are worth
+        return -1
+    for first in range(0, unsigned.size, _PIECE):
+        bad = unsigned[first : first + _PIECE] >= num_weights
+        if bad.any():
+            return first + int(bad.argmax())
+    return -1
+
+
+def group_rows(indices: Integers, num_weights: int) -> tuple[Integers, Integers]:
+    """Group the rows of grad by index.
+
+    Parameters
+    ----------
+    indices : int32 or int64 (rows,)
+        From `convert_indices`, all in range.
+    num_weights : int
+        Rows of the output.
+
+    Returns
+    -------
+    starts : int32 or int64 (num_weights + 1,)
+        The run of weight row w is starts[w]..starts[w + 1] of the sorted list.
+    positions : int32 or int64 (rows,)
+        The row of grad at each slot of the sorted list; ascending within a run.
+    """
+    dtype = integer_dtype(indices.size)
+    starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype)
+    # Numba lets negative indices count from the end, which costs a comparison for each; unsigned
+    # ones have none.
+    _group.over(
+        1,
+        *[
+            array.view(UNSIGNED[4]) if array.itemsize == 4 else array
+            for array in (indices, starts, positions)
+        ],
+    )
+    return starts, positions
+
+
+@kernel
+def _group(share: int, indices: Integers, starts: Integers, positions: Integers) -> None:
+    """Counting sort on one thread: on several, they would write to the same cache lines and take twice as long."""
+    starts[:] = 0
+    for row in range(indices.size):
+        starts[indices[row]] += 1
+    slot = 0
+    for weight_row in range(starts.size):
+        count = starts[weight_row]
+        starts[weight_row] = slot
+        slot += count
+    for row in range(indices.size):
+        if row + LOOKAHEAD_ROWS < indices.size:
+            prefetch_to_write(positions, np.int64(starts[indices[row + LOOKAHEAD_ROWS]]))
+        index = indices[row]
+        positions[starts[index]] = row
+        starts[index] += 1
+    # Every start has moved to the end of its run, which is where the next one starts.
+    for weight_row in range(starts.size - 1, 0, -1):
+        starts[weight_row] = starts[weight_row - 1]
+    starts[0] = 0

@@ -1,0 +1,1 @@
+"""ConvTbcBackward: declaration, plan, computation, timeline and studies."""

@@ -1,0 +1,341 @@
+"""What decides the plan of ConvTbcBackward, and what a user should know about it."""
+
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN
+from npu_sim.framework.case import Case
+from npu_sim.operators.conv_tbc_backward.math import (
+    CONTRACTIONS,
+    CUBE_MATH_TYPES,
+    compute_dtype,
+    computed_in,
+    converts_to_fp16,
+    elementwise_gradients,
+)
+from npu_sim.plans.model import Caveat, Decision, Flip
+from npu_sim.tiling.conv_tbc_backward.planner import TRAINING_SERIES_UNKNOWN, problem_of
+from npu_sim.tiling.conv_tbc_backward.problem import (
+    BIAS_UNIT_ROWS,
+    ROUTE_GATE_FAILED,
+    ROUTE_MATMUL,
+    ROUTE_MODEL,
+    ROUTE_PLANNER,
+    ConvTbcProblem,
+    gate_bytes,
+    is_plannable,
+    published_planner_takes,
+)
+
+SMALLEST_ROW_BYTES = 32
+"""A row of input in L1 takes at least this, so that no time beyond L1 / 32 passes the gate."""
+
+
+def decisions(case: Case) -> tuple[Decision, ...]:
+    """Return every condition that was tested, with what would turn it around."""
+    found = [_compute_decision(case)]
+    if case.profile.npu_arch == NPU_ARCH_A2_A3:
+        found.append(_matmul_decision(case))
+    if case.tiling.route == ROUTE_MATMUL:
+        found += [_elementwise_decision(case, name, axis) for name, axis in CONTRACTIONS.items()]
+    if case.tiling.route != ROUTE_MATMUL:
+        found.append(_deterministic_decision(case))
+        if case.deterministic and case.tiling.route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
+            found.append(_gate_decision(case))
+        if _white_listed(case):
+            found.append(_white_list_decision(case))
+        elif not case.deterministic:
+            found.append(_split_decision(case))
+    if case.profile.npu_arch != NPU_ARCH_A2_A3:
+        found.append(_bias_decision(case))
+    return tuple(found)
+
+
+def _compute_decision(case: Case) -> Decision:
+    dtype, compute, chosen = case.specs["input"].dtype, computed_in(case), case.row.cube_math_type
+    converted = compute != dtype
+    offered = [
+        compute_dtype(dtype, one, case.profile.product.cube_dtypes)
+        for one in range(len(CUBE_MATH_TYPES))
+    ]
+    flipping = [
+        code
+        for code, one in enumerate(offered)
+        if one is not None and (one != dtype) is not converted
+    ]
+    nearest = sorted(flipping, key=lambda code: abs(code - chosen))[:1]
+    return Decision(
+        name="operands are converted",
+        condition="the dtype that cubeMathType selects is not the dtype of the tensors",
+        values={"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
+        outcome=converted,
+        effect=f"the cube unit multiplies {compute} and accumulates fp32",
+        flips=tuple(Flip(argument="cubeMathType", value=one) for one in nearest),
+    )
+
+
+def _matmul_decision(case: Case) -> Decision:
+    row, outcome = case.row, case.tiling.route == ROUTE_MATMUL
+    flips: tuple[Flip, ...] = ()
+    if outcome:
+        flips = (Flip(argument="pad", value=1),)
+    elif row.pad == 0:
+        flips = (Flip(argument="K", value=row.T),)
+    elif row.K == row.T:
+        flips = (Flip(argument="pad", value=0),)
+    return Decision(
+        name="matrix product",
+        condition="pad == 0 and K == T",
+        values={"pad": row.pad, "K": row.K, "T": row.T},
+        outcome=outcome,
+        effect="both gradients are plain batched matrix products"
+        if outcome
+        else "both gradients are convolutions",
+        flips=flips,
+    )
+
+
+def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
+    """Tell whether a product has a contraction of length 1."""
+    outcome, size = gradient in elementwise_gradients(case), getattr(case.row, axis)
+    product = (
+        "every product of elements is rounded once, to the dtype of the operands"
+        if outcome
+        else "a matrix product on the cube unit"
+    )
+    return Decision(
+        name=f"{gradient} element by element",
+        condition=f"{axis} == 1",
+        values={axis: size},
+        outcome=outcome,
+        effect=product,
+        flips=(Flip(argument=axis, value=2 if outcome else 1),),
+    )
+
+
+def _white_listed(case: Case) -> bool:
+    """Whether the shape alone takes the deterministic route."""
+    return case.tiling.route == ROUTE_PLANNER and not case.deterministic
+
+
+def _white_list_decision(case: Case) -> Decision:
+    row = case.row
+    return Decision(
+        name="white-listed shape",
+        condition="fp32, T == 8, B == 1, Cin == 4, Cout == 2, K == 4, pad == 0",
+        values={
+            "T": row.T,
+            "B": row.B,
+            "Cin": row.Cin,
+            "Cout": row.Cout,
+            "K": row.K,
+            "pad": row.pad,
+        },
+        outcome=True,
+        effect="gradWeight takes the deterministic planner in default mode too",
+        flips=(Flip(argument="pad", value=1),),
+    )
+
+
+def _bias_decision(case: Case) -> Decision:
+    cores, row = case.tiling.bias_cores, case.row
+    return Decision(
+        name="gradBias split over cores",
+        condition=f"fp32, default mode, and more than {BIAS_UNIT_ROWS} rows of self",
+        values={
+            "dtype": case.specs["input"].dtype,
+            "deterministic": case.deterministic,
+            "rows": row.B * row.To,
+        },
+        outcome=cores > 1,
+        effect=f"{cores} cores add to every element atomically"
+        if cores > 1
+        else "one core adds every element",
+    )
+
+
+def _deterministic_decision(case: Case) -> Decision:
+    fixed = case.deterministic or _white_listed(case)
+    effect = (
+        "no output depends on timing"
+        if fixed
+        else "cores may share a gradWeight tile and add atomically"
+    )
+    return Decision(
+        name="deterministic",
+        condition="deterministic",
+        values={"deterministic": case.deterministic},
+        outcome=case.deterministic,
+        effect=effect,
+        flips=(Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+    )
+
+
+def _gate_decision(case: Case) -> Decision:
+    row, taken = case.row, case.tiling.route == ROUTE_PLANNER
+    smallest = gate_bytes(problem_of(row, case.rules))
+    return Decision(
+        name="deterministic planner takes the shape",
+        condition="pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on any A2 or A3 SoC",
+        values={
+            "pad": row.pad,
+            "K": row.K,
+            "smallest operands in L1": smallest,
+            "L1": case.device.l1_bytes,
+        },
+        outcome=taken,
+        effect="gradWeight follows the published planner"
+        if taken
+        else "the model without a split over cores",
+        flips=_gate_flips(case),
+    )
+
+
+def _gate_flips(case: Case) -> tuple[Flip, ...]:
+    problem, device, passes = (
+        problem_of(case.row, case.rules),
+        case.device,
+        case.tiling.route == ROUTE_PLANNER,
+    )
+
+    def turns(changed: ConvTbcProblem) -> bool:
+        return is_plannable(changed) and published_planner_takes(changed, device) is not passes
+
+    flips = []
+    pad = problem.taps if passes else problem.taps - 1
+    if turns(problem._replace(pad=pad)):
+        flips.append(Flip(argument="pad", value=pad))
+    longest = device.l1_bytes // SMALLEST_ROW_BYTES + 1
+    times = (
+        range(problem.time + 1, longest + 1) if passes else range(min(problem.time, longest), 0, -1)
+    )
+    if problem.pad >= problem.taps:
+        times = range(0)
+    time = next(
+        (
+            time
+            for time in times
+            if turns(problem._replace(time=time))
+            and not (problem.pad == 0 and time == problem.taps)
+        ),
+        0,
+    )
+    if time:
+        flips.append(Flip(argument="T", value=time))
+    return tuple(flips)
+
+
+def _split_decision(case: Case) -> Decision:
+    tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
+    return Decision(
+        name="gradWeight split over cores",
+        condition="at least twice as many cores as tiles, and more than one sample or 16 time steps",
+        values={
+            "tiles": tiling.m_blocks * tiling.n_blocks,
+            "cores": tiling.cores,
+            "B": case.row.B,
+            "To": case.row.To,
+        },
+        outcome=parts > 1,
+        effect=f"{parts} cores add to every tile"
+        if parts > 1
+        else "one core computes a whole tile",
+    )
+
+
+def caveats(case: Case) -> tuple[Caveat, ...]:
+    """Return what a user should know although the call succeeds."""
+    found = [*_precision_caveats(case)]
+    if case.tiling.route == ROUTE_MATMUL and len(elementwise_gradients(case)) < len(CONTRACTIONS):
+        message = "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not published"
+        found.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
+    if computed_in(case) == "bfloat16" and elementwise_gradients(case):
+        names = " and ".join(elementwise_gradients(case))
+        message = (
+            f"{names}: whether the product multiplies bf16 element by element depends on a size test that is not published; "
+            "taken to do so (model), which only decides on the sign of zeros"
+        )
+        found.append(Caveat(code="elementwise_model", argument="weight", message=message))
+    if _white_listed(case):
+        message = "the shape is on a white list of the product: gradWeight takes the deterministic route in default mode too"
+        found.append(Caveat(code="white_listed", argument="input", message=message))
+    if case.tiling.route == ROUTE_GATE_FAILED:
+        message = "the deterministic planner does not take this shape: gradWeight is planned by the model, one core for every tile"
+        found.append(
+            Caveat(
+                code="deterministic_gate",
+                argument="pad" if case.row.pad >= case.row.K else "input",
+                message=message,
+            )
+        )
+    if (
+        case.deterministic
+        and case.profile.npu_arch == NPU_ARCH_A2_A3
+        and case.tiling.route == ROUTE_MODEL
+    ):
+        message = f"the planner of deterministic gradWeight is not published for release {case.profile.release}: planned by the model"
+        found.append(
+            Caveat(
+                code="deterministic_planner_unpublished",
+                argument="deterministic",
+                message=f"{message}, one core for every tile",
+            )
+        )
+    if _is_unknown_on_training_series(case):
+        message = f"whether release {case.profile.release} takes pad 0 and K = T on this product is not known; later ones refuse, then take it"
+        found.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
+    return (*found, *_planner_caveats(case))
+
+
+def _is_unknown_on_training_series(case: Case) -> bool:
+    unknown = (
+        case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN
+        and case.profile.npu_arch == NPU_ARCH_ATLAS_TRAIN
+    )
+    return bool(unknown and case.row.pad == 0 and case.row.K == case.row.T)
+
+
+def _precision_caveats(case: Case) -> list[Caveat]:
+    found = []
+    exact = elementwise_gradients(case)
+    if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
+        but = f" ({exact[0]}, multiplied element by element, is not rounded)" if exact else ""
+        message = (
+            "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry about 3 decimal digits"
+            + but
+        )
+        found.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
+    if converts_to_fp16(case):
+        range_text = (
+            "values beyond 65504 become 65504"
+            if case.profile.saturates
+            else "values beyond 65504 become inf"
+        )
+        message = (
+            f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, below 2^-24 they vanish; "
+            "gradBias is summed from the original self"
+        )
+        found.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
+    if case.profile.saturates:
+        message = "inf and nan are not supported on this product: overflow becomes the largest finite value, nan becomes 0"
+        found.append(Caveat(code="saturation", message=message))
+    return found
+
+
+def _planner_caveats(case: Case) -> list[Caveat]:
+    """Shapes for which the published rule asks for more than the chip has (page, "Known defects")."""
+    tiling, device = case.tiling.published, case.device
+    excess = (
+        ("L0A", tiling.exceeds_l0a, tiling.l0a_bytes, device.l0a_bytes),
+        ("L0B", tiling.exceeds_l0b, tiling.l0b_bytes, device.l0b_bytes),
+        ("L0C", tiling.exceeds_l0c, tiling.l0c_bytes, device.l0c_bytes),
+        ("L1", tiling.exceeds_l1, tiling.l1_bytes, device.l1_bytes),
+    )
+    base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    return [
+        Caveat(
+            code=f"hardware_limit_{name.lower()}",
+            argument="deterministic",
+            message=f"hardware limit: the deterministic planner's base block {base} needs {needed} bytes of {name}, there are {available}; "
+            "the call may fail on the device (it fits when not deterministic)",
+        )
+        for name, exceeds, needed, available in excess
+        if exceeds
+    ]

@@ -1,0 +1,291 @@
+"""ConvTbcBackward: the gradients of a temporal convolution.
+
+Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import Derived, Number, Word
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import (
+    ND,
+    Dtypes,
+    Formats,
+    Like,
+    NotEmpty,
+    Ranks,
+    SameDtype,
+    Shapes,
+)
+from npu_sim.numbers.values import normal
+from npu_sim.operators.conv_tbc_backward.math import (
+    CUBE_MATH_TYPES,
+    compute_codes,
+    computed_in,
+    refusal_words,
+)
+from npu_sim.operators.conv_tbc_backward.plan import describe, describe_empty
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING
+from npu_sim.tiling.conv_tbc_backward import planner as tiler
+from npu_sim.tiling.conv_tbc_backward.cube_model import BUFFER_NAMES
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+DTYPES = ("float16", "float32", "bfloat16")
+PLAIN_OR_NCL = ("ND", "NCL")
+BIAS_SPREAD = 0.02
+
+
+def dtypes_of(profile: Profile) -> list[str]:
+    """Return the dtypes that a product takes: bfloat16 only where its cube unit computes it."""
+    product = profile.product
+    return [
+        one
+        for one in DTYPES
+        if one in product.dtypes and (one != "bfloat16" or one in product.cube_dtypes)
+    ]
+
+
+def _negative_time(call: Inspection) -> tuple[str, str]:
+    time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
+    formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
+    return f"the output would have a negative length: {formula}", f"pad >= {(taps - time) // 2}"
+
+
+def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
+    message = f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release {call.profile.release}"
+    return message, "pad >= 1 or K < T, or a later release"
+
+
+def hardware_limit(case: Case) -> tuple[str, str, str]:
+    """Say which buffer is too small for the smallest tile, and which K fits: tiles only grow with K."""
+    planned = {"gradInput": case.tiling.input_model, "gradWeight": case.tiling.weight_model}
+    name, tiling = next((name, tiling) for name, tiling in planned.items() if tiling.status)
+    buffer, taps = BUFFER_NAMES[tiling.shortage], case.row.K
+    message = (
+        f"hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in(case)}) needs {tiling.bytes_needed} bytes "
+        f"of {buffer}, {case.profile.title} has {tiling.bytes_available}"
+    )
+    fits, fails = 0, taps
+    while fails - fits > 1:
+        middle = (fits + fails) // 2
+        fits, fails = (fits, middle) if case.changed(K=middle).tiling.status else (middle, fails)
+    return (
+        "weight",
+        message,
+        f"largest K that fits: {fits}" if fits else f"no K fits: the chip needs more {buffer}",
+    )
+
+
+def fill(run: "Run") -> None:
+    """Give the outputs of a call whose input or weight is empty: gradBias is the constant B * To."""
+    from npu_sim.kernels.elementwise import narrow_array
+
+    for array in run.outputs.values():
+        array.fill(0)
+    row, bias = run.case.row, run.outputs["grad_bias"]
+    bias[...] = narrow_array(
+        np.full(bias.shape, row.B * row.To, np.float32),
+        bias.dtype,
+        saturate=run.case.profile.saturates,
+    )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Compute the gradients as their formulas say (page, "Formulas"), one tap at a time."""
+    gradient, x, weight = (
+        tensors[name].astype(precision) for name in ("grad_output", "input", "weight")
+    )
+    out_time, batch, out_channels = gradient.shape
+    time, _, in_channels = x.shape
+    grad_input, grad_weight = np.zeros(x.shape, precision), np.zeros(weight.shape, precision)
+    for tap in range(weight.shape[0]):
+        # Output time t meets input time t + tap - pad where both exist.
+        shift = tap - arguments.pad
+        first, stop = max(0, -shift), min(out_time, time - shift)
+        if first >= stop:
+            continue
+        rows = gradient[first:stop].reshape(-1, out_channels)
+        grad_input[first + shift : stop + shift] += (rows @ weight[tap].T).reshape(
+            stop - first, batch, in_channels
+        )
+        grad_weight[tap] = x[first + shift : stop + shift].reshape(-1, in_channels).T @ rows
+    return {
+        "grad_input": grad_input,
+        "grad_weight": grad_weight,
+        "grad_bias": gradient.sum(axis=(0, 1)),
+    }
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as a speech model has them: activations of order 1, small weights, gradients of a loss averaged over tokens."""
+    random = np.random.default_rng(seed)
+    taps, in_channels, _ = arguments.weight.shape
+    out_time, batch, _ = arguments.grad_output.shape
+    scales = {
+        "grad_output": 1.0 / np.sqrt(max(out_time * batch, 1)),
+        "input": 1.0,
+        "weight": 1.0 / np.sqrt(max(taps * in_channels, 1)),
+        "bias": BIAS_SPREAD,
+    }
+    return {name: normal(random, arguments[name], scale) for name, scale in scales.items()}
+
+
+def _compute(run: "Run") -> None:
+    from npu_sim.operators.conv_tbc_backward.compute import compute
+
+    compute(run)
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.conv_tbc_backward import timeline, timeline_steps
+
+    return {"program": timeline.program, "steps": timeline_steps.steps}
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.conv_tbc_backward import study
+
+    return {
+        "claims": study.claims,
+        "parts": study.parts,
+        "terms": study.terms,
+        "variants": study.variants,
+    }
+
+
+OPERATOR = Operator(
+    name="conv_tbc_backward",
+    title="ConvTbcBackward",
+    summary="Compute the gradients of a temporal convolution, as the product does.",
+    arguments=(
+        Tensor(
+            "grad_output",
+            "To B Cout",
+            "gradient of the output (self of the product document)",
+            "dtype",
+            document="self",
+            samples=1,
+        ),
+        Tensor("input", "T B Cin", "input of the convolution", "dtype", samples=1),
+        Tensor("weight", "K Cin Cout", "weight", "dtype"),
+        Tensor("bias", "Cout", "bias; only its shape matters", "dtype"),
+        Attribute(
+            "pad",
+            int,
+            "zeros at both ends of the time axis; To = T + 2 * pad - K + 1",
+            default=0,
+            low=0,
+        ),
+        Attribute(
+            "cube_math_type",
+            int,
+            "0 keep dtype, 1 allow lower precision, 2 use fp16, 3 use hf32",
+            default=0,
+            low=0,
+            high=3,
+        ),
+        Output(
+            "grad_input",
+            "T B Cin",
+            "gradient of input, like input",
+            "dtype",
+            samples=1,
+            parts="element",
+        ),
+        Output(
+            "grad_weight", "K Cin Cout", "gradient of weight, like weight", "dtype", parts="element"
+        ),
+        Output("grad_bias", "Cout", "gradient of bias, like bias", "dtype", parts="element"),
+    ),
+    axes=(
+        Word("dtype", "dtype of all tensors", FLOAT_DTYPES, "float16"),
+        Word(
+            "cube_math_type",
+            "cubeMathType",
+            tuple(map(str, range(len(CUBE_MATH_TYPES)))),
+            "1",
+            aliases=("cubeMathType",),
+        ),
+        Number("pad", "pad", 0, unit="padded step"),
+        Number("K", "taps, first axis of weight", 3, unit="tap", aliases=("taps", "kernel_width")),
+        Number(
+            "Cout",
+            "output channels, last axis of weight",
+            64,
+            unit="output channel",
+            aliases=("out_channels",),
+        ),
+        Number(
+            "Cin",
+            "input channels, last axis of input",
+            64,
+            unit="input channel",
+            aliases=("in_channels",),
+        ),
+        Number("B", "batch, second axis of input", 8, unit="sample", aliases=("batch",)),
+        Number("T", "time steps, first axis of input", 128, unit="time step", aliases=("time",)),
+    ),
+    derived=(Derived("To", "T + 2 * pad - K + 1"),),
+    rules_of={"compute": compute_codes},
+    checks=(
+        Given(),
+        Supported(),
+        Dtypes("grad_output input weight bias", dtypes_of),
+        SameDtype("grad_output weight bias grad_input grad_weight grad_bias", like="input"),
+        Formats(PLAIN_OR_NCL, "grad_output input weight"),
+        Formats(ND, "bias"),
+        Formats(PLAIN_OR_NCL, "grad_input grad_weight"),
+        Formats(ND, "grad_bias"),
+        NotEmpty("grad_output"),
+        Ranks("grad_output input weight", 3, 3),
+        Ranks("bias", 1, 1),
+        Ranks("grad_input grad_weight", 3, 3),
+        Ranks("grad_bias", 1, 1),
+        Shapes("input weight bias"),
+        Attributes("pad"),
+        Holds("To >= 0", "pad", _negative_time, INVALID),
+        Shapes("grad_output"),
+        Like("grad_input", "input"),
+        Like("grad_weight", "weight"),
+        Like("grad_bias", "bias"),
+        Holds("max(To, B, Cout) <= dim_at_most", "grad_output", status=INVALID, documented=True),
+        Holds("max(T, Cin) <= dim_at_most", "input", status=INVALID, documented=True),
+        Holds("K <= dim_at_most", "weight", status=INVALID, documented=True),
+        Holds("K <= kernel_width_at_most", "weight", status=INVALID, documented=True),
+        Holds("pad <= pad_at_most", "pad", status=INVALID, documented=True),
+        Attributes("cube_math_type"),
+        Fits(tiler.takes_math_type, "cube_math_type", refusal_words, INVALID),
+        NothingToDo("T == 0 or Cin == 0 or K == 0"),
+        Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_words, MISSING),
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile_row,
+    has_tiling=tiler.has_tiling,
+    planner_failure=HARDWARE_LIMIT,
+    planner_words=hardware_limit,
+    inline=False,
+    describe=describe,
+    compute=_compute,
+    empty="empty: no gradient is computed, gradInput and gradWeight are 0",
+    describe_empty=describe_empty,
+    fill=fill,
+    formula=formula,
+    data=data,
+    evidence=Evidence.EXACT,
+    on_cube=True,
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

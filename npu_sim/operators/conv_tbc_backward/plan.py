@@ -1,0 +1,260 @@
+"""The plan of ConvTbcBackward: which route both gradients take, how they are tiled, and why.
+
+Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are planned by a model; gradWeight in
+deterministic mode on A2 and A3 by the product's published rule.
+"""
+
+from typing import Any
+
+from npu_sim.cores import NPU_ARCH_A2_A3
+from npu_sim.framework.case import Case
+from npu_sim.operators.conv_tbc_backward.buffers import model_memories, planner_memories
+from npu_sim.operators.conv_tbc_backward.decisions import caveats, decisions
+from npu_sim.operators.conv_tbc_backward.math import (
+    CONTRACTIONS,
+    computed_in,
+    elementwise_gradients,
+)
+from npu_sim.operators.conv_tbc_backward.workspace import launches_of
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat, CoreWork, OutputOrder
+from npu_sim.plans.workspace import executor_workspace
+from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling, block_range
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import TailSplit, tail_split
+from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of
+from npu_sim.tiling.conv_tbc_backward.problem import (
+    ROUTE_GATE_FAILED,
+    ROUTE_MATMUL,
+    ROUTE_MODEL,
+    ROUTE_NAMES,
+    ROUTE_PLANNER,
+)
+from npu_sim.tiling.fields import vendor_fields
+from npu_sim.tiling.integers import ceil_div
+
+PATHS = {
+    ROUTE_MATMUL: "batched matrix products",
+    ROUTE_PLANNER: "convolution, gradWeight by the deterministic planner",
+    ROUTE_GATE_FAILED: "convolution, gradWeight without a split over cores",
+    ROUTE_MODEL: "convolution",
+}
+COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32": "hf32"}
+
+
+def describe_empty(case: Case) -> dict[str, Any]:
+    """Return what the plan of a call says whose input or weight has no element."""
+    batch, out_time = case.row.B, case.row.To
+    message = f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = {batch * out_time}, not the sum of self"
+    return {
+        "path_reason": "input or weight has no element",
+        "order": tuple(
+            OutputOrder(output=one.name, fixed=True, reason="a constant")
+            for one in case.operator.outputs
+        ),
+        "caveats": (Caveat(code="grad_bias_constant", argument="input", message=message),),
+    }
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    route = case.tiling.route
+    launches = launches_of(case)
+    fields = _matmul_fields(case) if route == ROUTE_MATMUL else _convolution_fields(case)
+    return {
+        **fields,
+        "path": f"{PATHS[route]} in {COMPUTE_NAMES[computed_in(case)]}",
+        "path_reason": _reason(case),
+        "decisions": lambda: decisions(case),
+        "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
+        "launches": launches,
+        "order": _order(case),
+        "caveats": caveats(case),
+    }
+
+
+def _reason(case: Case) -> str:
+    route = case.tiling.route
+    if route == ROUTE_MATMUL:
+        return f"pad 0 and K = T = {case.row.K}: the output has length 1"
+    if route == ROUTE_PLANNER:
+        return (
+            "deterministic computation is on"
+            if case.deterministic
+            else "a shape that the product computes deterministically in any mode"
+        )
+    if route == ROUTE_GATE_FAILED:
+        return "deterministic computation is on, but its planner does not take this shape"
+    kind = (
+        "cores share gradWeight tiles"
+        if is_split(case.tiling)
+        else "one core for every gradWeight tile"
+    )
+    return f"cubeMathType {case.row.cube_math_type}, {kind}"
+
+
+def _matmul_fields(case: Case) -> dict[str, Any]:
+    return {
+        "kernel": _products(case),
+        "block_dim": case.tiling.block_dim,
+        "cores_note": "how the products are spread over cores is not published",
+        "per_core": "",
+        "tiling": {"route": ROUTE_NAMES[case.tiling.route]},
+        "evidence": Evidence.UNKNOWN,
+    }
+
+
+def _products(case: Case) -> str:
+    """Name the kernels of both products."""
+    elementwise = elementwise_gradients(case)
+    if len(elementwise) == len(CONTRACTIONS):
+        return "element by element"
+    return "batched matrix product" + "".join(
+        f", {name} element by element" for name in elementwise
+    )
+
+
+def _convolution_fields(case: Case) -> dict[str, Any]:
+    tiling, problem, device = case.tiling, problem_of(case.row, case.rules), case.device
+    own, published = tiling.input_model, tiling.route == ROUTE_PLANNER
+    if published:
+        weight, memories = (
+            vendor_fields(tiling.published),
+            planner_memories(tiling.published, problem, device),
+        )
+    else:
+        weight, memories = (
+            tiling.weight_model._asdict(),
+            model_memories("gradWeight", tiling.weight_model, problem, device),
+        )
+    return {
+        "kernel": "gradInput and gradWeight on the cube unit, gradBias on vector cores",
+        "tiling_key": tiling.tiling_key if published else None,
+        "block_dim": tiling.block_dim,
+        "cores_note": f"gradInput {own.block_dim} cores, gradWeight {tiling.grad_weight.block_dim}",
+        "per_core": f"gradInput {_blocks_text(own)}; gradWeight {_planner_note(case) if published else _model_note(tiling.weight_model)}",
+        "tiling": {
+            "route": ROUTE_NAMES[tiling.route],
+            "gradInput": own._asdict(),
+            "gradWeight": weight,
+        },
+        "cores": lambda: tuple(
+            CoreWork(core=core, ranges=_ranges(case, core)) for core in range(tiling.block_dim)
+        ),
+        "memories": lambda: (*model_memories("gradInput", own, problem, device), *memories),
+        "evidence": Evidence.MODEL,
+    }
+
+
+def _blocks_text(tiling: CubeTiling) -> str:
+    most = tiling.blocks_per_core
+    base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
+    if most > 1:
+        return f"up to {most} of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
+    return f"one of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
+
+
+def _model_note(tiling: CubeTiling) -> str:
+    parts = tiling.sample_blocks * tiling.time_blocks
+    if parts <= 1:
+        return _blocks_text(tiling)
+    shares = f"{tiling.sample_blocks} x {tiling.single_samples} samples"
+    if tiling.time_blocks > 1:
+        shares = f"{shares} and {tiling.time_blocks} x {tiling.single_reduction} time steps"
+    split = f"reduction split {parts} ways ({shares})"
+    return f"{_blocks_text(tiling)}; {split}"
+
+
+def _tail(case: Case) -> TailSplit | None:
+    return tail_split(case.tiling.published, problem_of(case.row, case.rules))
+
+
+def _planner_note(case: Case) -> str:
+    tiling = case.tiling.published
+    text = f"{tiling.tiles} tiles of {tiling.single_m} x {tiling.single_n} (base {tiling.base_m} x {tiling.base_n} x {tiling.base_k})"
+    tail = _tail(case)
+    if tail is None:
+        return text
+    return f"{text}; the last {tiling.tiles - tail.first} with their samples split over {tiling.stream_k_cores} cores"
+
+
+def _ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
+    """Return what a core computes; where it has several blocks, ranges are those of its first and ``blocks`` counts them."""
+    own, weight = case.tiling.input_model, case.tiling.weight_model
+    work: dict[str, tuple[int, int]] = {}
+    if core < own.block_dim:
+        work |= _block_ranges("gradInput", own, core, ("time", "channels", "samples"))
+    if case.tiling.route == ROUTE_PLANNER:
+        return work | _planner_ranges(case, core)
+    if core < weight.block_dim:
+        work |= _block_ranges("gradWeight", weight, core, ("output channels", "columns", "samples"))
+        first = block_range(weight, core)
+        work["gradWeight time"] = (first.reduction_start, min(first.reduction_stop, case.row.To))
+    return work
+
+
+def _block_ranges(
+    phase: str, tiling: CubeTiling, core: int, names: tuple[str, str, str]
+) -> dict[str, tuple[int, int]]:
+    first, m_name, n_name, sample_name = block_range(tiling, core), *names
+    return {
+        f"{phase} blocks": (0, ceil_div(tiling.blocks - core, tiling.block_dim)),
+        f"{phase} {m_name}": (first.m_start, first.m_stop),
+        f"{phase} {n_name}": (first.n_start, first.n_stop),
+        f"{phase} {sample_name}": (first.sample_start, first.sample_stop),
+    }
+
+
+def _planner_ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
+    tiling, tail = case.tiling.published, _tail(case)
+    whole = tiling.tiles if tail is None else tail.first
+    work: dict[str, tuple[int, int]] = {}
+    if core < tiling.block_dim and core < whole:
+        work["gradWeight tiles"] = (0, ceil_div(whole - core, tiling.block_dim))
+    if tail is not None and core < (tiling.tiles - tail.first) * tiling.stream_k_cores:
+        tile, slot = tail.first + core // tiling.stream_k_cores, core % tiling.stream_k_cores
+        start = min(slot * tail.slot_samples, case.row.B)
+        work["gradWeight tail tile"] = (tile, tile + 1)
+        work["gradWeight tail samples"] = (start, min(start + tail.slot_samples, case.row.B))
+    return work
+
+
+def _order(case: Case) -> tuple[OutputOrder, ...]:
+    return (
+        OutputOrder(output="grad_input", fixed=True, reason=_input_order(case)),
+        OutputOrder(
+            output="grad_weight", fixed=not is_split(case.tiling), reason=_weight_order(case)
+        ),
+        OutputOrder(
+            output="grad_bias", fixed=case.tiling.bias_cores == 1, reason=_bias_order(case)
+        ),
+    )
+
+
+def _input_order(case: Case) -> str:
+    if "gradInput" in elementwise_gradients(case):
+        return "one product for every element, nothing is added"
+    return "one accumulator for every element, no split across cores"
+
+
+def _bias_order(case: Case) -> str:
+    if case.tiling.bias_cores > 1:
+        rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
+        return f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed when deterministic"
+    if case.profile.npu_arch == NPU_ARCH_A2_A3:
+        return "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not published)"
+    return "fp32 sum of self by one core, rounded once"
+
+
+def _weight_order(case: Case) -> str:
+    if "gradWeight" in elementwise_gradients(case):
+        return "one product for every element, nothing is added"
+    if case.tiling.route == ROUTE_MATMUL:
+        return "one matrix product, summed over the batch"
+    if is_split(case.tiling):
+        parts = case.tiling.grad_weight.splits
+        return f"{parts} cores share every tile, each adds one sum over its samples and time atomically; fixed when deterministic"
+    if case.tiling.published.stream_k:
+        return "sample after sample; split tiles go to private slots, added in slot order"
+    if case.tiling.route == ROUTE_PLANNER:
+        return "one core computes a whole tile and adds it to memory sample after sample"
+    return "one core computes a whole tile: one accumulator over all samples"

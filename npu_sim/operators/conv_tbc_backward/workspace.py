@@ -1,0 +1,270 @@
+"""What ConvTbcBackward launches, and its workspace: the tensors between its kernels (specification page ``workspace``)."""
+
+from npu_sim.cores import NPU_ARCH_A2_A3
+from npu_sim.framework.case import Case
+from npu_sim.operators.conv_tbc_backward.math import (
+    computed_in,
+    converts_to_fp16,
+    elementwise_gradients,
+)
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
+from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling.conv_tbc_backward.planner import problem_of
+from npu_sim.tiling.conv_tbc_backward.problem import (
+    CHANNEL_BLOCK_BYTES,
+    CUBE_EDGE,
+    ROUTE_MATMUL,
+    ROUTE_PLANNER,
+)
+from npu_sim.tiling.integers import ceil_div
+
+ENTRY_ORDER = ("self", "weight", "input", "bias")
+OPERANDS = ("self", "input", "weight")
+INPUT_KERNEL, WEIGHT_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
+"""Kernels that compute both gradients in cube layout; the types of the vendor's operators with
+these layouts."""
+TRANSPOSE_BYTES = 1024
+"""Workspace of every Transpose (page: published for an older release, the kernel still declares
+it)."""
+PUBLISHED_BEFORE = "published for an older release"
+
+Shape = tuple[int, ...]
+
+
+def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
+    return WorkspacePart(
+        name=f"workspace of {name}", bytes=size, kind="kernel", evidence=evidence, note=note
+    )
+
+
+def _weight_kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
+    """Return the workspace of gradWeight's kernel: none but for the published planner."""
+    if case.tiling.route != ROUTE_PLANNER:
+        return ()
+    system = case.device.system_workspace_bytes
+    parts = [WorkspacePart(name="system", bytes=system, kind="system")]
+    if case.tiling.published.stream_k:
+        slots = case.tiling.workspace_bytes - system
+        parts.append(WorkspacePart(name="slots of split tiles", bytes=slots, kind="kernel"))
+    return tuple(parts)
+
+
+class _Executor:
+    """Collects the launches in order."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.launches: list[Launch] = []
+        self.dtype = case.specs["input"].dtype
+        self.compute = "float32" if computed_in(case) == "hf32" else computed_in(case)
+
+    def run(
+        self,
+        kernel: str,
+        inputs: tuple[LaunchTensor, ...],
+        output: LaunchTensor,
+        *parts: WorkspacePart,
+    ) -> LaunchTensor:
+        """Append a kernel; return what it writes."""
+        self.launches.append(
+            Launch(kernel=kernel, inputs=inputs, outputs=(output,), workspace=parts)
+        )
+        return output
+
+    def compute_gradient(
+        self,
+        kernel: str,
+        operands: tuple[LaunchTensor, ...],
+        output: LaunchTensor,
+        block_dim: int,
+        parts: tuple[WorkspacePart, ...],
+    ) -> LaunchTensor:
+        """Append the kernel of a gradient, whose name is a model."""
+        launch = Launch(
+            kernel=kernel,
+            inputs=operands,
+            outputs=(output,),
+            block_dim=block_dim,
+            evidence=Evidence.MODEL,
+            workspace=parts,
+        )
+        self.launches.append(launch)
+        return output
+
+    def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
+        """Append a Transpose, which has a workspace of its own."""
+        return self.run(
+            "Transpose",
+            (source,),
+            output,
+            _part(f"Transpose to {output.name}", TRANSPOSE_BYTES, Evidence.MODEL, PUBLISHED_BEFORE),
+        )
+
+    def cast(self, source: LaunchTensor, name: str, dtype: str) -> LaunchTensor:
+        """Append a Cast where the dtype is another one."""
+        return (
+            source
+            if source.dtype == dtype
+            else self.run("Cast", (source,), between(name, source.shape, dtype))
+        )
+
+    def transposed_operands(self) -> dict[str, LaunchTensor]:
+        """Append what both routes begin with: copies, transposes to (batch or out, channels, time or taps), and gradBias."""
+        given = {one.parameter: self.case.specs[one.name] for one in self.case.operator.inputs}
+        for name in ENTRY_ORDER:
+            if not given[name].contiguous:
+                self.launches.append(
+                    contiguous_copy(name, given[name].shape, self.dtype, f"entry copy of {name}")
+                )
+        found = {}
+        for name in OPERANDS:
+            first, middle, last = given[name].shape
+            source = LaunchTensor(name=name, shape=given[name].shape, dtype=self.dtype)
+            if not given[name].contiguous:
+                self.launches.append(contiguous_copy(name, given[name].shape, self.dtype))
+                source = self.launches[-1].outputs[0]
+            shape = (last, middle, first) if name == "weight" else (middle, last, first)
+            found[name] = self.transpose(source, between(f"transposed {name}", shape, self.dtype))
+        unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
+        self.run(
+            "ReduceSum",
+            (found["self"],),
+            self.result("grad_bias"),
+            *((unknown,) if self.on_a2_a3 else ()),
+        )
+        return found
+
+    def result(self, name: str) -> LaunchTensor:
+        """Return an output of the call."""
+        return self.case.tensor(name)
+
+    @property
+    def on_a2_a3(self) -> bool:
+        """Whether the product is Atlas A2 or A3."""
+        return self.case.profile.npu_arch == NPU_ARCH_A2_A3
+
+    def transpose_results(self, grad_input: LaunchTensor, grad_weight: LaunchTensor) -> None:
+        """Append the transposes back, which write to the user."""
+        self.transpose(grad_input, self.result("grad_input"))
+        self.transpose(grad_weight, self.result("grad_weight"))
+
+
+def between(name: str, shape: Shape, dtype: str) -> LaunchTensor:
+    """Return a tensor that one kernel writes for another."""
+    return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
+
+
+def launches_of(case: Case) -> tuple[Launch, ...]:
+    """Return what the device starts, in launch order (page ``workspace``, "ConvTbcBackward")."""
+    executor = _Executor(case)
+    transposed = executor.transposed_operands()
+    gradients = _products if case.tiling.route == ROUTE_MATMUL else _convolutions
+    executor.transpose_results(*gradients(executor, transposed))
+    return tuple(executor.launches)
+
+
+def _convolutions(
+    executor: _Executor, transposed: dict[str, LaunchTensor]
+) -> tuple[LaunchTensor, LaunchTensor]:
+    """Append both gradients in cube layout, and the way there and back."""
+    case, row, compute, own = executor.case, executor.case.row, executor.compute, executor.dtype
+    channel_block = CHANNEL_BLOCK_BYTES // problem_of(row, case.rules).element_bytes
+    in_blocks, out_blocks = ceil_div(row.Cin, channel_block), ceil_div(row.Cout, channel_block)
+    cube: dict[str, Shape] = {
+        "self": (row.B, out_blocks, 1, row.To, channel_block),
+        "input": (row.B, in_blocks, 1, row.T, channel_block),
+        "weight": (in_blocks * row.K, ceil_div(row.Cout, CUBE_EDGE), CUBE_EDGE, channel_block),
+    }
+    laid_out = {}
+    for name in OPERANDS:
+        source = (
+            executor.cast(transposed[name], f"{name} as fp16", "float16")
+            if converts_to_fp16(case)
+            else transposed[name]
+        )
+        laid_out[name] = executor.run(
+            "TransData", (source,), between(f"{name} in cube layout", cube[name], compute)
+        )
+    result = between("gradInput in cube layout", cube["input"], compute)
+    executor.compute_gradient(
+        INPUT_KERNEL,
+        (laid_out["self"], laid_out["weight"]),
+        result,
+        case.tiling.grad_input.block_dim,
+        (),
+    )
+    plain = executor.run(
+        "TransData", (result,), between("gradInput", (row.B, row.Cin, 1, row.T), compute)
+    )
+    grad_input = executor.cast(plain, "gradInput in its dtype", own)
+    result = between("gradWeight in cube layout", cube["weight"], "float32")
+    operands = laid_out["self"], laid_out["input"]
+    executor.compute_gradient(
+        WEIGHT_KERNEL,
+        operands,
+        result,
+        case.tiling.grad_weight.block_dim,
+        _weight_kernel_parts(case),
+    )
+    plain = executor.run(
+        "TransData",
+        (result,),
+        between("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32"),
+    )
+    return grad_input, executor.cast(plain, "gradWeight in its dtype", own)
+
+
+def _products(
+    executor: _Executor, transposed: dict[str, LaunchTensor]
+) -> tuple[LaunchTensor, LaunchTensor]:
+    """Append both gradients as matrix products: the output has length 1, and everything else is a view."""
+    row = executor.case.row
+    columns = row.Cin * row.K
+    gradient, weight, x = (transposed[name] for name in ("self", "weight", "input"))
+    operands = gradient.viewed((row.B, 1, row.Cout)), weight.viewed((row.Cout, columns))
+    grad_input = _product(executor, "gradInput", operands, (row.B, 1, columns))
+    operands = gradient.viewed((row.B, row.Cout)), x.viewed((row.B, columns))
+    grad_weight = _product(executor, "gradWeight", operands, (row.Cout, columns))
+    return grad_input.viewed((row.B, row.Cin, row.K)), grad_weight.viewed(
+        (row.Cout, row.Cin, row.K)
+    )
+
+
+def _product(
+    executor: _Executor, name: str, operands: tuple[LaunchTensor, ...], shape: Shape
+) -> LaunchTensor:
+    """Append one product with the casts around it (page: BatchMatMulV3 or an older BatchMatMul, which one is closed).
+
+    Operands that are cast have the dtype of the result before it is cast back, so that one of
+    elements is a plain Mul with casts too.
+    """
+    if converts_to_fp16(executor.case):
+        operands = tuple(
+            executor.cast(one, f"{one.name} as fp16 for {name}", "float16") for one in operands
+        )
+    output = between(name, shape, operands[0].dtype)
+    if name in elementwise_gradients(executor.case):
+        evidence = Evidence.MODEL if executor.compute == "bfloat16" else Evidence.EXACT
+        executor.launches.append(
+            Launch(kernel="Mul", inputs=operands, outputs=(output,), evidence=evidence)
+        )
+    else:
+        unknown = _part(
+            f"BatchMatMul of {name}",
+            0,
+            Evidence.UNKNOWN,
+            "not published; BatchMatMulV3: 20 MiB and more",
+        )
+        note = "BatchMatMulV3 or an older BatchMatMul: closed host code decides"
+        executor.launches.append(
+            Launch(
+                kernel="BatchMatMul",
+                inputs=operands,
+                outputs=(output,),
+                evidence=Evidence.MODEL,
+                note=note,
+                workspace=(unknown,),
+            )
+        )
+    return executor.cast(output, f"{name} in its dtype", executor.dtype)

@@ -1,0 +1,1 @@
+"""CrossEntropyLossGrad: declaration, plan, computation, timeline and studies."""

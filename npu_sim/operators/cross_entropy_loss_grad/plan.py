@@ -1,0 +1,233 @@
+"""The plan of CrossEntropyLossGrad: how rows and columns are split, what lies in the Unified Buffer, and why.
+
+Source: specification pages ``cross_entropy_loss_grad`` and ``workspace``.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.workspace_model import Workspace, WorkspacePart
+from npu_sim.tiling import cross_entropy_loss_grad as tiler
+from npu_sim.tiling.cross_entropy_loss_grad import Tiling
+from npu_sim.tiling.cross_entropy_loss_grad_limits import largest_rows
+
+KERNEL = "CrossEntropyLossGrad"
+EXACT_LABELS = 16777216
+"""2^24: labels are compared in fp32, exact up to here (page, "Kernel and order")."""
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case; the case has rows, and its buffers fit."""
+    tiling = case.tiling
+    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
+    return {
+        "kernel": KERNEL,
+        "path": f"{_row_text(tiling)}, {case.arguments.reduction}, {'with' if case.row.weighted else 'no'} weight",
+        "path_reason": _path_reason(case, tiling),
+        "tiling_key": tiling.tiling_key,
+        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
+        "block_dim": tiling.block_dim,
+        "cores_note": _cores_note(tiling),
+        "per_core": _per_core(tiling),
+        "tiling": tiler.vendor_structure(tiling, case.row.ignore_index, 0.0),
+        "cores": lambda: tuple(
+            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
+        ),
+        "memories": lambda: (
+            Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations(case)),
+        ),
+        "decisions": lambda: (
+            _budget_decision(case, tiling),
+            _unit_decision(case, tiling),
+            _mean_decision(case),
+        ),
+        "workspace": _workspace(case),
+        "order": (_order(case),),
+        "caveats": _caveats(case, tiling),
+    }
+
+
+def _pieces(tiling: Tiling) -> int:
+    return tiling.column_loop + (1 if tiling.column_tail else 0)
+
+
+def _row_text(tiling: Tiling) -> str:
+    return "whole rows" if _pieces(tiling) == 1 else f"rows in {_pieces(tiling)} pieces"
+
+
+def _path_reason(case: Case, tiling: Tiling) -> str:
+    compared = ">" if tiling.column_budget < case.row.C else "<="
+    unit = tiler.unit_columns(case.row.dtype)
+    return f"C {case.row.C} {compared} {tiling.column_budget} columns that fit; pieces are multiples of {unit} columns"
+
+
+def _count(rows: int) -> str:
+    return "1 row" if rows == 1 else f"{rows} rows"
+
+
+def _cores_note(tiling: Tiling) -> str:
+    if tiling.tail_cores == 0:
+        return f"{_count(tiling.front_rows)} each"
+    return f"{_count(tiling.front_rows)} on {tiling.front_cores} cores, {tiling.tail_rows} on {tiling.tail_cores}"
+
+
+def _per_core(tiling: Tiling) -> str:
+    labels = f"labels of {_count(tiling.front_rows)} at once"
+    if tiling.align_columns == 0:
+        return f"{labels}; each row in one piece of {tiling.column_tail} columns"
+    times = "one piece" if tiling.column_loop == 1 else f"{tiling.column_loop} pieces"
+    tail = f" and one of {tiling.column_tail}" if tiling.column_tail else ""
+    return f"{labels}; each row in {times} of {tiling.align_columns} columns{tail}"
+
+
+def allocations(case: Case) -> tuple[Allocation, ...]:
+    """Return the buffers of a core (page, "Unified Buffer of a core")."""
+    tiling = case.tiling
+    piece = tiler.piece_bytes(tiling, case.row.dtype)
+    pieces = (
+        Allocation(name="log_prob in", bytes=piece, note="longest piece of a row"),
+        Allocation(name="x_grad out", bytes=piece),
+        Allocation(name="fp32 row", bytes=4 * tiling.align_columns),
+    )
+    return pieces + row_allocations(tiling)
+
+
+def row_allocations(tiling: Tiling) -> tuple[Allocation, ...]:
+    """Return the buffers that hold something for every row of a core, as far as the call has them."""
+    sizes = tiling.buffers._asdict()
+    return tuple(Allocation(name=name, bytes=size) for name, size in sizes.items() if size)
+
+
+def is_beyond_documented(case: Case) -> bool:
+    """Whether the product document allows fewer rows."""
+    return bool(0 <= case.rules.rows_below <= case.row.N)
+
+
+def _is_legal(case: Case) -> bool:
+    """Whether the limits allow so many rows and columns."""
+    return not (case.limits == "documented" and is_beyond_documented(case)) and tiler.fits_buffer(
+        case.row, case.device, case.rules
+    )
+
+
+def _budget_decision(case: Case, tiling: Tiling) -> Decision:
+    budget, columns = tiling.column_budget, case.row.C
+    beyond = columns > budget
+    most_rows = largest_rows(tiler.problem_of(case.row), case.device, case.rules, columns)
+    wanted = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
+    flips = [
+        Flip(argument=name, value=size)
+        for name, size in wanted.items()
+        if size > 0 and _is_legal(case.changed(**{name: size}))
+    ]
+    return Decision(
+        name="row beyond the buffer",
+        condition="C > (Unified Buffer - row buffers) // bytes of a column",
+        values={
+            "C": columns,
+            "Unified Buffer": case.device.ub_bytes,
+            "row buffers": tiler.row_buffer_bytes(tiling.buffers),
+            "bytes of a column": tiler.bytes_per_column(case.row.dtype),
+            "columns that fit": budget,
+        },
+        outcome=beyond,
+        effect="a row passes through the buffer in pieces"
+        if beyond
+        else "a row fits; what is no whole block of columns goes last",
+        flips=tuple(flips),
+    )
+
+
+def _unit_decision(case: Case, tiling: Tiling) -> Decision:
+    unit = tiler.unit_columns(case.row.dtype)
+    short = tiling.align_columns == 0
+    columns = unit if short else unit - 1
+    return Decision(
+        name="short row",
+        condition=f"min(C, columns that fit) < {unit}, one block of {tiler.COLUMN_UNIT_BYTES} bytes",
+        values={"C": case.row.C, "columns that fit": tiling.column_budget},
+        outcome=short,
+        effect="alignColLoopNum is 0: the row is its own tail"
+        if short
+        else f"alignColLoopNum is {tiling.align_columns}",
+        flips=(Flip(argument="C", value=columns),) if _is_legal(case.changed(C=columns)) else (),
+    )
+
+
+def _mean_decision(case: Case) -> Decision:
+    reduction = case.arguments.reduction
+    mean, other = reduction == "mean", {"mean": "sum", "sum": "mean"}.get(reduction)
+    return Decision(
+        name="cores wait for one another",
+        condition="reduction is mean",
+        values={"reduction": reduction},
+        outcome=mean,
+        effect="every core leaves the sum of its rows in the workspace, and all add them up"
+        if mean
+        else "no core needs another",
+        flips=(Flip(argument="reduction", value=other),) if other else (),
+    )
+
+
+def _workspace(case: Case) -> Workspace:
+    device = case.device
+    parts = (
+        WorkspacePart(name="system", bytes=device.system_workspace_bytes, kind="system"),
+        WorkspacePart(
+            name="sums of the cores", bytes=tiler.core_sum_bytes(device.vector_cores), kind="kernel"
+        ),
+    )
+    return kernel_workspace(parts, case.copies, KERNEL)
+
+
+def _order(case: Case) -> OutputOrder:
+    reason = "every row belongs to one core, nothing is added atomically"
+    if case.arguments.reduction == "mean":
+        reason += "; the divisor is summed core by core"
+    return OutputOrder(output="x_grad", fixed=True, reason=reason)
+
+
+def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
+    """Return the first and last label in [0, C) that fp32 cannot tell from ignore_index; first > last when there is none."""
+    wanted = np.float32(ignore_index)
+    below, above = (
+        int(np.nextafter(wanted, np.float32(-np.inf))),
+        int(np.nextafter(wanted, np.float32(np.inf))),
+    )
+    first, last = (below + int(wanted) + 1) // 2, (int(wanted) + above) // 2
+    # A label midway between two fp32 numbers belongs to the even one.
+    first += int(np.float32(first) != wanted)
+    last -= int(np.float32(last) != wanted)
+    return max(first, 0), min(last, columns - 1)
+
+
+def _caveats(case: Case, tiling: Tiling) -> tuple[Caveat, ...]:
+    caveats = [*_label_caveats(case)]
+    if tiling.align_columns == 0:
+        message = (
+            f"alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its {4 * tiling.column_tail} bytes "
+            "past it into buffers no longer needed"
+        )
+        caveats.append(Caveat(code="row_without_own_bytes", argument="log_prob", message=message))
+    if is_beyond_documented(case):
+        message = f"N {case.row.N} is beyond the documented N < {case.rules.rows_below}; the Unified Buffer holds it"
+        caveats.append(Caveat(code="rows_beyond_documented", argument="log_prob", message=message))
+    return tuple(caveats)
+
+
+def _label_caveats(case: Case) -> list[Caveat]:
+    if case.row.C <= EXACT_LABELS:
+        return []
+    first, last = aliased_labels(case.row.ignore_index, case.row.C)
+    if case.row.ignore_index >= 0 and first < last:
+        message = f"labels are compared with ignore_index {case.row.ignore_index} in fp32: labels {first} to {last} are all ignored"
+        return [Caveat(code="labels_alias", argument="ignore_index", message=message)]
+    message = (
+        f"labels are compared in fp32, exact up to {EXACT_LABELS}; an ignore_index beyond would ignore its neighbours too, "
+        f"{case.row.ignore_index} does not"
+    )
+    return [Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)]

@@ -1,0 +1,64 @@
+"""CrossEntropyLossGrad in the laboratory: the tree of the sum of weights that ``mean`` divides by. No order is open."""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.probes import probe_terms
+from npu_sim.tiling.cross_entropy_loss_grad import row_range
+
+NO_LABEL = -1
+"""An ignore_index that ignores nothing."""
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of the sum of weights over the rows; ``sum`` and ``none`` add nothing."""
+    case = call.case
+    rows = case.row.N
+    if case.arguments.reduction != "mean" or rows < 3:
+        return
+    cores = [range(*row_range(case.tiling, core)) for core in range(case.tiling.block_dim)]
+    tree = trees.reduce_sum([trees.reduce_sum(own) for own in cores])
+    assert tree is not None
+    yield Claim(
+        output="x_grad",
+        element=(0, 0),
+        elements=rows * case.row.C,
+        terms=tuple(f"weight of row {row}" for row in range(rows)),
+        tree=tree,
+        outside=partial(_outside, call, rows),
+    )
+
+
+def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
+    """Run a probe at a time: every row has a class of its own, whose weight is the row's term.
+
+    Where log_prob is 0 and the class is not the row's, the gradient of a row of weight 1 is 1/S.
+    """
+    counts, kept = np.empty(codes.shape[0], np.int64), call.with_attributes(ignore_index=NO_LABEL)
+    fixed: dict[str, Any] = {
+        "grad_loss": np.float32(1),
+        "log_prob": np.zeros((rows, rows), np.float32),
+        "target": np.arange(rows),
+    }
+    for place, code in enumerate(codes):
+        unit_row = int(np.argmax(code == 0))
+        result = kept.outputs(**fixed, weight=probe_terms(code, "float32"))["x_grad"]
+        gradient = float(result[unit_row, (unit_row + 1) % rows])
+        counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
+    return counts
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    log_prob, target = call.tensors["log_prob"], int(call.tensors["target"][index[0]])
+    without_exp = {**call.tensors, "log_prob": np.full(log_prob.shape, -np.inf)}
+    full = call.operator.hook("formula")(call.arguments, without_exp, np.dtype(np.float64))
+    nll = -float(full["x_grad"][index[0], target]) if 0 <= target < log_prob.shape[1] else 0.0
+    found = [("exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll)]
+    return [*found, ("-nll", -nll)] if index[1] == target else found

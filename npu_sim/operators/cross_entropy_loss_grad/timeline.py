@@ -1,0 +1,107 @@
+"""What the cores do in CrossEntropyLossGrad, from the plan's tiling.
+
+Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and order".
+"""
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Node,
+    Phase,
+    Program,
+    Work,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+from npu_sim.timelines.shares import row_pieces, rows_of_cores
+
+MEAN = 1
+"""Code of the reduction ``mean`` (page, "reduction code")."""
+TARGET_BYTES = 8
+FP32 = 4
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does."""
+    tiling = plan.tiling
+    log_prob = TensorSpec.parse(plan.arguments["log_prob"])
+    mean = tiling["reduction"] == MEAN
+    phases = (_sum_of_weights(plan),) if mean else ()
+    not_counted = ["clearing the target's column"]
+    if (plan.tiling_key or 0) % 10 == 1:
+        not_counted.append("reading weights by label")
+    return Program((*phases, _gradient(plan, log_prob, mean)), tuple(not_counted))
+
+
+def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
+    """Return how the labels of so many rows come in and become a mask."""
+    vector = (
+        Instruction("cast_to_or_from_int64", "int64", rows),
+        Instruction("cast_int32_float32", "int32", rows),
+        Instruction("compare_compares_select", "float32", rows, times=2),
+    )
+    return (Copy(TARGET_BYTES * rows, rows),), vector
+
+
+def _sum_of_weights(plan: Plan) -> Phase:
+    """Every core sums the mask of its rows and leaves one number in the workspace."""
+
+    def share(rows: int) -> tuple[Node, ...]:
+        copy_in, vector = _masks(rows)
+        return (
+            vector_tile(
+                copy_in,
+                (*vector, Instruction("reduce_repeat", "float32", rows)),
+                (Copy(FP32, 1),),
+                note="labels",
+            ),
+        )
+
+    return vector_phase(
+        "sum", {core: share(stop - start) for core, (start, stop) in rows_of_cores(plan).items()}
+    )
+
+
+def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
+    """Rows one by one, each in pieces of columns: exp, times the row's factor, out."""
+    tiling = plan.tiling
+    piece = row_pieces(
+        tiling["alignColLoopNum"],
+        tiling["colLoop"],
+        tiling["colLoopNumTail"],
+        lambda n: _piece(n, log_prob),
+    )
+
+    def share(start: int, stop: int) -> tuple[Node, ...]:
+        if mean:
+            head = vector_tile(
+                (Copy(FP32, 1, times=plan.block_dim),),
+                (Instruction("reduce_repeat", "float32", plan.block_dim),),
+                note="sum",
+            )
+        else:
+            head = vector_tile(*_masks(stop - start), note="labels")
+        return (head, *ranged("rows", start, stop, 1, lambda _: piece))
+
+    return vector_phase(
+        "gradient", {core: share(*rows) for core, rows in rows_of_cores(plan).items()}
+    )
+
+
+def _piece(columns: int, log_prob: TensorSpec) -> tuple[Node, ...]:
+    """One piece of a row: it may leave its buffer once it is widened or its exp taken."""
+    copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
+    exp = Instruction("exp_ln_sqrt_div", "float32", columns)
+    scale = Instruction("adds_muls_maxs_mins", "float32", columns)
+    if log_prob.itemsize == FP32:
+        return vector_tile(copy, (exp,), note="exp"), vector_tile((), (scale,), copy, note="scale")
+    widen, narrow = (
+        Instruction("cast_16_to_32", "float32", columns),
+        Instruction("cast_32_to_16", "float32", columns),
+    )
+    return vector_tile(copy, (widen,), note="widen"), vector_tile(
+        (), (exp, scale, narrow), copy, note="scale"
+    )

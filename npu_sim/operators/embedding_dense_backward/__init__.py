@@ -1,0 +1,1 @@
+"""EmbeddingDenseBackward: declaration, plan, computation, timeline and studies."""

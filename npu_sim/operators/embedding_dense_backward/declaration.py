@@ -1,0 +1,254 @@
+"""EmbeddingDenseBackward: the gradient of an embedding table.
+
+Source: product document aclnnEmbeddingDenseBackward; specification page
+``embedding_dense_backward``, "Contract" and "Documented limits".
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import Derived, Number, Switch, Word
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Dtypes, Formats, Ranks, SameDtype, Shapes
+from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
+from npu_sim.numbers.values import normal, zipf
+from npu_sim.operators.embedding_dense_backward import outcome
+from npu_sim.operators.embedding_dense_backward.plan import describe
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import INVALID, AclnnError
+from npu_sim.tiling import embedding_dense_backward as v2
+from npu_sim.tiling import embedding_dense_grad as v1
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+UINT64_MAX = 2**64 - 1
+BLOCK_COLUMNS = 256
+"""Columns of the formula summed at a time, so that the gathered copy of the gradient stays
+small."""
+
+
+def check_index_count(call: Inspection) -> None:
+    """Check that there is an index for every row of grad; without columns nobody counts them."""
+    grad, indices = call.specs["grad"], call.specs["indices"]
+    if call.size("dim") and call.size("rows") != indices.numel:
+        message = f"indices {indices} has {indices.numel} elements, grad {grad} has {call.size('rows')} rows"
+        raise AclnnError(
+            INVALID,
+            "indices",
+            message,
+            f"indices needs {call.size('rows')} elements: one for every row of grad",
+        )
+
+
+def _no_weights_words(call: Inspection) -> tuple[str, str]:
+    return (
+        "num_weights = 0 with scale_grad_by_freq: there is no row to scale",
+        "num_weights >= 1, or scale_grad_by_freq = False",
+    )
+
+
+def _scaled_words(call: Inspection) -> tuple[str, str]:
+    """The embeddingDim bound of the Atlas training series (product document, "约束与限制")."""
+    row, device, cores = call.row, call.device, call.device.vector_cores
+    index_bytes, bound_bytes = outcome.older_index_bytes(row), call.rules.scale_bound_bytes
+    documented, hardware = (
+        str(max(dim, 0) or "none") for dim in outcome.largest_scaled_dims(row, device, bound_bytes)
+    )
+    physical = device.ub_bytes - v1.UB_RESERVED_BYTES - v1.BLOCK_BYTES
+    bound = (
+        f"< {bound_bytes} (documented)"
+        if call.limits == "documented"
+        else f"<= {physical} (Unified Buffer)"
+    )
+    message = (
+        f"embeddingDim = {row.dim} is too large for scale_grad_by_freq on {call.profile.title}: "
+        f"{v1.bytes_per_column(index_bytes)}*embeddingDim + {index_bytes}*countsSize = "
+        f"{v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores)} must be {bound}; "
+        f"countsSize = {row.num_weights}//{cores} + {row.num_weights}%{cores} = {v1.counts_size(row.num_weights, cores)}"
+    )
+    both = f'{documented} documented, {hardware} by the Unified Buffer (limits="hardware")'
+    return message, f"largest embeddingDim for numWeights {row.num_weights}: {both}"
+
+
+def _no_tiling_words(case: Case) -> tuple[str, str, str]:
+    message = f"no row of dim {case.row.dim} fits the Unified Buffer of {case.profile.title}: {case.device.ub_bytes} usable bytes"
+    return (
+        "grad",
+        message,
+        f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a smaller dim",
+    )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Sum the rows of every index, and divide them by their number when scaled."""
+    indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
+    grad = (
+        tensors["grad"].reshape(indices.size, -1)
+        if indices.size
+        else tensors["grad"].reshape(0, tensors["grad"].shape[-1])
+    )
+    out = np.zeros((arguments.num_weights, grad.shape[1]), precision)
+    order = np.argsort(indices, kind="stable")
+    kept = order[indices[order] != arguments.padding_idx]
+    if kept.size == 0:
+        return {"grad_weight": out}
+    words, starts, counts = np.unique(indices[kept], return_index=True, return_counts=True)
+    for begin in range(0, grad.shape[1], BLOCK_COLUMNS):
+        columns = slice(begin, begin + BLOCK_COLUMNS)
+        out[words, columns] = np.add.reduceat(grad[kept, columns].astype(precision), starts, axis=0)
+    if arguments.scale_grad_by_freq:
+        out[words] /= counts.astype(precision)[:, None]
+    return {"grad_weight": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal gradients of tokens that occur as often as words do (Zipf's law), frequent ones first as in most vocabularies."""
+    random, indices = np.random.default_rng(seed), arguments.indices
+    gradient = normal(random, arguments.grad)
+    words = max(min(arguments.num_weights, _countable(indices)), 1)
+    return {
+        "grad": gradient,
+        "indices": zipf(random, indices.numel, words)
+        .reshape(indices.shape)
+        .astype(numpy_dtype(indices.dtype)),
+    }
+
+
+def _countable(spec: TensorSpec) -> int:
+    """Return how many whole numbers from 0 on a dtype holds without a gap."""
+    if spec.dtype == "bool":
+        return 2
+    dtype = numpy_dtype(spec.dtype)
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).max) + 1
+    mantissa_bits = (
+        FORMATS[spec.dtype].mantissa_bits if spec.dtype in FORMATS else np.finfo(dtype).nmant
+    )
+    return int(2 ** (mantissa_bits + 1)) + 1
+
+
+def _compute(run: "Run") -> None:
+    from npu_sim.operators.embedding_dense_backward.compute import compute
+
+    compute(run)
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.embedding_dense_backward import timeline, timeline_steps
+
+    return {"program": timeline.program, "steps": timeline_steps.steps}
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.embedding_dense_backward import study
+
+    return {
+        "claims": study.claims,
+        "parts": study.parts,
+        "terms": study.terms,
+        "causes": study.causes,
+        "changes": study.CHANGES,
+    }
+
+
+OPERATOR = Operator(
+    name="embedding_dense_backward",
+    title="EmbeddingDenseBackward",
+    summary="Sum the rows of ``grad`` that share an index, as the product does.",
+    arguments=(
+        Tensor(
+            "grad",
+            "rows+ dim",
+            "gradient of the embedding's output, (..., dim)",
+            "grad_dtype",
+            samples=0,
+        ),
+        Tensor(
+            "indices",
+            "rows~",
+            "index of every gradient row, same element count as grad without its last axis",
+            "indices_dtype",
+            samples=0,
+            addresses=True,
+        ),
+        Attribute("num_weights", int, "rows of the output", low=0, high=UINT64_MAX),
+        Attribute(
+            "padding_idx",
+            int,
+            "row that gets no gradient; negative means none",
+            -1,
+            low=-(2**63),
+            high=UINT64_MAX,
+        ),
+        Attribute(
+            "scale_grad_by_freq", bool, "divide every row by how often its index occurs", False
+        ),
+        Output(
+            "out",
+            "num_weights dim",
+            "the output, (num_weights, dim)",
+            "grad_dtype",
+            result="grad_weight",
+        ),
+    ),
+    axes=(
+        Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
+        Word("indices_dtype", "dtype of indices", outcome.INDEX_DTYPES, "int32"),
+        Switch("scale_grad_by_freq", "scale_grad_by_freq", aliases=("scaleGradByFreq",)),
+        Number(
+            "num_weights", "rows of the output", 1000, unit="weight row", aliases=("numWeights",)
+        ),
+        Number(
+            "dim",
+            "last axis of grad",
+            128,
+            unit="column",
+            aliases=("embedding_dim", "embeddingDim"),
+        ),
+        Number(
+            "rows", "product of the other axes of grad; element count of indices", 1024, unit="row"
+        ),
+    ),
+    derived=(Derived("padding_idx", "-1"),),
+    shards=("num_weights",),
+    checks=(
+        Given(),
+        Supported(),
+        Attributes("num_weights padding_idx scale_grad_by_freq"),
+        Dtypes("grad", lambda profile: profile.product.dtypes),
+        Dtypes("indices", outcome.INDEX_DTYPES),
+        SameDtype("out", "grad"),
+        Ranks("grad indices out", 0),
+        Ranks("grad", 2),
+        Ranks("indices", 1),
+        Shapes("grad"),
+        check_index_count,
+        Shapes("out"),
+        Formats(PLAIN_FORMATS),
+        NothingToDo("rows == 0 or dim == 0"),
+        Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_words),
+        Fits(outcome.fits_scaled, "grad", _scaled_words),
+    ),
+    tiling=outcome.Outcome,
+    tile=outcome.tile_row,
+    has_tiling=outcome.has_tiling,
+    describe=describe,
+    compute=_compute,
+    formula=formula,
+    data=data,
+    evidence=Evidence.EXACT,
+    empty="empty: nothing runs, the output is all zeros",
+    planner_words=_no_tiling_words,
+    bounds={"older": outcome.older_can_run},
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

@@ -1,0 +1,254 @@
+"""EmbeddingDenseBackward in the laboratory: the contributions of the rows that several cores add to."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.results import Result
+from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
+from npu_sim.kernels.embedding_dense_backward.contributions import sum_chunks
+from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
+from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
+from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.numbers.storage import kernel_input
+from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
+from npu_sim.operators.embedding_dense_backward.outcome import CAST_LIMIT_BYTES
+from npu_sim.operators.embedding_dense_backward.trees import Run, tree_of_row
+from npu_sim.operators.shared.study import Changes, Restore, StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.parts import Parts
+from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.tiling import embedding_dense_backward as v2
+from npu_sim.tiling.integers import ceil_div
+
+BATCH_ELEMENTS = 1 << 24
+"""fp32 elements of the contributions held at a time: 64 MiB."""
+NAMED_ROWS = 6
+"""Rows of grad that a description lists before it says how many more there are."""
+
+
+def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+    """Yield the chunks of every order-dependent row of the gradient, some rows at a time."""
+    case = call.case
+    row = case.row
+    cut = cut_of(case)
+    grad = kernel_input(call.tensors["grad"]).reshape(row.rows, row.dim)
+    starts, marked = group_rows(
+        checked_indices(call.tensors["indices"], row.num_weights), row.num_weights
+    )
+    mark_chunks(cut, starts, marked)
+    ends = np.flatnonzero(marked < 0) + 1
+    rows = np.flatnonzero(first.order_dependent[output].mask)
+    from_chunk, to_chunk = (
+        np.searchsorted(ends, starts[rows], side="right"),
+        np.searchsorted(ends, starts[rows + 1], side="right"),
+    )
+    core_starts = cut.core_starts()
+    for batch in _batches(to_chunk - from_chunk, BATCH_ELEMENTS // row.dim):
+        chunks = np.concatenate(
+            [np.arange(a, b) for a, b in zip(from_chunk[batch], to_chunk[batch], strict=True)]
+        )
+        begins = np.where(chunks > 0, ends[chunks - 1], 0).astype(np.int64)
+        values = np.empty((chunks.size, row.dim), np.float32)
+        sum_chunks(grad, marked, begins, ends[chunks].astype(np.int64), values)
+        places = begins if cut.splits_slots else _rows_at(marked, begins)
+        counts = (starts[rows[batch] + 1] - starts[rows[batch]]).astype(np.float32)
+        yield Parts(
+            output=output,
+            values=values,
+            starts=np.concatenate(([0], np.cumsum(to_chunk[batch] - from_chunk[batch]))).astype(
+                np.int64
+            ),
+            cores=(np.searchsorted(core_starts, places, side="right") - 1).astype(np.int64),
+            keys=rows[batch].astype(np.int64),
+            factors=np.float32(1) / counts
+            if row.scale_grad_by_freq
+            else np.ones(rows[batch].size, np.float32),
+            terms=(ends[chunks] - begins).astype(np.int64),
+            columns_together=row.dim,
+            locate=partial(_locate, rows[batch]),
+            describe=partial(_describe, marked, begins, ends[chunks]),
+        )
+
+
+def _batches(sizes: NDArray[np.int64], most: int) -> Iterator[slice]:
+    """Cut a list of sizes into ranges whose sizes add up to about ``most``, at least one each."""
+    begin, total = 0, 0
+    for place, size in enumerate(sizes.tolist()):
+        if total and total + size > most:
+            yield slice(begin, place)
+            begin, total = place, 0
+        total += size
+    if begin < sizes.size:
+        yield slice(begin, sizes.size)
+
+
+def _rows_at(marked: NDArray[np.int64], slots: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the row of grad at each slot; the last slot of a chunk holds its complement."""
+    values: NDArray[np.int64] = np.maximum(marked[slots], ~marked[slots])
+    return values
+
+
+def _locate(rows: NDArray[np.int64], part: int, column: int) -> tuple[int, int]:
+    return int(rows[part]), column
+
+
+def _describe(
+    marked: NDArray[np.int64], begins: NDArray[np.int64], stops: NDArray[np.int64], place: int
+) -> str:
+    begin, stop = int(begins[place]), int(stops[place])
+    rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
+    more = f" and {stop - begin - NAMED_ROWS} more" if stop - begin > NAMED_ROWS else ""
+    return (
+        f"grad row {rows[0]}"
+        if stop - begin == 1
+        else f"grad rows {', '.join(map(str, rows))}{more}"
+    )
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of every output row that rows of grad reach, one claim for all rows that are added alike."""
+    case = call.case
+    if case.empty:
+        return
+    num_weights = case.row.num_weights
+    indices = checked_indices(call.tensors["indices"], num_weights)
+    starts, positions = group_rows(indices, num_weights)
+    in_order = indices[positions]
+    core_ends = _core_ends(case, in_order)
+    alike: dict[str, list[int]] = {}
+    found: dict[str, trees.Tree] = {}
+    for index in np.flatnonzero(np.diff(starts)).tolist():
+        if index == case.row.padding_idx:
+            continue
+        terms = Run(
+            index, int(starts[index]), positions[starts[index] : starts[index + 1]].tolist()
+        )
+        tree = tree_of_row(case, terms, call.order, core_ends)
+        assert tree is not None
+        key = trees.shape_hash(tree)
+        alike.setdefault(key, []).append(index)
+        found.setdefault(key, tree)
+    for key, rows in alike.items():
+        reached = positions[starts[rows[0]] : starts[rows[0] + 1]]
+        yield Claim(
+            output="grad_weight",
+            element=(rows[0], 0),
+            elements=len(rows) * case.row.dim,
+            terms=tuple(f"grad[{row}, 0]" for row in reached.tolist()),
+            tree=found[key],
+            outside=partial(_outside, call, case, rows[0], reached),
+        )
+
+
+def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
+    """Return the first and the last index of every core's slice of the sorted list, for the native 16-bit kernel."""
+    if not case.tiling.native_16_bit:
+        return []
+    tiling = case.tiling.tiling
+    ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
+    return [(int(in_order[start]), int(in_order[stop - 1])) for start, stop in ranges]
+
+
+def _outside(
+    call: StudyCall, case: Case, index: int, terms: np.ndarray, codes: np.ndarray
+) -> np.ndarray:
+    """Run the kernel on probes, a column each; return how many units survive."""
+    row, dtype, counts = case.row, case.specs["grad"].dtype, np.empty(codes.shape[0], np.int64)
+    for begin in range(0, codes.shape[0], row.dim):
+        piece = codes[begin : begin + row.dim]
+        grad = np.zeros((row.rows, row.dim), numpy_dtype(dtype))
+        grad[terms, : piece.shape[0]] = probe_terms(piece, dtype).T
+        result = call.outputs(grad=grad)["grad_weight"][index, : piece.shape[0]]
+        scaled = result.astype(np.float64) * (terms.size if row.scale_grad_by_freq else 1)
+        counts[begin : begin + row.dim] = count_units(scaled, dtype)
+    return counts
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    grad, rows = call.tensors["grad"], np.flatnonzero(_words(call) == index[0])
+    column = grad.reshape(-1, grad.shape[-1])[rows, index[1]].astype(np.float64)
+    scale = max(rows.size, 1) if call.arguments.scale_grad_by_freq else 1
+    return [
+        (f"grad[{row}, {index[1]}]", value)
+        for row, value in zip(rows.tolist(), (column / scale).tolist(), strict=True)
+    ]
+
+
+def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
+    """Return what scaling costs alone, in ulp: a reciprocal instead of a division, and fp32 counters."""
+    if not call.arguments.scale_grad_by_freq:
+        return []
+    counts = np.bincount(_words(call), minlength=golden.shape[0])
+    present = counts > 0
+    sums = (golden[present] * counts[present, None]).astype(np.float32)
+    single = counts[present].astype(np.float32)[:, None]
+    product, quotient = sums * (np.float32(1) / single), sums / single
+    reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
+    lost = int(np.max(counts - np.minimum(counts, EXACT_COUNT), initial=0))
+    return [
+        (
+            "reciprocal instead of division",
+            float(reciprocal),
+            "sum * fp32(1/count) against sum / count, in fp32 ulp",
+        ),
+        (
+            "fp32 counters",
+            float("inf") if lost else 0.0,
+            f"{lost} occurrences beyond 2^24 of the most frequent index",
+        ),
+    ]
+
+
+def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
+    """Append rows of a word that no given row has."""
+    grad, indices = call.tensors["grad"], call.tensors["indices"]
+    unused = np.setdiff1d(np.arange(call.arguments.num_weights), _words(call))
+    if unused.size == 0:
+        return None
+    more = np.take(grad, np.arange(extra) % grad.shape[0], axis=0)
+    words = np.full((extra, *indices.shape[1:]), unused[0], indices.dtype)
+    return call.with_tensors(
+        grad=np.concatenate([grad, more if fill == "copy" else np.zeros_like(more)]),
+        indices=np.concatenate([indices, words]),
+    )
+
+
+def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
+    """Keep the words that the given rows have."""
+    touched, kept = np.unique(_words(call)), np.zeros_like(values)
+    kept[touched] = values[touched]
+    return kept
+
+
+def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
+    """Take a 16-bit gradient as fp32, and on the native path."""
+    grad, num_weights = call.tensors["grad"], call.arguments.num_weights
+    if grad.dtype == np.float32:
+        return
+    wide = call.with_tensors(grad=grad.astype(np.float32))
+    yield (
+        "fp32 gradients instead of 16-bit ones",
+        wide,
+        lambda output, values: values.astype(grad.dtype),
+    )
+    if not call.case.rules.kernel_takes_16_bit:
+        return
+    weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
+    larger = call.with_attributes(num_weights=weights)
+    yield "native 16-bit path (more weights)", larger, lambda output, values: values[:num_weights]
+
+
+CHANGES = Changes(grown=_grown, found=_found, others=_others)
+
+
+def _words(call: StudyCall) -> NDArray[np.int64]:
+    """Return the index of every row, fractions cut off."""
+    words: NDArray[np.int64] = np.trunc(call.tensors["indices"]).astype(np.int64).reshape(-1)
+    return words

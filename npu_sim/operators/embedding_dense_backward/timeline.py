@@ -1,0 +1,265 @@
+"""What the cores do in EmbeddingDenseBackward, from the plan's tiling.
+
+Source: specification page ``embedding_dense_backward``, "Tiling" and "Kernels and accumulation
+order". How often an index occurs is data: the fewest flushes are taken, so that the bound holds for
+any data.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.releases import release_switches
+from npu_sim.tiling.integers import ceil_div
+from npu_sim.timelines.program import (
+    VECTOR_PIPES,
+    Copy,
+    Hold,
+    Instruction,
+    Loop,
+    Node,
+    Phase,
+    Program,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+
+FP32 = 4
+INDEX_BYTES = 4
+COUNTER_BYTES = 4
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does."""
+    grad, indices = (
+        TensorSpec.parse(plan.arguments["grad"]),
+        TensorSpec.parse(plan.arguments["indices"]),
+    )
+    dim = grad.shape[-1]
+    casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
+    casts = casts or any(
+        decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
+    )
+    others = []
+    assumptions = (
+        ["no row carries the padding index"]
+        if 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]
+        else []
+    )
+    if plan.kernel == "EmbeddingDenseGrad":
+        index_bytes = 8 if indices.dtype == "int64" else 4
+        phases = _older_kernel(plan, prod(grad.shape[:-1]), dim, index_bytes)
+        others.append("clearing the output")
+    else:
+        element_bytes = FP32 if casts else grad.itemsize
+        small = (plan.tiling_key or 0) >= 100
+        main = _small_dim(plan, dim, element_bytes) if small else _sorted_rows(plan, element_bytes)
+        if element_bytes == 2:
+            others.append(
+                "rounding the fp32 copy of the output" if small else "summing the stage rows"
+            )
+        assumptions.append("as few different indices as possible: the fewest flushes")
+        phases = (main, _scale(plan)) if plan.tiling["params"]["scaleGradByFreq"] else (main,)
+    return Program(phases, tuple(others), tuple(assumptions))
+
+
+def _sizes(plan: Plan) -> tuple[int, int]:
+    """Return the bytes of the gradient and of the result, as the kernel sees them."""
+    (launch,) = (launch for launch in plan.launches if launch.kernel == plan.kernel)
+    return launch.inputs[0].bytes, launch.written_bytes
+
+
+def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
+    """Rows come in batches that fill the Unified Buffer; a batch with one index is one atomic copy."""
+    most = plan.tiling["smallDimTiling"]["maxRowInUb"]
+    grad, out = _sizes(plan)
+    counted = plan.tiling["params"]["scaleGradByFreq"]
+
+    def batch(rows: int) -> tuple[Node, ...]:
+        copy_in = (
+            Copy(INDEX_BYTES * rows, rows),
+            Copy(element_bytes * dim * rows, dim * rows, tensor_bytes=grad),
+        )
+        sort = (
+            Instruction("cast_int32_float32", "int32", rows),
+            Instruction("sort_and_merge", "float32", rows),
+        )
+        add = (
+            Instruction("duplicate_create_index", "float32", dim),
+            Instruction("add_sub_mul_max_min", "float32", dim, times=rows),
+        )
+        copy_out = (Copy(FP32 * dim, dim, tensor_bytes=out), *_counter(counted))
+        if element_bytes == FP32:
+            return (vector_tile(copy_in, (*sort, *add), copy_out),)
+        # Whether 16-bit rows leave their buffer once they are widened is not published: a lower
+        # bound lets them.
+        widen = Instruction("cast_16_to_32", "float32", dim * rows)
+        return vector_tile(copy_in, (*sort, widen), note="widen"), vector_tile(
+            (), add, copy_out, note="add"
+        )
+
+    cores = {}
+    for work in plan.cores:
+        start, stop = work.ranges["rows"]
+        cores[work.core] = ranged("rows", start, stop, max(min(most, stop - start), 1), batch)
+    return vector_phase("rows", cores)
+
+
+def _counter(counted: int) -> tuple[Copy, ...]:
+    return (Copy(COUNTER_BYTES, 1),) if counted else ()
+
+
+def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
+    """Rows of the sorted list one by one; the accumulator goes out once a chunk at least."""
+    params = plan.tiling["params"]
+    flush = "rows_per_deterministic_flush" if (plan.tiling_key or 0) >= 10 else "rows_per_flush"
+    chunk_rows = release_switches(plan.release, plan.operator)[flush]
+    grad, out = _sizes(plan)
+    staged = (
+        element_bytes == 2
+    )  # native 16-bit: chunks go to a second accumulator, two staged rows a core to memory
+
+    def chunk(columns: int, rows: int) -> tuple[Node, ...]:
+        bookkeeping = vector_tile(
+            (Copy(INDEX_BYTES * rows, rows, times=2),),
+            (Instruction("duplicate_create_index", "float32", columns),),
+            note="indices",
+        )
+        copy_in, add = (
+            (Copy(element_bytes * columns, columns, tensor_bytes=grad),),
+            (Instruction("add_sub_mul_max_min", "float32", columns),),
+        )
+        row: tuple[Node, ...] = (vector_tile(copy_in, add, note="row"),)
+        if staged:  # the row may leave its buffer once it is widened, as in the small-dim kernel
+            widen = (Instruction("cast_16_to_32", "float32", columns),)
+            row = vector_tile(copy_in, widen, note="widen"), vector_tile(vector=add, note="add")
+            flush = vector_tile(
+                vector=(Instruction("add_sub_mul_max_min", "float32", columns),), note="flush"
+            )
+        else:
+            flush = vector_tile(
+                copy_out=(
+                    Copy(FP32 * columns, columns, tensor_bytes=out),
+                    *_counter(params["scaleGradByFreq"]),
+                ),
+                note="flush",
+            )
+        return bookkeeping, Loop(row, rows, "row", 1), flush
+
+    def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
+        nodes = ranged("sorted rows", start, stop, chunk_rows, lambda rows: chunk(columns, rows))
+        stage = vector_tile(copy_out=(Copy(FP32 * columns, columns, times=2),), note="stage rows")
+        return (*nodes, stage) if staged else nodes
+
+    def share(start: int, stop: int) -> tuple[Node, ...]:
+        return _in_pieces(
+            params["embeddingDim"],
+            params["formerEmbeddingDim"],
+            lambda columns: piece(columns, start, stop),
+        )
+
+    return vector_phase(
+        "rows",
+        {work.core: share(*work.ranges["sorted rows"]) for work in plan.cores},
+        out_buffers=2,
+    )
+
+
+def _in_pieces(dim: int, longest: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
+    """Cut a row into pieces only when it does not fit: a whole row needs no name of its own."""
+    return body(dim) if dim <= longest else ranged("columns", 0, dim, longest, body)
+
+
+def _scale(plan: Plan) -> Phase:
+    """Every weight row is read, multiplied by the reciprocal of its counter, and written back."""
+    params = plan.tiling["params"]
+
+    def row(columns: int) -> tuple[Node, ...]:
+        copy = Copy(FP32 * columns, columns, tensor_bytes=_sizes(plan)[1])
+        copy_in = (copy, Copy(COUNTER_BYTES, 1))
+        vector = (
+            Instruction("reciprocal_rsqrt", "float32", 1),
+            Instruction("adds_muls_maxs_mins", "float32", columns),
+        )
+        return (vector_tile(copy_in, vector, (copy,)),)
+
+    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
+        body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
+        return ranged("weight rows", start, stop, 1, lambda _: body)
+
+    return vector_phase(
+        "scale", {work.core: rows_of(*work.ranges["weight rows"]) for work in plan.cores}
+    )
+
+
+def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Phase, ...]:
+    """EmbeddingDenseGrad: rows split (every row its own atomic copy), or weights split (all indices scanned twice)."""
+    tiling = plan.tiling
+    batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
+    grad, out = _sizes(plan)
+
+    def batch(columns: int, count: int) -> tuple[Node, ...]:
+        copy_in = (
+            Copy(index_bytes * count, count),
+            Copy(FP32 * columns * count, columns * count, tensor_bytes=grad),
+        )
+        return (
+            vector_tile(
+                copy_in, copy_out=(Copy(FP32 * columns, columns, count, tensor_bytes=out),)
+            ),
+        )
+
+    def rows_of(start: int, stop: int) -> tuple[Node, ...]:
+        return _in_pieces(
+            dim,
+            longest,
+            lambda columns: ranged(
+                "rows", start, stop, batch_rows, lambda count: batch(columns, count)
+            ),
+        )
+
+    if not tiling["splits_weights"]:
+        held = (
+            Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), 1),
+        )  # rows go out of the buffer they came into
+        return (
+            Phase(
+                "rows",
+                VECTOR_PIPES,
+                held,
+                {work.core: rows_of(*work.ranges["rows"]) for work in plan.cores},
+            ),
+        )
+
+    scan = ranged(
+        "indices",
+        0,
+        rows,
+        batch_rows,
+        lambda count: (vector_tile((Copy(index_bytes * count, count),), note="scan"),),
+    )
+
+    def add(columns: int) -> tuple[Node, ...]:
+        vector = (
+            Instruction("adds_muls_maxs_mins", "float32", columns),
+            Instruction("add_sub_mul_max_min", "float32", columns),
+        )
+        return (
+            vector_tile(
+                (Copy(FP32 * columns, columns, tensor_bytes=grad),),
+                vector,
+                (Copy(FP32 * columns, columns, tensor_bytes=out),),
+                note="row",
+            ),
+        )
+
+    # Which rows belong to a core is data: the slowest core has at least an even share of them.
+    share = ceil_div(rows, plan.block_dim)
+    counting = {work.core: scan for work in plan.cores}
+    adding = {
+        work.core: (*scan, Loop(_in_pieces(dim, longest, add), share, "row", 1))
+        for work in plan.cores
+    }
+    return vector_phase("count", counting), vector_phase("add", adding)

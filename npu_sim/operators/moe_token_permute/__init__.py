@@ -1,0 +1,1 @@
+"""MoeTokenPermute: declaration, plan, computation, timeline and studies."""

@@ -1,0 +1,260 @@
+"""The plan of MoeTokenPermute: who sorts, how rows are moved, what lies in the Unified Buffer, and why.
+
+Source: specification page ``moe_token_permute``.
+"""
+
+from typing import Any
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Condition, decision, spread, vector_plan
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder
+from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling import moe_token_permute as tiler
+from npu_sim.tiling import moe_token_permute_copy as copying
+from npu_sim.tiling import moe_token_permute_sort as sorting
+from npu_sim.tiling.integers import align
+
+MULTI_CORE_ALIGNMENT = 8
+"""Entries to whose multiple a sort on several cores fills each half of its workspace."""
+
+
+def _entries(row: Any) -> int:
+    return int(row.num_tokens * row.num_topk)
+
+
+def _row_bytes(row: Any) -> int:
+    problem = tiler.problem_of_row(row)
+    return problem.columns * problem.element_bytes
+
+
+AT_ONCE = Condition(
+    "one-core sort",
+    "ids <= what a core sorts at a time",
+    lambda row, device, rules: _entries(row) <= sorting.most_entries(_entries(row), device),
+    "core 0 alone sorts, twice, while all others wait",
+    "pieces are sorted on several cores and merged, four lists at a time",
+    ("num_tokens",),
+)
+WHOLE = Condition(
+    "whole rows",
+    f"2 * aligned row <= Unified Buffer - {copying.SPLIT_POSITIONS_BYTES}",
+    lambda row, device, rules: copying.moves_whole_rows(_row_bytes(row), device.ub_bytes),
+    "rows pass through the buffer whole, several at a time",
+    "rows pass through the buffer in pieces, token by token",
+    ("hidden",),
+)
+ROOM = Condition(
+    "positions of a token fit",
+    f"num_topk <= (Unified Buffer - 2 * aligned row) // {copying.TOKEN_POSITION_BYTES}",
+    lambda row, device, rules: row.num_topk <= copying.most_topk(_row_bytes(row), device.ub_bytes),
+    "the kernel can work",
+    "the planner would go on without buffers: refused",
+    ("num_topk",),
+)
+KEPT = Condition(
+    "all rows kept",
+    "rows of permuted_tokens = ids",
+    lambda row, device, rules: tiler.kept_rows(row.num_out_tokens, _entries(row)) == _entries(row),
+    "every copy has a row",
+    "copies whose place is at or beyond the rows of permuted_tokens are dropped; sorted_indices still has all places",
+    ("num_out_tokens",),
+)
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case."""
+    tiling, ub_bytes = case.tiling, case.device.ub_bytes
+    whole = copying.moves_whole_rows(tiling.copies.row_bytes, ub_bytes)
+    aligned = copying.aligned_row_bytes(tiling.copies.row_bytes)
+    is_close = whole and copying.most_topk(tiling.copies.row_bytes, ub_bytes) < tiler.MOST_TOPK
+    entries, kept = case.row.entries, tiling.copies.kept_rows
+    decisions = [
+        decision(
+            case,
+            AT_ONCE,
+            **{"ids": entries, "what a core sorts at a time": tiling.sort.most_entries},
+        ),
+        decision(case, WHOLE, **{"aligned row": aligned, "Unified Buffer": ub_bytes}),
+        *(
+            [decision(case, ROOM, **{"aligned row": aligned, "Unified Buffer": ub_bytes})]
+            if is_close
+            else []
+        ),
+        decision(case, KEPT, **{"rows of permuted_tokens": kept, "ids": entries}),
+    ]
+    ranges = [copying.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
+    plan = vector_plan(
+        case,
+        path=f"{'one-core' if sorting.sorts_at_once(tiling.sort) else 'multi-core'} sort, {'whole' if whole else 'split'} rows",
+        path_reason=f"{entries} ids, {tiling.sort.most_entries} fit a core; rows of {tiling.copies.row_bytes} bytes",
+        per_core=_per_core(tiling, whole),
+        buffers={},
+        ranges=ranges,
+        unit="token",
+        workspace=_workspace(case),
+        conditions=decisions,
+        order=_order(),
+        caveats=_caveats(case, whole),
+    )
+    return {
+        **plan,
+        "tiling": tiler.vendor_structure(tiling),
+        "cores": tuple(
+            CoreWork(core=core, ranges=_core_ranges(tiling, core))
+            for core in range(tiling.block_dim)
+        ),
+        "memories": _memories(case),
+    }
+
+
+def _order() -> tuple[OutputOrder, ...]:
+    reasons = {
+        "permuted_tokens": "every row is a copy, written once",
+        "sorted_indices": "the sort is stable, however it is split over cores",
+    }
+    return tuple(
+        OutputOrder(output=name, fixed=True, reason=reason) for name, reason in reasons.items()
+    )
+
+
+def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
+    """Return the tokens whose rows a core moves and the ids it sorts; none where it waits."""
+    tokens = (
+        copying.token_range(tiling.copies, core)
+        if core < tiling.copies.cores
+        else (tiling.tokens, tiling.tokens)
+    )
+    return {"tokens": tokens} | (
+        {"ids": sorting.sort_range(tiling.sort, core)} if core < tiling.sort.cores else {}
+    )
+
+
+def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
+    sort, copies = tiling.sort, tiling.copies
+    if sorting.sorts_at_once(sort):
+        sorts = (
+            f"core 0 sorts {sort.core_entries} ids, and then their places, while all others wait"
+        )
+    else:
+        pieces = f"{sort.core_loops} piece{'s' * (sort.core_loops != 1)} of up to {sort.core_piece}"
+        shares = [
+            stop - start
+            for start, stop in (sorting.sort_range(sort, core) for core in range(sort.cores))
+        ]
+        sorts = f"{sort.cores} cores sort, twice: {spread(shares, 'id')}, in {pieces}"
+    moves = (
+        f"{copies.copy_rows} row{'s' * (copies.copy_rows != 1)} at a time"
+        if whole
+        else f"rows in {copies.pieces} pieces of up to {copies.piece} columns"
+    )
+    places = f"places of {copies.group_tokens} tokens at once"
+    return f"{sorts}; {places}; {moves}"
+
+
+def _memories(case: Case) -> tuple[Memory, ...]:
+    """Return what lies in the Unified Buffer while ids are sorted, and while rows are moved."""
+    tiling, copies = case.tiling, case.tiling.copies
+    sort = sorting.sort_buffers(tiling.sort)._asdict()
+    moving = {
+        "rows": copying.ROW_BUFFERS * copies.row_buffer_bytes,
+        "places": copies.position_buffer_bytes,
+    }
+    notes = {"ids": "8 bytes each, whatever their dtype", "rows": f"{copying.ROW_BUFFERS} buffers"}
+
+    def memory(phase: str, buffers: dict[str, int]) -> Memory:
+        allocations = tuple(
+            Allocation(name=name, bytes=size, note=notes.get(name, ""))
+            for name, size in buffers.items()
+            if size
+        )
+        return Memory(
+            name="UB", phase=phase, capacity_bytes=case.device.ub_bytes, allocations=allocations
+        )
+
+    return memory("sort", sort), memory("move rows", moving)
+
+
+def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
+    tiling, entries = case.tiling, case.row.entries
+    used = (
+        0
+        if sorting.sorts_at_once(tiling.sort)
+        else 2 * sorting.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
+    )
+    note = f"{used} bytes of it are used" if used else "not used: one core sorts"
+    return (
+        WorkspacePart(
+            name="sort", bytes=tiler.SORT_WORKSPACE_BYTES * entries, kind="kernel", note=note
+        ),
+        WorkspacePart(
+            name="sync",
+            bytes=tiler.SYNC_WORKSPACE_BYTES * tiling.sorters,
+            kind="kernel",
+            note="no kernel touches it",
+        ),
+        WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system"),
+    )
+
+
+def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
+    """Return the warnings of a plan (page, "Warnings a plan gives")."""
+    tiling, copies = case.tiling, case.tiling.copies
+    needed = copying.POSITION_BYTES * copies.group_positions
+    asked = (
+        (
+            tiling.schedule_mode < 0 and tiling.block_dim > 1,
+            "barrier_without_schedule_mode",
+            "",
+            f"{tiling.block_dim} cores wait for each other, but no schedule mode promises that they run together",
+        ),
+        (
+            whole and copies.position_buffer_bytes < needed,
+            "index_buffer_overrun",
+            "indices",
+            f"the buffer of places has {copies.position_buffer_bytes} bytes for {needed}; nothing lies behind it, so no bit changes",
+        ),
+        (
+            not whole,
+            "index_read_without_wait",
+            "tokens",
+            "with split rows the kernel does not wait for the places it loads; the simulator computes as if it did",
+        ),
+        (
+            case.row.hidden == 0,
+            "rows_of_no_bytes",
+            "tokens",
+            "rows of 0 bytes are copied; the simulator takes it that nothing happens",
+        ),
+    )
+    return tuple(
+        Caveat(code=code, argument=argument, message=message)
+        for holds, code, argument, message in asked
+        if holds
+    )
+
+
+def buffer_words(case: Case) -> tuple[str, str, str]:
+    """What does not fit the Unified Buffer: the places of a token beside its rows, or a stage of a SoC that is no product's."""
+    tiling, ub_bytes, title = (
+        tiler.tile(tiler.problem_of_row(case.row), case.device, case.rules),
+        case.device.ub_bytes,
+        case.profile.title,
+    )
+    if tiling.status != 0:
+        least = sorting.SORT_STEP_BYTES + sorting.SORTER_BYTES * sorting.sorters(
+            case.row.entries, case.device.vector_cores
+        )
+        message = f"nothing can be sorted in the Unified Buffer of {title}: {ub_bytes} usable bytes"
+        return "indices", message, f"{sorting.SORT_ENTRIES} ids need {least} bytes"
+    if not tiler.leaves_room(tiling):
+        row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
+        aligned = copying.aligned_row_bytes(row_bytes)
+        message = (
+            f"two rows of {aligned} bytes and {copying.TOKEN_POSITION_BYTES} * {top_k} bytes for the places of a token exceed the Unified "
+            f"Buffer of {title}, {ub_bytes} usable bytes: the product plans on with no buffers, and the kernel copies over itself"
+        )
+        longer = (ub_bytes - copying.SPLIT_POSITIONS_BYTES) // copying.ROW_BUFFERS
+        hint = f"nearest legal value: {copying.most_topk(row_bytes, ub_bytes)} experts; rows of more than {longer} bytes are split, and take"
+        return "indices", message, f"{hint} every number of experts again"
+    message = f"a stage needs {tiler.stage_bytes(tiling)} bytes of the Unified Buffer of {title}, {ub_bytes} are usable"
+    return "indices", message, "fewer ids, or a larger buffer"

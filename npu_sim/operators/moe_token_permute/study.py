@@ -1,0 +1,102 @@
+"""MoeTokenPermute in the laboratory: rows are copied, never added, and a copy's place follows from the ids alone."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from npu_sim.operators.shared.study import Changes, Restore, StudyCall
+from npu_sim.orders.claims import Claim
+
+PADDING_TOKENS = 8
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare that every element of permuted_tokens is one element of tokens."""
+    tokens, sources = call.tensors["tokens"], _sources(call)
+    if tokens.size and sources.size:
+        inner = tuple(0 for _ in tokens.shape[1:])
+        yield Claim(
+            output="permuted_tokens",
+            element=(0, *inner),
+            elements=sources.size * tokens[0].size,
+            terms=(_term(int(sources[0]), inner),),
+            tree=0,
+            evaluates=partial(_copies, call, sources),
+        )
+
+
+def _copies(call: StudyCall, sources: np.ndarray) -> bool:
+    """Whether the kernel's rows have the bits of the tokens they are copies of."""
+    return bool(
+        call.outputs()["permuted_tokens"].tobytes() == call.tensors["tokens"][sources].tobytes()
+    )
+
+
+def _sources(call: StudyCall) -> np.ndarray:
+    """Return which token every row of permuted_tokens is a copy of."""
+    outputs = call.outputs()
+    places = outputs["sorted_indices"]
+    sources = np.empty_like(places)
+    sources[places] = np.arange(places.size) * len(call.tensors["tokens"]) // max(places.size, 1)
+    return sources[: len(outputs["permuted_tokens"])]
+
+
+def _term(token: int, inner: tuple[int, ...]) -> str:
+    return f"tokens[{', '.join(map(str, (token, *inner)))}]"
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the one element that an element of permuted_tokens is a copy of, or the one place that a copy went to."""
+    if output == "sorted_indices":
+        return [("place", float(call.outputs()[output][index]))]
+    token, inner = int(_sources(call)[index[0]]), tuple(index[1:])
+    return [(_term(token, inner), float(call.tensors["tokens"][(token, *inner)]))]
+
+
+def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
+    """Yield larger batches and another position in the batch; none where rows are dropped, as other tokens would be then."""
+    tokens, indices = call.tensors["tokens"], call.tensors["indices"]
+    if not indices.size or len(_sources(call)) < indices.size:
+        return
+    own = np.arange(len(tokens))
+    padding = np.resize(own, PADDING_TOKENS)
+    twice = call.with_tensors(
+        tokens=np.concatenate([tokens, tokens]), indices=np.concatenate([indices, indices])
+    )
+    zeros = np.zeros((PADDING_TOKENS, *tokens.shape[1:]), tokens.dtype)
+    padded = call.with_tensors(
+        tokens=np.concatenate([tokens, zeros]), indices=np.concatenate([indices, indices[padding]])
+    )
+    moved = np.roll(own, max(1, len(own) // 3))
+    yield "batch twice as large", twice, partial(_restored, call, twice, own)
+    yield f"{PADDING_TOKENS} padding tokens", padded, partial(_restored, call, padded, own)
+    rolled = call.with_tensors(tokens=tokens[moved], indices=indices[moved])
+    yield (
+        "another position in the batch",
+        rolled,
+        partial(_restored, call, rolled, np.argsort(moved)),
+    )
+
+
+def _restored(
+    call: StudyCall, changed: StudyCall, at: np.ndarray, output: str, values: np.ndarray
+) -> np.ndarray | None:
+    """Find the copies of the given tokens, which are the tokens ``at`` of a changed call, in one of its outputs.
+
+    Places are ranked among themselves. They follow the batch where tokens share an expert: in another batch order they are others.
+    """
+    places = (
+        changed.outputs()["sorted_indices"]
+        .reshape(len(changed.tensors["tokens"]), -1)[at]
+        .reshape(-1)
+    )
+    if output == "sorted_indices":
+        return np.argsort(np.argsort(places)) if (np.diff(at) > 0).all() else None
+    own = call.outputs()["sorted_indices"]
+    rows = np.empty((own.size, *values.shape[1:]), values.dtype)
+    rows[own] = values[places]
+    return rows
+
+
+CHANGES = Changes(others=_batches)

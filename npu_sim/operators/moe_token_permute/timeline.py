@@ -1,0 +1,242 @@
+"""What the cores do in MoeTokenPermute, from the plan's tiling.
+
+Source: specification page ``moe_token_permute``, "Instructions and copies, for the timeline". Which
+copies are dropped is data: every core is taken to have at most its even share of those that are
+kept, so that the bound holds for any data.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.tiling.moe_token_permute_copy import POSITION_BYTES, ROW_BUFFERS, aligned_row_bytes
+from npu_sim.tiling.moe_token_permute_sort import (
+    ENTRY_BYTES,
+    MERGE_ENTRIES,
+    MERGE_WAYS,
+    SORT_ENTRIES,
+    merge_rounds,
+)
+from npu_sim.timelines.program import (
+    VECTOR_PIPES,
+    Copy,
+    Hold,
+    Instruction,
+    Loop,
+    Node,
+    Phase,
+    Program,
+    Work,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+
+REPEAT = 64
+"""fp32 or int32 elements of one repeat of an instruction."""
+BLOCK = 8
+"""fp32 or int32 elements of a 32-byte block."""
+NOT_COUNTED = (
+    "positions that a library call counts up (one-core sort), and places extracted from sorted entries",
+    "the place of every copy, read and compared as a scalar",
+)
+Cores = dict[int, tuple[Node, ...]]
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does: the ids are sorted, then the order that comes out of it, then rows are moved."""
+    sort, ids = plan.tiling["vbsComputeParamsOp"], TensorSpec.parse(plan.arguments["indices"])
+    shares = [work.ranges["ids"] for work in plan.cores if "ids" in work.ranges]
+    phases: list[Phase] = []
+    for dtype, what in ((ids.dtype, "ids"), ("int32", "order")):
+        at_once = sort["needCoreNum"] == 1 and sort["perCoreLoops"] == 1
+        phases += (
+            [_sort_at_once(ids.numel, dtype, what)]
+            if at_once
+            else _sort_in_pieces(sort, shares, dtype, what)
+        )
+    dropped = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"] < ids.numel
+    return Program(
+        (*phases, _move_rows(plan)),
+        NOT_COUNTED,
+        ("dropped copies are spread evenly over the cores",) if dropped else (),
+    )
+
+
+def _scores(entries: int, dtype: str, cast: int, turned: int) -> tuple[Work, ...]:
+    """So many ids to fp32, so many times -1, and the unused lanes of the last sort instruction."""
+    kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
+    unused = (
+        (Instruction("duplicate_create_index", "float32", REPEAT),)
+        if entries % SORT_ENTRIES
+        else ()
+    )
+    return (
+        Instruction(kind, dtype, cast),
+        Instruction("adds_muls_maxs_mins", "float32", turned),
+        *unused,
+    )
+
+
+def _ordered(entries: int) -> Work:
+    """Sorting or merging, whose rate is not published."""
+    return Instruction("sort_and_merge", "float32", entries)
+
+
+def _sort_at_once(entries: int, dtype: str, what: str) -> Phase:
+    """One piece on core 0; all others wait."""
+    counted = align(entries, BLOCK)
+    copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
+    vector = (*_scores(entries, dtype, counted, counted), _ordered(align(entries, SORT_ENTRIES)))
+    return vector_phase(
+        f"sort {what}",
+        {0: (vector_tile(copy_in, vector, (Copy(POSITION_BYTES * entries, entries),)),)},
+    )
+
+
+def _sort_in_pieces(
+    sort: Mapping[str, Any], shares: Sequence[tuple[int, int]], dtype: str, what: str
+) -> list[Phase]:
+    """Every core sorts pieces and merges them; then neighbours merge, at last core 0 alone."""
+    cores: Cores = {}
+    for core, (start, stop) in enumerate(shares):
+        piece = sort[
+            "lastCorePerLoopElements" if core == len(shares) - 1 else "perCorePerLoopElements"
+        ]
+        cores[core] = _sorted_pieces(start, stop, piece, dtype)
+    phases, lists = [vector_phase(f"sort {what}", cores)], [stop - start for start, stop in shares]
+    while len(lists) > MERGE_WAYS:
+        lists = [
+            sum(lists[first : first + MERGE_WAYS]) for first in range(0, len(lists), MERGE_WAYS)
+        ]
+        merging: Cores = {core: _merged(entries, ENTRY_BYTES) for core, entries in enumerate(lists)}
+        phases.append(vector_phase(f"merge {what}", merging))
+    return [*phases, vector_phase(f"merge last {what}", {0: _merged(sum(lists), POSITION_BYTES)})]
+
+
+def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node, ...]:
+    """One core: positions once, piece by piece, and then its rounds of merging."""
+    step = Instruction("adds_muls_maxs_mins", "int32", piece)
+
+    def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
+        vector = (
+            *_scores(entries, dtype, entries, align(entries, SORT_ENTRIES)),
+            _ordered(entries),
+            *((step,) if moves_on else ()),
+        )
+        copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
+        return (
+            vector_tile(copy_in, vector, (Copy(ENTRY_BYTES * entries, entries),), note="piece"),
+        )
+
+    loops = ceil_div(stop - start, piece)
+    last = start + (loops - 1) * piece
+    rounds = Loop(_merged(stop - start, ENTRY_BYTES), merge_rounds(loops))
+    positions = vector_tile(vector=_positions(piece), note="positions")
+    others = ranged("ids", start, last, piece, lambda entries: sorted_piece(entries, moves_on=True))
+    return (
+        positions,
+        *others,
+        *ranged("ids", last, stop, piece, lambda entries: sorted_piece(entries, moves_on=False)),
+        rounds,
+    )
+
+
+def _positions(entries: int) -> tuple[Work, ...]:
+    """Count positions up: within a repeat, then repeat after repeat."""
+    if entries <= REPEAT:
+        return (
+            Instruction(
+                "adds_muls_maxs_mins", "int32", REPEAT, max(ceil_div(entries, BLOCK) - 1, 0)
+            ),
+        )
+    times = BLOCK - 1 + entries // REPEAT - 1 + (entries % REPEAT > 0)
+    return (Instruction("adds_muls_maxs_mins", "int32", REPEAT, times),)
+
+
+def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
+    """One round of merging, what fills the buffers at a time."""
+
+    def piece(count: int) -> tuple[Node, ...]:
+        return (
+            vector_tile(
+                (Copy(ENTRY_BYTES * count, count),),
+                (_ordered(count),),
+                (Copy(out_bytes * count, count),),
+                note="merge",
+            ),
+        )
+
+    return ranged("entries", 0, entries, MERGE_ENTRIES, piece)
+
+
+def _move_rows(plan: Plan) -> Phase:
+    """Groups of tokens: their places, then their rows, which go out of the buffer they came into once for every place."""
+    copies = plan.tiling["indexCopyComputeParamsOp"]
+    rows, top_k = _row_tiles(plan, copies), plan.tiling["topK"]
+    drops = copies["numOutTokens"] < plan.tiling["n"] * top_k
+    even = ceil_div(copies["numOutTokens"], copies["needCoreNum"])
+
+    def group(tokens: int, each: int) -> tuple[Node, ...]:
+        places = vector_tile(
+            (Copy(POSITION_BYTES * top_k * tokens, top_k * tokens),), note="places"
+        )
+        return (
+            places,
+            *ranged(
+                "rows",
+                0,
+                tokens,
+                copies["onceUbTokenNums"],
+                lambda count: rows(count, each * count),
+            ),
+        )
+
+    cores: Cores = {}
+    for work in plan.cores:
+        start, stop = work.ranges["tokens"]
+        if start < stop:
+            own = (stop - start) * top_k
+            each, others = divmod(min(even, own) if drops else own, stop - start)
+            # Copies that all tokens have alike go out with their rows; the others as soon as the
+            # core starts, as a bound may.
+            first = rows(0, others) if others else ()
+            cores[work.core] = (
+                *first,
+                *ranged(
+                    "tokens", start, stop, copies["onceIndicesTokenNums"], partial(group, each=each)
+                ),
+            )
+    held = (Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), ROW_BUFFERS),)
+    return Phase("move rows", VECTOR_PIPES, held, cores)
+
+
+def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tuple[Node, ...]]:
+    """Return the tiles of so many rows that come in and so many copies that go out."""
+    columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
+    tokens, permuted_bytes = (
+        TensorSpec.parse(plan.arguments["tokens"]),
+        copies["numOutTokens"] * row_bytes,
+    )
+
+    def piece(width: int, rows: int, kept: int) -> tuple[Node, ...]:
+        whole = width == columns
+        own_bytes = tokens.itemsize * width
+        copy_in = Copy(
+            (aligned_row_bytes(row_bytes) if whole else own_bytes) * rows,
+            width * rows,
+            tensor_bytes=tokens.nbytes,
+        )
+        copy_out = Copy(own_bytes, width, kept, tensor_bytes=permuted_bytes)
+        return (
+            vector_tile((copy_in,) if rows else (), (), (copy_out,) if kept else (), note="rows"),
+        )
+
+    if copies["oneTokenMoveTimes"] == 1:
+        return partial(piece, columns)
+    return lambda rows, kept: ranged(
+        "columns", 0, columns, copies["oneTokenOnceMove"], lambda width: piece(width, rows, kept)
+    )

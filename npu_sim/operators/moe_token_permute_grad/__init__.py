@@ -1,0 +1,1 @@
+"""MoeTokenPermuteGrad: declaration, plan, computation, timeline and studies."""

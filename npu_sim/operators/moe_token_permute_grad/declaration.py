@@ -1,0 +1,211 @@
+"""MoeTokenPermuteGrad: for every token the sum of the gradients that its experts return.
+
+Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.axes import Derived, Number, Word
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
+from npu_sim.numbers.values import normal
+from npu_sim.operators.moe_token_permute_grad.plan import describe
+from npu_sim.operators.shared.token_sums import buffer_words, check_indices, check_padding
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
+from npu_sim.tiling import moe_token_permute_grad as tiler
+from npu_sim.tiling import token_sums as moe
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+
+def _documented_words(call: Inspection) -> tuple[str, str]:
+    """The documented bound, where it comes from, and where the buffers really end (page, "The real breaking point")."""
+    profile, grad, top_k = call.profile, call.specs["permuted_output_grad"], call.size("num_topk")
+    documented, ub_bytes = call.rules.num_topk_at_most, call.device.ub_bytes
+    really = f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} at every hidden size"
+    if grad.rank == 2 and grad.shape[1] > 0:
+        own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
+        really = f"numTopk <= {own} at hidden {grad.shape[1]} {grad.dtype}, {really}"
+    message = (
+        f"num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; "
+        f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = {moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
+    )
+    return (
+        message,
+        f'nearest legal value: {documented}; what really fits on {profile.title}: {really} (limits="hardware")',
+    )
+
+
+def check_entries(call: Inspection) -> None:
+    """Every token has ``num_topk`` indices, and the gradient at most a row for every index."""
+    call.sizes = call.operator.bound(call.arguments)
+    entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
+    tokens = entries // top_k
+    if entries % top_k:
+        near = (
+            f"{tokens * top_k} or {(tokens + 1) * top_k} elements"
+            if tokens
+            else f"{top_k} elements"
+        )
+        message = f"sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}"
+        raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
+    if rows > entries:
+        message = f"permuted_output_grad has {rows} rows, sorted_indices only {entries} elements"
+        hint = f"at most {entries} rows: one for every index, fewer when tokens were dropped"
+        raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
+
+
+def _buffer_words(case: Case) -> tuple[str, str, str]:
+    return buffer_words(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
+
+
+def compute(run: "Run") -> None:
+    """Sum the rows of every token; the kernel itself keeps nothing in the workspace, and nothing depends on the order of arrival."""
+    with run.watch.stage("check"):
+        check_indices(run.tensors["sorted_indices"], "the gradient")
+    with run.watch.stage("load"):
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        grad, indices, out = (
+            run.stored("permuted_output_grad"),
+            run.stored("sorted_indices"),
+            run.written("input_grad"),
+        )
+        sum_tokens(
+            grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden
+        )
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Sum the rows a token was sent to; dropped rows count nothing."""
+    grad = tensors["permuted_output_grad"]
+    indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
+    out = np.zeros((indices.shape[0], grad.shape[1]), precision)
+    for rows in indices.T:
+        live = np.flatnonzero(rows < grad.shape[0])
+        out[live] += grad[rows[live]].astype(precision)
+    return {"input_grad": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal gradients, and tokens that went to experts at random: which of them are dropped, when some are, is random too."""
+    random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
+    return {
+        "permuted_output_grad": normal(random, arguments.permuted_output_grad),
+        "sorted_indices": random.permutation(np.arange(entries, dtype=np.int32)),
+    }
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_permute_grad import timeline, timeline_steps
+
+    return {"program": timeline.program, "steps": timeline_steps.steps}
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_permute_grad import study
+
+    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
+
+
+OPERATOR = Operator(
+    name="moe_token_permute_grad",
+    title="MoeTokenPermuteGrad",
+    summary="Sum for every token the gradients that its experts return, as the product does.",
+    arguments=(
+        Tensor(
+            "permuted_output_grad",
+            "grad_rows hidden",
+            "gradient of the permuted tokens, (tokens * num_topk, hidden), or fewer rows when tokens were dropped",
+            "dtype",
+        ),
+        Tensor(
+            "sorted_indices",
+            "entries",
+            "row of every token and expert, (tokens * num_topk,), at or beyond the rows of the gradient where it was dropped",
+            "int32",
+            samples=0,
+            addresses=True,
+        ),
+        Attribute("num_topk", int, "experts chosen for a token", low=1),
+        Attribute(
+            "padded_mode", bool, "not supported yet: False", False, document="paddedModeOptional"
+        ),
+        Output(
+            "out",
+            "tokens hidden",
+            "gradient of the tokens",
+            "dtype",
+            samples=0,
+            result="input_grad",
+        ),
+    ),
+    axes=(
+        Word("dtype", "dtype of permuted_output_grad", FLOAT_DTYPES, "bfloat16"),
+        Number(
+            "num_topk",
+            "experts chosen for a token",
+            8,
+            unit="expert",
+            aliases=("numTopk", "topk", "K"),
+        ),
+        Number(
+            "hidden",
+            "last axis of permuted_output_grad",
+            1024,
+            unit="column",
+            aliases=("H", "hidden_size"),
+        ),
+        Number(
+            "tokens",
+            "tokens; sorted_indices has tokens * num_topk elements",
+            1024,
+            unit="token",
+            aliases=("T",),
+            read="entries // num_topk",
+        ),
+    ),
+    derived=(Derived("entries", "tokens * num_topk"), Derived("grad_rows", "entries")),
+    checks=(
+        Given(),
+        Supported(),
+        Dtypes("permuted_output_grad", lambda profile: profile.product.dtypes),
+        Dtypes("sorted_indices", ("int32",)),
+        SameDtype("out", "permuted_output_grad"),
+        Formats(ND),
+        Attributes("padded_mode"),
+        check_padding,
+        Attributes("num_topk"),
+        Holds(
+            "num_topk <= num_topk_at_most", "num_topk", _documented_words, INVALID, documented=True
+        ),
+        Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
+        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        check_entries,
+        Holds("hidden >= 1", "permuted_output_grad"),
+        Shapes("out", TILING_FAILURE),
+        NothingToDo("tokens == 0"),
+    ),
+    tiling=moe.Tiling,
+    tile=tiler.tile_row,
+    describe=describe,
+    compute=compute,
+    formula=formula,
+    data=data,
+    evidence=Evidence.EXACT,
+    empty="empty: no tokens, nothing runs",
+    planner_words=_buffer_words,
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

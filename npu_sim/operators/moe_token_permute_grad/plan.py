@@ -1,0 +1,37 @@
+"""The plan of MoeTokenPermuteGrad: what it says beside what all sums over the rows of a token say.
+
+Source: specification page ``moe_token_permute_grad``.
+"""
+
+from typing import Any
+
+from npu_sim.framework.case import Case
+from npu_sim.operators.shared import token_sums_plan
+from npu_sim.plans.model import Caveat
+from npu_sim.tiling.token_sums import INDEX_BYTES
+
+INT32_MAX = 2147483647
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    index_bytes = case.tiling.batch_tokens * case.tiling.top_k * INDEX_BYTES
+    entries = token_sums_plan.Entries("indices", INDEX_BYTES, {"indices": index_bytes}, "grad")
+    return token_sums_plan.describe(case, entries, _caveats(case))
+
+
+def _caveats(case: Case) -> tuple[Caveat, ...]:
+    caveats, row, documented = [], case.row, case.rules.num_topk_at_most
+    dropped = row.entries - row.grad_rows
+    if dropped:
+        message = f"permutedOutputGrad has {row.grad_rows} rows for {row.entries} indices: {dropped} were dropped and contribute nothing"
+        caveats.append(
+            Caveat(code="dropped_rows", argument="permuted_output_grad", message=message)
+        )
+    if 0 <= documented < row.num_topk:
+        message = f"numTopk {row.num_topk} exceeds the documented {documented}; the Unified Buffer holds it"
+        caveats.append(Caveat(code="topk_beyond_documented", argument="num_topk", message=message))
+    if row.grad_rows > INT32_MAX + 1:
+        message = f"int32 indices reach row {INT32_MAX} at most, permutedOutputGrad has {row.grad_rows} rows"
+        caveats.append(Caveat(code="rows_beyond_int32", argument="sorted_indices", message=message))
+    return tuple(caveats)

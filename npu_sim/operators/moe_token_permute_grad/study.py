@@ -1,0 +1,85 @@
+"""MoeTokenPermuteGrad in the laboratory: the tree of a token's row. No order is open."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
+from npu_sim.operators.shared.study import Changes, StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.probes import count_units, probe_terms
+
+
+def live_rows(call: StudyCall, token: int) -> list[int]:
+    """Return the rows of the gradient that a token sums, in k order, without those that were dropped."""
+    indices = call.tensors["sorted_indices"].reshape(-1, _experts(call))[token]
+    return [row for row in indices.tolist() if row < call.tensors["permuted_output_grad"].shape[0]]
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of a token's row, one claim for all tokens with as many rows that were not dropped."""
+    grad_rows, hidden = call.tensors["permuted_output_grad"].shape
+    live = (call.tensors["sorted_indices"].reshape(-1, _experts(call)) < grad_rows).sum(axis=1)
+    for count in np.unique(live[live > 0]).tolist():
+        tokens = np.flatnonzero(live == count)
+        rows = live_rows(call, int(tokens[0]))
+        tree = trees.left_fold(range(count))
+        assert tree is not None
+        yield Claim(
+            output="input_grad",
+            element=(int(tokens[0]), 0),
+            elements=int(tokens.size) * hidden,
+            terms=tuple(f"grad[{row}, 0]" for row in rows),
+            tree=tree,
+            outside=partial(_outside, call, int(tokens[0]), rows),
+        )
+
+
+def _outside(call: StudyCall, token: int, rows: list[int], codes: np.ndarray) -> np.ndarray:
+    """Run the kernel on probes, a column each; return how many units survive."""
+    shape = call.tensors["permuted_output_grad"].shape
+    dtype, counts = (
+        canonical_dtype(call.tensors["permuted_output_grad"].dtype),
+        np.empty(codes.shape[0], np.int64),
+    )
+    for begin in range(0, codes.shape[0], shape[1]):
+        piece = codes[begin : begin + shape[1]]
+        grad = np.zeros(shape, numpy_dtype(dtype))
+        grad[rows, : piece.shape[0]] = probe_terms(piece, dtype).T
+        sums = call.outputs(permuted_output_grad=grad)["input_grad"]
+        counts[begin : begin + shape[1]] = count_units(sums[token, : piece.shape[0]], dtype)
+    return counts
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    token, column = index
+    grad = call.tensors["permuted_output_grad"]
+    return [(f"grad[{row}, {column}]", float(grad[row, column])) for row in live_rows(call, token)]
+
+
+def _experts(call: StudyCall) -> int:
+    """Return how many indices a token has."""
+    return int(call.attributes["num_topk"])
+
+
+def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
+    """Append tokens with rows of their own; where rows were dropped there is no room for them, as new rows would be those."""
+    grad, indices = call.tensors["permuted_output_grad"], call.tensors["sorted_indices"]
+    rows, more = grad.shape[0], extra * _experts(call)
+    if indices.max(initial=-1) >= rows:
+        return None
+    values = (
+        np.resize(grad, (more, grad.shape[1]))
+        if fill == "copy"
+        else np.zeros((more, grad.shape[1]), grad.dtype)
+    )
+    return call.with_tensors(
+        permuted_output_grad=np.concatenate([grad, values]),
+        sorted_indices=np.concatenate([indices, np.arange(rows, rows + more, dtype=indices.dtype)]),
+    )
+
+
+CHANGES = Changes(grown=_grown, places=lambda call: {"sorted_indices": _experts(call)})

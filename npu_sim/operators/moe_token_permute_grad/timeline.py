@@ -1,0 +1,73 @@
+"""What the cores do in MoeTokenPermuteGrad, from the plan's tiling.
+
+Source: specification page ``moe_token_permute_grad``, "Tiling" and "Kernel and order".
+"""
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Loop,
+    Node,
+    Program,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+from npu_sim.timelines.shares import row_pieces, rows_of_cores
+
+INDEX_BYTES = 4
+FP32 = 4
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does: tokens in batches, for each the rows of its experts, summed."""
+    tiling = plan.tiling
+    grad = TensorSpec.parse(plan.arguments["permuted_output_grad"])
+    topk = tiling["top_k"]
+    tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // topk, 1)
+    live = min(topk, grad.shape[0] // tokens)
+    token = row_pieces(
+        tiling["hidden_splited_length"],
+        tiling["hidden_splited_num"],
+        tiling["hidden_splited_remain"],
+        lambda hidden: _token(
+            hidden, live, grad.itemsize, (grad.nbytes, tokens * grad.shape[1] * grad.itemsize)
+        ),
+    )
+
+    def batch(count: int) -> tuple[Node, ...]:
+        indices = vector_tile((Copy(INDEX_BYTES * topk * count, topk * count),), note="indices")
+        return indices, Loop(token, count, "token", 1)
+
+    length = max(tiling["tokens_splited_length"], 1)
+    cores = {
+        core: ranged("tokens", start, stop, length, batch)
+        for core, (start, stop) in rows_of_cores(plan).items()
+    }
+    phase = vector_phase("tokens", cores, in_buffers=max(tiling["buffer_num"], 1))
+    dropped = "no token is dropped" if live == topk else "dropped tokens are spread evenly"
+    return Program((phase,), assumptions=(dropped,))
+
+
+def _token(
+    hidden: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int]
+) -> tuple[Node, ...]:
+    """One token: the first live row, the others added in order, the result rounded once; ``tensor_bytes`` of what is read and written."""
+    copy_in, copy_out = (
+        (Copy(element_bytes * hidden, hidden, tensor_bytes=size),) for size in tensor_bytes
+    )
+    add = Instruction("add_sub_mul_max_min", "float32", hidden)
+    widen, narrow = (
+        Instruction("cast_16_to_32", "float32", hidden),
+        Instruction("cast_32_to_16", "float32", hidden),
+    )
+    is_fp32 = element_bytes == FP32
+    first = vector_tile(copy_in, () if is_fp32 else (widen,), note="first row")
+    other = vector_tile(copy_in, (add,) if is_fp32 else (widen, add), note="row")
+    result = vector_tile((), () if is_fp32 else (narrow,), copy_out, note="result")
+    nodes: list[Node] = [first] if live else []
+    if live > 1:
+        nodes.append(Loop((other,), live - 1, "expert", 1, 1))
+    return (*nodes, result)

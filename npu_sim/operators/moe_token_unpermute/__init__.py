@@ -1,0 +1,1 @@
+"""MoeTokenUnpermute: declaration, plan, computation, timeline and studies."""

@@ -1,0 +1,55 @@
+"""The plan of MoeTokenUnpermute: what it says beside what all sums over the rows of a token say.
+
+Source: specification page ``moe_token_unpermute``.
+"""
+
+from typing import Any
+
+from npu_sim.framework.case import Case
+from npu_sim.operators.shared import token_sums_plan
+from npu_sim.plans.model import Caveat
+from npu_sim.tiling import moe_token_unpermute as tiler
+from npu_sim.tiling.token_sums import MOST_TOPK
+
+BUFFER_NAMES = {"indices": "indices", "probs": "probs", "probs_fp32": "probs in fp32"}
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    probs = probs_code(case)
+    buffers = tiler.entry_buffers(case.tiling, probs)._asdict()
+    entries = token_sums_plan.Entries(
+        name=entry_name(case),
+        bytes=tiler.bytes_of_entry(probs),
+        buffers={BUFFER_NAMES[name]: size for name, size in buffers.items() if size},
+        rows="permuted_tokens",
+        most=MOST_TOPK if case.row.has_probs else 1,
+    )
+    plan = token_sums_plan.describe(case, entries, ())
+    (memory,) = plan["memories"]
+    return {**plan, "caveats": _caveats(case, -memory.free_bytes)}
+
+
+def probs_code(call: Any) -> int:
+    """Return the code of the dtype of probs of a call, or that there are none."""
+    return call.row.probs_dtype if call.row.has_probs else tiler.NO_PROBS
+
+
+def entry_name(case: Case) -> str:
+    """Return what the entries of a token are called."""
+    return "indices and probs" if case.row.has_probs else "indices"
+
+
+def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
+    """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
+    found, row = [], case.row
+    if beyond > 0:
+        message = (
+            f"every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by {beyond} bytes, which the planner does not "
+            "count; whether anything else lies there is not published: the simulator computes as if not"
+        )
+        found.append(Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message))
+    if row.rows < row.entries:
+        message = f"permuted_tokens has {row.rows} rows for {row.entries} indices: {row.entries - row.rows} at least point nowhere"
+        found.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""What the cores do in MoeTokenUnpermute, from the plan's tiling.
+
+Source: specification page ``moe_token_unpermute``, "Instructions and copies of a tile".
+"""
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Loop,
+    Node,
+    Program,
+    Work,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+from npu_sim.timelines.shares import row_pieces, rows_of_cores
+
+INDEX_BYTES = 4
+FP32 = 4
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does: entries in batches, and for every token its rows, weighted and summed."""
+    tiling, top_k = plan.tiling, plan.tiling["top_k"]
+    rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
+    probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
+    tokens = max(TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k, 1)
+    live = min(top_k, rows.shape[0] // tokens)
+    token = row_pieces(
+        tiling["hidden_splited_length"],
+        tiling["hidden_splited_num"],
+        tiling["hidden_splited_remain"],
+        lambda columns: _token(
+            columns,
+            live,
+            rows.itemsize,
+            (rows.nbytes, tokens * rows.shape[-1] * rows.itemsize),
+            probs > 0,
+        ),
+    )
+
+    def batch(count: int) -> tuple[Node, ...]:
+        return _entries(top_k * count, probs), Loop(token, count, "token", 1)
+
+    length = tiling["tokens_splited_length"]
+    cores = {
+        core: ranged("tokens", start, stop, length, batch)
+        for core, (start, stop) in rows_of_cores(plan).items()
+    }
+    dropped = "no token is dropped" if live == top_k else "dropped tokens are spread evenly"
+    assumptions = (dropped, "no probs is 0") if probs else (dropped,)
+    phase = vector_phase("tokens", cores, in_buffers=tiling["buffer_num"])
+    return Program((phase,), assumptions=assumptions)
+
+
+def _entries(count: int, probs: int) -> Node:
+    """The indices of a batch, and its probs, widened where they have 16 bits."""
+    copies = [Copy(INDEX_BYTES * count, count)]
+    if probs:
+        copies.append(Copy(probs * count, count))
+    widen = (Instruction("cast_16_to_32", "float32", count),) if probs and probs != FP32 else ()
+    return vector_tile(tuple(copies), widen, note="indices and probs" if probs else "indices")
+
+
+def _token(
+    columns: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int], weighted: bool
+) -> tuple[Node, ...]:
+    """One token: the first live row starts the sum, the others are added in order, the result is rounded once.
+
+    ``tensor_bytes`` are the sizes of the permuted tokens and of the output.
+    """
+    is_fp32 = element_bytes == FP32
+    row, result = (
+        (Copy(element_bytes * columns, columns, tensor_bytes=size),) for size in tensor_bytes
+    )
+    widen: tuple[Work, ...] = (Instruction("cast_16_to_32", "float32", columns),)
+    weigh: tuple[Work, ...] = (
+        (Instruction("adds_muls_maxs_mins", "float32", columns),) if weighted else ()
+    )
+    add = Instruction("add_sub_mul_max_min", "float32", columns)
+    narrow = () if is_fp32 else (Instruction("cast_32_to_16", "float32", columns),)
+    start: tuple[Work, ...] = (Instruction("copy", "float32", columns),) if is_fp32 else widen
+    first = vector_tile(row, (*start, *weigh), note="first row")
+    if not live:
+        first = vector_tile(
+            vector=(Instruction("duplicate_create_index", "float32", columns),), note="no row"
+        )
+    other = vector_tile(row, (*(() if is_fp32 else widen), *weigh, add), note="row")
+    nodes: list[Node] = [first]
+    if live > 1:
+        nodes.append(Loop((other,), live - 1, "expert", 1, 1))
+    return (*nodes, vector_tile((), narrow, result, note="result"))

@@ -1,0 +1,1 @@
+"""MoeTokenUnpermuteGrad: declaration, plan, computation, timeline and studies."""

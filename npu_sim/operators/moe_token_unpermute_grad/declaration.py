@@ -1,0 +1,272 @@
+"""MoeTokenUnpermuteGrad: the gradients of the rows of the experts, and of the weights.
+
+Source: public product document aclnnMoeTokenUnpermuteGrad; specification page ``moe_token_unpermute_grad``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.arguments import Output, Tensor
+from npu_sim.framework.axes import Derived, Switch
+from npu_sim.framework.case import Case, Inspection
+from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.moe_token_unpermute_grad.entries import Owners, find_owners
+from npu_sim.operators.moe_token_unpermute_grad.plan import describe
+from npu_sim.operators.shared import unpermuted_tokens
+from npu_sim.operators.shared.token_sums import check_indices, check_padding
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Caveat
+from npu_sim.status import MISSING, TILING_FAILURE
+from npu_sim.tiling import moe_token_unpermute_grad as tiler
+from npu_sim.tiling.token_sums import MOST_TOPK
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+
+def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
+    """Rows of the experts; one for every index where they are not given."""
+    return specs["permuted_tokens" if "permuted_tokens" in specs else "sorted_indices"].shape[0]
+
+
+def _missing_words(call: Inspection) -> tuple[str, str]:
+    why = (
+        "with probs the gradient of probs is made of it"
+        if "probs" in call.specs
+        else "up to release 9.0 it says where rows end"
+    )
+    return (
+        "permuted_tokens is missing",
+        f"permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}",
+    )
+
+
+def _rows_words(call: Inspection) -> tuple[str, str]:
+    rows, entries = call.size("rows"), call.size("entries")
+    message = f"permuted_tokens has {rows} rows, sorted_indices {entries} elements"
+    if rows > entries:
+        return message, f"at most {entries} rows, one for every index"
+    hint = (
+        f"{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices for the rows, and reads and writes behind "
+        "permuted_tokens and its gradient for every index that points nowhere; up to 9.0 it drops such tokens"
+    )
+    return message, hint
+
+
+def _fit_words(case: Case) -> tuple[str, str, str]:
+    ub_bytes, title = case.device.ub_bytes, case.profile.title
+    message = f"no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes"
+    return (
+        "unpermuted_tokens_grad",
+        message,
+        "a smaller num_topk, or a SoC with a larger Unified Buffer",
+    )
+
+
+def compute(run: "Run") -> None:
+    """Compute both gradients; rows that no entry writes are +0, where the device keeps what memory held."""
+    case, indices = run.case, run.tensors["sorted_indices"]
+    with run.watch.stage("check"):
+        check_indices(indices, "permuted_tokens")
+        owners = find_owners(indices, case.tiling, run.order)
+    with run.watch.stage("load"):
+        from npu_sim.kernels.elementwise import narrow_array, widen_array
+        from npu_sim.kernels.gathered_rows import gather_rows
+        from npu_sim.kernels.moe_token_unpermute_grad import weigh_and_multiply
+    with run.watch.stage("compute"):
+        g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
+        sums = np.empty(0, np.float32)
+        if case.row.has_probs:
+            probs, sums = (
+                widen_array(run.stored("probs")).reshape(-1),
+                np.empty(indices.size, np.float32),
+            )
+            rows, stored = run.stored("permuted_tokens"), run.stored("sorted_indices")
+            weigh_and_multiply(
+                rows, g, stored, probs, owners.entries, case.tiling.piece_columns, out, sums
+            )
+            out[owners.entries < 0] = 0
+            run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
+                case.specs["probs"].shape
+            )
+        else:
+            gather_rows(g, owners.entries, out)
+    run.masks["permuted_tokens_grad"] = owners.open_rows
+    run.caveats = _run_time_caveats(indices, owners, sums)
+
+
+def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> tuple[Caveat, ...]:
+    """Warn of what only the data tells (page, "Warnings a plan or run gives"); ``sums`` is empty without probs."""
+    rows, found = owners.entries.size, []
+
+    def warn(code: str, argument: str, message: str) -> None:
+        found.append(Caveat(code=code, argument=argument, message=message))
+
+    dropped = indices >= rows
+    if dropped.any():
+        warn(
+            "tokens_dropped",
+            "sorted_indices",
+            f"{np.count_nonzero(dropped)} indices are at or beyond {rows}: they were dropped",
+        )
+    if unwritten := int(np.count_nonzero(owners.entries < 0)):
+        message = f"{unwritten} rows are named by no index: +0 here, on the device they keep what memory held"
+        warn("rows_not_written", "permuted_tokens_grad", message)
+    if owners.repeated:
+        across = (
+            f"{np.count_nonzero(owners.open_rows)} of them by two cores: the last one to write wins"
+        )
+        warn(
+            "duplicate_indices",
+            "sorted_indices",
+            f"{owners.repeated} rows are named more than once, {across}",
+        )
+    if sums.size and np.isnan(sums[dropped]).any():
+        count = int(np.count_nonzero(np.isnan(sums[dropped])))
+        warn(
+            "dropped_prob_grad_not_zero",
+            "unpermuted_tokens_grad",
+            f"probs_grad of {count} dropped entries is nan: their g holds inf or nan",
+        )
+    return tuple(found)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Compute the gradients as their formulas say; a row that several indices name holds the last one's."""
+    g, probs, rows = (
+        tensors["unpermuted_tokens_grad"],
+        tensors.get("probs"),
+        tensors.get("permuted_tokens"),
+    )
+    indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
+    count = indices.size if rows is None else rows.shape[0]
+    tokens_grad = np.zeros((count, g.shape[1]), precision)
+    if probs is None or rows is None:
+        live = np.flatnonzero(indices[:, 0] < count)
+        tokens_grad[indices[live, 0]] = g[live]
+        return {"permuted_tokens_grad": tokens_grad}
+    probs_grad, wide = np.zeros(probs.shape, precision), g.astype(precision)
+    for token, own in enumerate(indices):
+        live = np.flatnonzero(own < count)
+        tokens_grad[own[live]] = wide[token] * probs[token, live, None].astype(precision)
+        probs_grad[token, live] = rows[own[live]].astype(precision) @ wide[token]
+    return {"permuted_tokens_grad": tokens_grad, "probs_grad": probs_grad}
+
+
+TOKENS = Switch(
+    "has_tokens",
+    "whether permuted_tokens is given",
+    True,
+    aliases=("permuted_tokens_given",),
+    tensor="permuted_tokens",
+)
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_unpermute_grad import timeline, timeline_steps
+
+    return {"program": timeline.program, "steps": timeline_steps.steps}
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.moe_token_unpermute_grad import study
+
+    return {"claims": study.claims, "terms": study.terms, "changes": study.CHANGES}
+
+
+OPERATOR = Operator(
+    name="moe_token_unpermute_grad",
+    title="MoeTokenUnpermuteGrad",
+    summary="Compute the gradients of the rows of the experts and of probs, as the product does.",
+    arguments=(
+        Tensor(
+            "permuted_tokens",
+            "rows hidden",
+            "rows of the experts, (tokens * num_topk, hidden); without probs it may be None from release 9.1 on",
+            "dtype",
+            document="permutedTokensOptional",
+            optional=True,
+        ),
+        Tensor(
+            "unpermuted_tokens_grad",
+            "tokens hidden",
+            "gradient of the tokens, (tokens, hidden)",
+            "dtype",
+            samples=0,
+        ),
+        unpermuted_tokens.SORTED_INDICES,
+        unpermuted_tokens.PROBS,
+        *unpermuted_tokens.ATTRIBUTES,
+        Output(
+            "permuted_tokens_grad",
+            "rows hidden",
+            "gradient of permuted_tokens",
+            "dtype",
+            document="permutedTokensGradOut",
+        ),
+        Output(
+            "probs_grad",
+            "tokens num_topk",
+            "gradient of probs; None without",
+            "probs_dtype",
+            document="probsGradOut",
+            samples=0,
+            given_with="probs",
+        ),
+    ),
+    axes=(TOKENS, *unpermuted_tokens.axes("unpermuted_tokens_grad")),
+    derived=(*unpermuted_tokens.DERIVED, Derived("rows", "entries", _rows_of)),
+    checks=(
+        Given(),
+        Holds(
+            "has_tokens == 1 or (has_probs == 0 and counts_rows == 0)",
+            "permuted_tokens",
+            _missing_words,
+            MISSING,
+        ),
+        Supported(),
+        Dtypes("unpermuted_tokens_grad", lambda profile: profile.product.dtypes),
+        SameDtype("permuted_tokens permuted_tokens_grad", "unpermuted_tokens_grad"),
+        Dtypes("sorted_indices", ("int32",)),
+        Dtypes("probs probs_grad", FLOAT_DTYPES),
+        SameDtype("probs_grad", "probs"),
+        Formats(ND),
+        Attributes("padded_mode restore_shape"),
+        check_padding,
+        Ranks("unpermuted_tokens_grad", 2, 2, TILING_FAILURE),
+        Ranks("sorted_indices", 1, 1, TILING_FAILURE),
+        Ranks("probs permuted_tokens", 2, 2, TILING_FAILURE),
+        Shapes("unpermuted_tokens_grad", TILING_FAILURE),
+        Holds("hidden >= 1", "unpermuted_tokens_grad"),
+        Shapes("probs", TILING_FAILURE),
+        Holds("top_k >= 1", "probs"),
+        Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_words),
+        Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
+        Holds(
+            "rows == entries or (rows < entries and counts_rows == 1)",
+            "permuted_tokens",
+            _rows_words,
+        ),
+        Shapes("permuted_tokens_grad probs_grad", TILING_FAILURE),
+        NothingToDo("tokens == 0"),
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile_row,
+    describe=describe,
+    compute=compute,
+    formula=formula,
+    data=unpermuted_tokens.data,
+    evidence=Evidence.EXACT,
+    empty="empty: no tokens, nothing runs",
+    planner_words=_fit_words,
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

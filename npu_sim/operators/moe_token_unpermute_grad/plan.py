@@ -1,0 +1,127 @@
+"""The plan of MoeTokenUnpermuteGrad: path, buffers, conditions and warnings.
+
+Source: specification page ``moe_token_unpermute_grad``.
+"""
+
+from typing import Any
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.operators.moe_token_unpermute.plan import probs_code
+from npu_sim.plans.model import Caveat, Decision, OutputOrder
+from npu_sim.tiling import moe_token_unpermute_grad as tiler
+from npu_sim.tiling.integers import align
+from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES
+
+SAME_ROW = "of several entries that name a row the last one to write wins; distinct indices leave nothing open"
+
+
+def _is_whole(row: Any, device: Any, rules: Any) -> bool:
+    return bool(row.hidden == 0 or tiler.tile_row(row, device, rules).pieces == 1)
+
+
+def _fits_at_once(row: Any, device: Any, rules: Any) -> bool:
+    tiling = tiler.tile_row(row, device, rules)
+    return bool(row.hidden == 0 or tiling.input_rows == tiling.top_k)
+
+
+SUMMED_WHOLE = Condition(
+    "whole rows",
+    "hidden, padded <= longest piece that fits with one of the experts",
+    _is_whole,
+    "rows pass through the buffer whole; no bit depends on cores or on the number of tokens",
+    "rows are cut into pieces, each summed by itself: how long they are decides the last bit of probs_grad",
+    ("hidden",),
+)
+COPIED_WHOLE = Condition(
+    "whole rows",
+    "hidden, padded <= longest piece that fits 8 times twice",
+    _is_whole,
+    "rows pass through the buffer whole",
+    "rows are copied in pieces, to the same bits",
+    ("hidden",),
+)
+AT_ONCE = Condition(
+    "rows of a token at once",
+    "num_topk <= experts that fit beside the fp32 copies",
+    _fits_at_once,
+    "the rows of the experts of a token come in at once",
+    "the rows of the experts of a token come in in groups; no bit changes",
+    ("hidden",),
+)
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    tiling, has_probs = case.tiling, bool(case.row.has_probs)
+    size = case.specs["unpermuted_tokens_grad"].itemsize
+    names = {
+        name: name.replace("_fp32", " in fp32").replace("_", " ") for name in tiler.Buffers._fields
+    }
+    buffers = tiler.buffers(tiling, size, probs_code(case))._asdict()
+    return vector_plan(
+        case,
+        path="products and row sums" if has_probs else "copies",
+        path_reason="probs is given" if has_probs else "probs is not given",
+        per_core=_per_core(tiling, has_probs),
+        buffers={names[name]: count for name, count in buffers.items()},
+        ranges=[tiler.token_range(tiling, core) for core in range(tiling.block_dim)],
+        unit="token",
+        conditions=_summed_decisions(case, size) if has_probs else (_copied_decision(case, size),),
+        order=_order(has_probs),
+        caveats=_caveats(case),
+    )
+
+
+def _copied_decision(case: Case, size: int) -> Decision:
+    padded = align(case.row.hidden, BLOCK_BYTES // size)
+    longest = tiler.longest_copied(tiler.INDEX_GROUP, size, case.device)
+    return decision(case, COPIED_WHOLE, padded=padded, longest=longest)
+
+
+def _summed_decisions(case: Case, size: int) -> tuple[Decision, ...]:
+    padded, probs = align(case.row.hidden, tiler.ROW_BYTES // size), probs_code(case)
+    entries = case.tiling.group_entries_aligned, probs, size, case.device
+    whole = decision(case, SUMMED_WHOLE, padded=padded, longest=tiler.longest_summed(*entries))
+    if not whole.outcome:
+        return (whole,)
+    return whole, decision(case, AT_ONCE, fit=tiler.rows_beside(padded, *entries))
+
+
+def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
+    pieces = (
+        f"rows in {tiling.pieces} pieces of {tiling.piece_columns} columns"
+        if tiling.pieces > 1
+        else "whole rows"
+    )
+    if not has_probs:
+        return f"{pieces}; indices of {tiling.group_entries} rows at once"
+    rows = "1 row" if tiling.input_rows == 1 else f"{tiling.input_rows} rows"
+    return f"{pieces}; probs of {tiling.group_entries} entries at once, {rows} of the experts"
+
+
+def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
+    rows = OutputOrder(output="permuted_tokens_grad", fixed=True, reason=SAME_ROW)
+    sums = OutputOrder(
+        output="probs_grad",
+        fixed=True,
+        reason="every sum is one core's; nothing is added atomically",
+    )
+    return (rows, sums) if has_probs else (rows,)
+
+
+def _caveats(case: Case) -> tuple[Caveat, ...]:
+    """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
+    row, tiling, found = case.row, case.tiling, []
+    if row.rows < row.entries:
+        message = f"permuted_tokens has {row.rows} rows for {row.entries} indices: {row.entries - row.rows} at least point nowhere"
+        found.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
+    if row.has_probs and tiling.pieces > 1:
+        message = (
+            f"rows are summed in pieces of {tiling.piece_columns} columns, whose length follows from the tokens of a core: the last bit of "
+            "probs_grad can change with the SoC and with the number of tokens"
+        )
+        found.append(
+            Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)
+        )
+    return tuple(found)

@@ -1,0 +1,95 @@
+"""MoeTokenUnpermuteGrad in the laboratory: the tree of a gradient of probs, and the terms of an element."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.values import normal
+from npu_sim.operators.shared.study import Changes, StudyCall
+from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.folds import folded
+
+PROBED_ROWS = 32
+"""Rows of random numbers on which the kernel is compared with the declared tree."""
+
+
+def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | None:
+    """The rows and tokens of the call are the first ones of a larger one."""
+    held = call.tensors[
+        "permuted_tokens" if output == "permuted_tokens_grad" else "unpermuted_tokens_grad"
+    ]
+    return values[: held.shape[0]]
+
+
+def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
+    """Append tokens; where rows need not be given there is nothing to append theirs to."""
+    return grown(call, extra, fill) if "permuted_tokens" in call.tensors else None
+
+
+CHANGES = Changes(grown=_grown, found=_found, places=places)
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of a gradient of probs; the other gradient is no sum."""
+    if "probs" not in call.tensors:
+        return
+    hidden, count = call.tensors["unpermuted_tokens_grad"].shape[1], call.tensors["probs"].size
+    columns, piece = range(hidden), call.case.tiling.piece_columns
+    tree = trees.left_fold(
+        [folded(columns[start : start + piece]) for start in range(0, hidden, piece)]
+    )
+    assert tree is not None
+    yield Claim(
+        output="probs_grad",
+        element=(0, 0),
+        elements=count,
+        terms=tuple(f"tokens * g of column {column}" for column in columns),
+        tree=tree,
+        evaluates=partial(_agrees, call, tree),
+    )
+
+
+def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
+    """Whether the kernel has, on random numbers, the bits of the declared tree: products can cancel, so that no bit is lucky."""
+    g, rows = (call.tensors[name] for name in ("unpermuted_tokens_grad", "permuted_tokens"))
+    random = np.random.default_rng(0)
+    drawn = [normal(random, TensorSpec(one.shape, str(one.dtype))) for one in (g, rows)]
+    found = call.outputs(unpermuted_tokens_grad=drawn[0], permuted_tokens=drawn[1])["probs_grad"]
+    top_k, indices = experts(call), call.tensors["sorted_indices"]
+    entries = np.flatnonzero(indices < rows.shape[0])[:PROBED_ROWS]
+    products = drawn[1][indices[entries]].astype(np.float32) * drawn[0][entries // top_k].astype(
+        np.float32
+    )
+    sums = trees.evaluate(tree, np.ascontiguousarray(products.T))
+    return np.array_equal(found.reshape(-1)[entries], sums.astype(found.dtype))
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    indices, top_k = call.tensors["sorted_indices"], experts(call)
+    g, rows, probs = (
+        call.tensors.get(name) for name in ("unpermuted_tokens_grad", "permuted_tokens", "probs")
+    )
+    assert g is not None
+    if output == "probs_grad":
+        token, place = index
+        row = int(indices[token * top_k + place])
+        if rows is None or row >= rows.shape[0]:
+            return []
+        products = rows[row].astype(np.float64) * g[token].astype(np.float64)
+        return [
+            (f"tokens[{row}, {column}] * g[{token}, {column}]", float(value))
+            for column, value in enumerate(products)
+        ]
+    row, column = index
+    entries = np.flatnonzero(indices == row)[-1:].tolist()
+    factors = np.ones(indices.size) if probs is None else probs.reshape(-1).astype(np.float64)
+    named = "" if probs is None else " * probs"
+    return [
+        (f"g[{entry // top_k}, {column}]{named}", float(g[entry // top_k, column] * factors[entry]))
+        for entry in entries
+    ]

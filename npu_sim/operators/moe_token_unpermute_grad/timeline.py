@@ -1,0 +1,160 @@
+"""What the cores do in MoeTokenUnpermuteGrad, from the plan's tiling.
+
+Source: specification page ``moe_token_unpermute_grad``, "Instructions and copies of a tile".
+"""
+
+from dataclasses import dataclass
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.orders.folds import fold_adds, width_of
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Loop,
+    Node,
+    Program,
+    Work,
+    ranged,
+    vector_phase,
+    vector_tile,
+)
+from npu_sim.timelines.shares import rows_of_cores
+
+INDEX_BYTES = 4
+FP32 = 4
+BLOCK_SUM = 8
+"""Numbers that one instruction of a tree adds up to one."""
+
+
+@dataclass(frozen=True)
+class _Call:
+    """What the work of a core follows from; ``live`` of the ``entries`` are not dropped."""
+
+    tiling: dict[str, int]
+    element_bytes: int
+    probs_bytes: int
+    entries: int
+    live: int
+
+    def live_of(self, count: int) -> int:
+        """How many of so many entries are not dropped, when the dropped ones are spread evenly."""
+        return count * self.live // self.entries
+
+
+def program(plan: Plan) -> Program:
+    """Return what every core does: groups of entries, and for them pieces of rows."""
+    size = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"]).itemsize
+    probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
+    entries, top_k = TensorSpec.parse(plan.arguments["sorted_indices"]).numel, plan.tiling["topK"]
+    call = _Call(plan.tiling, size, probs, entries, min(plan.tiling["numOutTokens"], entries))
+    cores = {}
+    for core, (start, stop) in rows_of_cores(plan).items():
+        body = (lambda count: _sums(call, count)) if probs else (lambda count: _copies(call, count))
+        cores[core] = ranged(
+            "entries", start * top_k, stop * top_k, plan.tiling["indicesReserveNum"], body
+        )
+    phase = vector_phase("entries", cores, in_buffers=2, out_buffers=2)
+    return Program(
+        (phase,),
+        assumptions=(
+            "no token is dropped" if call.live == entries else "dropped tokens are spread evenly",
+        ),
+    )
+
+
+def _copies(call: _Call, count: int) -> tuple[Node, ...]:
+    """Key 0: rows of g come in, and go out to where their indices say."""
+    live = call.live_of(count)
+
+    def piece(columns: int) -> tuple[Node, ...]:
+        rows = Copy(call.element_bytes * columns, columns, times=count)
+        out = (Copy(call.element_bytes * columns, columns, times=live),) if live else ()
+        return (vector_tile((rows,), copy_out=out, note="rows"),)
+
+    indices = vector_tile((Copy(INDEX_BYTES * count, count),), note="indices")
+    return indices, *_pieces(call, piece)
+
+
+def _sums(call: _Call, count: int) -> tuple[Node, ...]:
+    """Key 1: for a group of entries the products of rows, and their sums."""
+    probs, top_k = call.probs_bytes, call.tiling["topK"]
+    copy = (Copy(probs * count, count),)
+
+    def piece(columns: int) -> tuple[Node, ...]:
+        return Loop(_token(call, columns), count // top_k, "token", 1), vector_tile(
+            vector=(_add(count),), note="sums"
+        )
+
+    padded = call.tiling["indicesReserveNumAlign"]
+    first = vector_tile(copy, (*_widen(count, probs, padded), _duplicate(padded)), note="probs")
+    return (
+        first,
+        *_pieces(call, piece),
+        vector_tile(vector=_narrow(count, probs, padded), copy_out=copy, note="gradient of probs"),
+    )
+
+
+def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-def]
+    if call.tiling["hiddenSizeLoopTimes"] == 1:
+        return tuple(body(call.tiling["hiddenSize"]))
+    return ranged("columns", 0, call.tiling["hiddenSize"], call.tiling["hiddenSizeAlign"], body)
+
+
+def _token(call: _Call, columns: int) -> tuple[Node, ...]:
+    """A row of g, then the rows of its experts, as many at once as fit."""
+    size, padded = call.element_bytes, call.tiling["hiddenSizeAlign"]
+    copy, top_k = Copy(size * columns, columns), call.tiling["topK"]
+    wide = _widen(columns, size, padded)
+    weighted = Instruction("adds_muls_maxs_mins", "float32", columns)
+    product = (*wide, Instruction("add_sub_mul_max_min", "float32", columns), *_reduce(columns))
+    live = vector_tile(
+        vector=(weighted, *_narrow(columns, size, padded)),
+        copy_out=(copy,),
+        note="row of the gradient",
+    )
+    dropped = vector_tile(
+        vector=(_duplicate(padded), *_narrow(columns, size, padded)), note="no row"
+    )
+    kept = call.live_of(top_k)
+    nodes: list[Node] = [vector_tile((copy,), wide, note="g")]
+    if kept:
+        row = vector_tile((copy,), product, note="row of the experts")
+        nodes.append(Loop((live, row), kept, "expert", 1))
+    if kept < top_k:
+        nothing = vector_tile(vector=(_duplicate(padded), *product), note="zeros for a row")
+        nodes.append(Loop((dropped, nothing), top_k - kept, "expert", 1, kept))
+    return tuple(nodes)
+
+
+def _reduce(columns: int) -> tuple[Work, ...]:
+    """The additions of a fold, block sums down to 8 lanes, and the repeat that adds them."""
+    width = width_of(columns)
+    sums: list[Work] = [_add(count) for count in fold_adds(columns)]
+    lanes = width or columns
+    while width and lanes > BLOCK_SUM:
+        sums.append(Instruction("reduce_pair_or_block", "float32", lanes))
+        lanes //= BLOCK_SUM
+    return (*sums, Instruction("reduce_repeat", "float32", lanes))
+
+
+def _add(elements: int) -> Work:
+    return Instruction("add_sub_mul_max_min", "float32", elements)
+
+
+def _duplicate(elements: int) -> Work:
+    return Instruction("duplicate_create_index", "float32", elements)
+
+
+def _widen(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
+    """A cast, or of fp32 a copy of the padded row, whose rate is not published."""
+    if element_bytes == FP32:
+        return (Instruction("copy", "float32", padded),)
+    return (Instruction("cast_16_to_32", "float32", elements),)
+
+
+def _narrow(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
+    """The same, the other way."""
+    if element_bytes == FP32:
+        return (Instruction("copy", "float32", padded),)
+    return (Instruction("cast_32_to_16", "float32", elements),)

@@ -1,0 +1,1 @@
+"""RmsNorm: declaration, plan, computation, timeline and studies."""

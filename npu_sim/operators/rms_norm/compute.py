@@ -1,0 +1,87 @@
+"""RmsNorm: computation in the order of the product, and the formula that studies compare with.
+
+Source: specification page ``rms_norm``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.inputs import unsupported_values
+from npu_sim.operators.shared import normalised_rows
+from npu_sim.plans.model import Caveat
+from npu_sim.tiling import rms_norm as tiler
+from npu_sim.tiling import rms_norm_conditions as conditions
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.kernels.rms_norm import Split
+
+
+LARGEST_SQUARED = 1.8446743e19
+"""Larger magnitudes have no finite square in fp32 (page, "Special values")."""
+
+
+def split_of(case: Case) -> "Split":
+    """Return how a row is summed, as the kernel takes it."""
+    from npu_sim.kernels import rms_norm as kernels
+
+    key = case.tiling.tiling_key
+    path = {conditions.KEY_MERGE_N: kernels.LANES, conditions.KEY_SPLIT_D: kernels.PIECES}.get(
+        key, kernels.HALVING
+    )
+    return kernels.Split(path, case.tiling.ub_factor if path == kernels.PIECES else case.row.col)
+
+
+def compute(run: "Run") -> None:
+    """Compute y and rstd."""
+    case = run.case
+    with run.watch.stage("load"):
+        from npu_sim.kernels.rms_norm import rms_norm
+    with run.watch.stage("check"):
+        run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
+    with run.watch.stage("compute"):
+        shape, rstd = (case.row.row, case.row.col), run.written("rstd").reshape(-1)
+        x, gamma = run.stored("x").reshape(shape), run.stored("gamma").reshape(-1)
+        rms_norm(
+            x,
+            gamma,
+            case.once(split_of),
+            tiler.rounded_epsilon(case.arguments.epsilon),
+            run.written("y").reshape(shape),
+            rstd,
+        )
+    run.caveats += _overflowing_rows(run.tensors["x"].reshape(shape), rstd)
+
+
+def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
+    """Warn of rows whose sum is inf although a finite input is: only there rstd is 0, so that no other row is looked at."""
+    if rstd.all():
+        return ()
+    rows = np.flatnonzero(rstd == 0)
+    sizes = np.abs(x[rows].astype(np.float32))
+    found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
+    if not found:
+        return ()
+    message = f"{found} rows have a finite element above {LARGEST_SQUARED:g}, whose square is inf: their rstd is 0"
+    return (Caveat(code="squares_overflow", argument="x", message=message),)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Compute y and rstd as their formulas say (page, "Formula")."""
+    x, gamma = tensors["x"], tensors["gamma"].astype(precision).reshape(-1)
+    rows = x.reshape(-1, gamma.size)
+    y, rstd = np.empty(rows.shape, precision), np.empty(len(rows), precision)
+    step = max(1, normalised_rows.BLOCK_ELEMENTS // gamma.size)
+    for begin in range(0, len(rows), step):
+        block = rows[begin : begin + step].astype(precision)
+        rstd[begin : begin + step] = 1 / np.sqrt(
+            np.mean(block * block, axis=1) + precision.type(arguments.epsilon)
+        )
+        y[begin : begin + step] = block * rstd[begin : begin + step, None] * gamma
+    leading = x.shape[: x.ndim - tensors["gamma"].ndim]
+    return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * tensors["gamma"].ndim)}

@@ -1,0 +1,159 @@
+"""RmsNorm: RMS normalisation, the forward operator whose rstd RmsNormGrad takes.
+
+Source: public product document aclnnRmsNorm; specification page ``rms_norm``.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.cores import NPU_ARCH_A2_A3, Profile
+from npu_sim.framework.arguments import Attribute, Output, Tensor
+from npu_sim.framework.assumptions import Assumed
+from npu_sim.framework.axes import Derived
+from npu_sim.framework.case import Inspection
+from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.tensor_checks import PLAIN_FORMATS, DtypeTable, Formats, Like, Ranks, Shapes
+from npu_sim.numbers.formats import shape_text
+from npu_sim.numbers.values import normal
+from npu_sim.operators.rms_norm.compute import compute, formula
+from npu_sim.operators.rms_norm.plan import describe
+from npu_sim.operators.shared import normalised_rows
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import TILING_FAILURE, AclnnError
+from npu_sim.tiling import rms_norm as tiler
+from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm_buffers import used_bytes
+
+if TYPE_CHECKING:
+    pass
+
+MIXED_ROWS = (
+    ("float16", "float32", "float16", "float32"),
+    ("bfloat16", "float32", "bfloat16", "float32"),
+)
+PLAIN_ROWS = (
+    ("float16", "float16", "float16", "float32"),
+    ("bfloat16", "bfloat16", "bfloat16", "float32"),
+    ("float32", "float32", "float32", "float32"),
+)
+"""dtypes of (x, gamma, y, rstd) (page, "Contract" 2); the mixed ones are for A2 and A3."""
+
+
+def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
+    """Return the dtype combinations that a product takes."""
+    rows = (*MIXED_ROWS, *PLAIN_ROWS) if profile.npu_arch == NPU_ARCH_A2_A3 else PLAIN_ROWS
+    return [row for row in rows if row[0] in profile.product.dtypes]
+
+
+def check_gamma(call: Inspection) -> None:
+    """Gamma has the last axes of x (page, "Contract" 3); the sizes of the call follow from both."""
+    x, gamma = call.specs["x"], call.specs["gamma"]
+    if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
+        wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
+        message = f"gamma is {shape_text(gamma.shape)}, but x is {shape_text(x.shape)}: gamma must be its last axes"
+        raise AclnnError(TILING_FAILURE, "gamma", message, f"gamma: {wanted}")
+    call.sizes = call.operator.bound(call.arguments)
+
+
+def check_epsilon(call: Inspection) -> None:
+    """Epsilon, rounded to fp32, is not below 0; inf and nan pass (page, "Contract" 6)."""
+    if tiler.rounded_epsilon(call.arguments.epsilon) < 0:
+        raise AclnnError(
+            TILING_FAILURE,
+            "epsilon",
+            f"epsilon = {call.arguments.epsilon} is below 0",
+            "epsilon >= 0",
+        )
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as a trained network has them: activations of order 1, scales near 1."""
+    random = np.random.default_rng(seed)
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    return {"x": normal(random, arguments.x), "gamma": gamma}
+
+
+LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x gamma")
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.rms_norm import timeline, timeline_instructions, timeline_steps
+
+    return {
+        "program": timeline.program,
+        "steps": timeline_steps.steps,
+        "instructions": timeline_instructions.instructions,
+    }
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.rms_norm import study
+
+    return {"claims": study.claims, "terms": study.terms}
+
+
+OPERATOR = Operator(
+    name="rms_norm",
+    title="RmsNorm",
+    summary="Normalise rows by their root mean square as the product does.",
+    arguments=(
+        Tensor("x", "row* col+", "input, (rows ..., columns ...)", "dtype", samples=0),
+        Tensor("gamma", "col+", "scale of every column, (columns ...)", "gamma_dtype"),
+        Attribute("epsilon", float, "what is added to the mean square", default=1e-6),
+        Output(
+            "y", "row* col+", "x normalised and scaled, like x", "dtype", document="yOut", samples=0
+        ),
+        Output(
+            "rstd",
+            "row* 1col?",
+            "1/sqrt(mean(x^2)+epsilon) of every row, fp32",
+            "float32",
+            document="rstdOut",
+            samples=0,
+        ),
+    ),
+    axes=normalised_rows.axes("x and y"),
+    derived=(
+        Derived("x_rank", "2", lambda specs: specs["x"].rank),
+        Derived("gamma_rank", "1", lambda specs: specs["gamma"].rank),
+        Derived("first_axis", "row", lambda specs: specs["x"].shape[0]),
+        Derived("second_axis", "col", lambda specs: (*specs["x"].shape, 1)[1]),
+        LAST_AXIS_BYTES,
+    ),
+    checks=(
+        Given(),
+        Supported(),
+        DtypeTable("x gamma y rstd", dtype_rows),
+        Formats(PLAIN_FORMATS, status=TILING_FAILURE),
+        Ranks("x gamma", 1, status=TILING_FAILURE),
+        check_gamma,
+        Like("y", "x", TILING_FAILURE),
+        Shapes("rstd", TILING_FAILURE),
+        NothingToDo("row == 0"),
+        Holds("col >= 1", "gamma"),
+        LAST_AXIS,
+        Attributes("epsilon"),
+        check_epsilon,
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile_row,
+    used_bytes=used_bytes,
+    assumed=(
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page rms_norm, Workspace",
+        ),
+    ),
+    describe=describe,
+    compute=compute,
+    formula=formula,
+    data=data,
+    evidence=Evidence.EXACT,
+    empty="empty: no rows, nothing runs",
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

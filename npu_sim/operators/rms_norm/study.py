@@ -1,0 +1,68 @@
+"""RmsNorm in the laboratory: the tree of a row's sum of squares, and the terms of an element."""
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.numbers.values import normal
+from npu_sim.operators.rms_norm.compute import formula, split_of
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.tiling import rms_norm as tiler
+from npu_sim.tiling import rms_norm_conditions as conditions
+
+PROBED_ROWS = 64
+"""Rows of random numbers on which the kernel is compared with the declared tree."""
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of the sum of squares of a row."""
+    case = call.case
+    tree = _row_tree(case)
+    yield Claim(
+        output="rstd",
+        element=tuple(0 for _ in case.specs["rstd"].shape),
+        elements=case.row.row,
+        terms=tuple(f"x^2 of column {column}" for column in range(case.row.col)),
+        tree=tree,
+        evaluates=partial(_agrees, call, case, tree),
+    )
+
+
+def _row_tree(case: Case) -> trees.Tree:
+    columns, split = range(case.row.col), split_of(case)
+    if case.tiling.tiling_key == conditions.KEY_MERGE_N:
+        tree = trees.lane_sum(columns)
+    else:
+        starts = range(0, len(columns), split.piece_columns)
+        tree = trees.left_fold(
+            [trees.halving(columns[start : start + split.piece_columns]) for start in starts]
+        )
+    assert tree is not None
+    return tree
+
+
+def _agrees(call: StudyCall, case: Case, tree: trees.Tree) -> bool:
+    """Whether the kernel has, on random numbers, the bits of the declared tree: squares cannot cancel, so that no probe tells more."""
+    x = normal(
+        np.random.default_rng(0), TensorSpec((PROBED_ROWS, case.row.col), case.specs["x"].dtype)
+    )
+    ones = np.ones(case.row.col, call.tensors["gamma"].dtype)
+    found = call.outputs(x=x, gamma=ones)["rstd"].reshape(-1)
+    wide = x.astype(np.float32)
+    mean = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T)) * np.float32(
+        case.tiling.average_factor
+    )
+    return np.array_equal(
+        found, np.float32(1) / np.sqrt(mean + tiler.rounded_epsilon(case.arguments.epsilon))
+    )
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the one term of an output element in float64: neither output is a sum."""
+    value = formula(call.arguments, call.tensors, np.dtype(np.float64))[output][index]
+    return [("x*rstd*gamma" if output == "y" else "1/sqrt(mean(x^2)+epsilon)", float(value))]

@@ -1,0 +1,1 @@
+"""RmsNormGrad: declaration, plan, computation, timeline and studies."""

@@ -1,0 +1,201 @@
+"""RmsNormGrad: the gradients of RMS normalisation.
+
+Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.cores import NPU_ARCH_A2_A3, Profile
+from npu_sim.framework.arguments import Output, Tensor
+from npu_sim.framework.assumptions import Assumed
+from npu_sim.framework.case import Inspection
+from npu_sim.framework.checks import Fits, Given, Holds, Supported
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.patterns import Sizes
+from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
+from npu_sim.numbers.values import normal
+from npu_sim.operators.rms_norm_grad.compute import compute, formula
+from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
+from npu_sim.operators.shared import normalised_rows
+from npu_sim.plans.answers import Evidence
+from npu_sim.status import TILING_FAILURE, AclnnError
+from npu_sim.tiling import rms_norm_grad as tiler
+from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm_grad_buffers import used_bytes
+from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
+
+if TYPE_CHECKING:
+    pass
+
+SIZE_LIMIT = 2**32
+"""The product computes rows and columns in 32 bits; the contract refuses what would wrap around."""
+EPSILON = np.float32(1e-6)
+"""What the forward operator adds to the mean square."""
+
+DTYPE_ROWS = (
+    ("float16", "float16", "float32", "float32", "float16", "float32"),
+    ("bfloat16", "bfloat16", "float32", "float32", "bfloat16", "float32"),
+    ("float16", "float16", "float32", "float16", "float16", "float32"),
+    ("float32", "float32", "float32", "float32", "float32", "float32"),
+    ("bfloat16", "bfloat16", "float32", "bfloat16", "bfloat16", "float32"),
+)
+"""dtypes of (dy, x, rstd, gamma, dx, dgamma) that A2 and A3 take ("各产品支持数据类型说明")."""
+
+
+def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
+    """Return the dtype combinations that a product takes: gamma in another dtype than x on A2 and A3 only."""
+    mixed = profile.npu_arch == NPU_ARCH_A2_A3
+    return [
+        row
+        for row in DTYPE_ROWS
+        if row[0] in profile.product.dtypes and (mixed or row[3] == row[0])
+    ]
+
+
+def check_shapes(call: Inspection) -> None:
+    """Check the shapes as the product's raw planner does, which words them."""
+    given = {name: call.specs[name].shape for name in ("dy", "x", "rstd", "gamma")}
+    implied = {"dx": given["dy"], "dgamma": given["gamma"]}
+    shapes = Shapes(
+        **given,
+        **{
+            name: call.specs[name].shape if name in call.specs else implied[name]
+            for name in implied
+        },
+    )
+    fault = shape_fault(shapes)
+    if fault is not None:
+        raise AclnnError(TILING_FAILURE, *fault)
+    call.sizes = Sizes(
+        {"row": shapes.rows, "col": shapes.columns}, {"row": shapes.leading, "col": shapes.gamma}
+    )
+
+
+def _wraps(name: str) -> Any:
+    def words(call: Inspection) -> tuple[str, str]:
+        size = call.size(name)
+        message = f"{name} = {size}: the product computes it in 32 bits, where it would become {size % SIZE_LIMIT}"
+        return message, f"{name} <= {SIZE_LIMIT - 1}"
+
+    return words
+
+
+def _width_words(call: Inspection) -> tuple[str, str]:
+    columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
+    below = columns // step * step
+    nearest = f"{below} or {below + step}" if below else f"{step}"
+    return (
+        f"col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
+        f"nearest: {nearest}",
+    )
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as a trained network has them: activations and gradients of order 1, scales near 1."""
+    random = np.random.default_rng(seed)
+    dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    # The mean square of what is stored, not of what was drawn, as the forward operator computed it.
+    squares = np.array(
+        [np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)],
+        np.float32,
+    )
+    return {
+        "dy": dy,
+        "x": x,
+        "rstd": (1 / np.sqrt(squares + EPSILON)).reshape(arguments.rstd.shape),
+        "gamma": gamma,
+    }
+
+
+LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")
+
+
+def _timeline_hooks() -> dict[str, Any]:
+    from npu_sim.operators.rms_norm_grad import timeline, timeline_instructions, timeline_steps
+
+    return {
+        "program": timeline.program,
+        "steps": timeline_steps.steps,
+        "instructions": timeline_instructions.instructions,
+    }
+
+
+def _study_hooks() -> dict[str, Any]:
+    from npu_sim.operators.rms_norm_grad import study
+
+    return {"claims": study.claims, "parts": study.parts, "terms": study.terms}
+
+
+OPERATOR = Operator(
+    name="rms_norm_grad",
+    title="RmsNormGrad",
+    summary="Compute the gradients of RMS normalisation as the product does.",
+    arguments=(
+        Tensor("dy", "row* col+", "gradient of the normalised output, like x", "dtype", samples=0),
+        Tensor(
+            "x",
+            "row* col+",
+            "input of the forward operator, (rows ..., columns ...)",
+            "dtype",
+            samples=0,
+        ),
+        Tensor(
+            "rstd",
+            "row* 1col*",
+            "1/sqrt(mean(x^2)+eps) of every row, fp32, (rows ...)",
+            "float32",
+            samples=0,
+        ),
+        Tensor("gamma", "col+", "scale of every column, (columns ...)", "gamma_dtype"),
+        Output("dx", "row* col+", "gradient of x, like dy", "dtype", document="dxOut", samples=0),
+        Output(
+            "dgamma",
+            "col+",
+            "gradient of gamma, fp32, like gamma",
+            "float32",
+            document="dgammaOut",
+            parts="column",
+        ),
+    ),
+    axes=normalised_rows.axes("dy, x and dx"),
+    derived=(LAST_AXIS_BYTES,),
+    checks=(
+        Given(),
+        Supported(),
+        Contiguous(),
+        DtypeTable("dy x rstd gamma dx dgamma", dtype_rows),
+        Formats(PLAIN_FORMATS, status=TILING_FAILURE),
+        check_shapes,
+        Ranks("rstd", 0, status=TILING_FAILURE),
+        Holds("row >= 1 and col >= 1", "dy"),
+        Holds(f"row < {SIZE_LIMIT}", "x", _wraps("row")),
+        Holds(f"col < {SIZE_LIMIT}", "gamma", _wraps("col")),
+        LAST_AXIS,
+        Fits(tiler.takes_columns, "gamma", _width_words),
+    ),
+    tiling=tiler.Tiling,
+    tile=tiler.tile_row,
+    has_tiling=tiler.has_tiling,
+    used_bytes=used_bytes,
+    assumed=(
+        Assumed(
+            "ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked
+        ),
+        Assumed(
+            "system_workspace_bytes",
+            SYSTEM_WORKSPACE_BYTES,
+            "specification page rms_norm_grad, Workspace",
+        ),
+    ),
+    describe=describe,
+    compute=compute,
+    formula=formula,
+    data=data,
+    evidence=Evidence.EXACT,
+    timeline_hooks=_timeline_hooks,
+    study_hooks=_study_hooks,
+)

@@ -1,0 +1,334 @@
+"""The plan of RmsNormGrad: how rows and columns are split, what lies in the buffers, and why.
+
+Source: specification page ``rms_norm_grad``; the words are those of the page and of the product's tiling fields.
+"""
+
+from typing import Any
+
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
+from npu_sim.framework.case import Case
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.workspace_model import Workspace, WorkspacePart
+from npu_sim.tiling import rms_norm_grad as tiler
+from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES, element_bytes
+from npu_sim.tiling.rms_norm_grad_buffers import buffers, merged_elements
+
+LISTED_BATCHES = 4
+"""Up to this many groups or batches are listed one by one."""
+BUFFER_NOTES = {"dy": "double-buffered", "x": "double-buffered", "dx": "double-buffered"}
+
+
+def may_chunk(case: Case) -> bool:
+    """Whether the product asks if the reduction of dgamma has to go in chunks."""
+    return tiler.may_chunk(tiler.problem_of(case.row), case.profile.npu_arch, case.rules)
+
+
+def all_cores_merge(case: Case) -> bool:
+    """Whether all cores add up the cores' dgamma in deterministic mode, not core 0 alone: the same order, no bit differs."""
+    return case.profile.npu_arch == NPU_ARCH_A2_A3 and case.rules.all_cores_merge == 1
+
+
+def overruns_queue(case: Case) -> bool:
+    """Whether all cores' merge of dgamma reads more than its queue holds (page ``releases``, "Warnings a plan gives")."""
+    tiling = case.tiling
+    asked = (
+        all_cores_merge(case)
+        and case.rules.queue_holds_merge == 0
+        and case.deterministic
+        and tiling.tiling_key == tiler.SPLIT_N
+    )
+    return bool(asked and tiling.ub_factor * tiling.columns_aligned < merged_elements(tiling))
+
+
+def describe(case: Case) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    tiling = case.tiling
+    ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
+    published = case.profile.npu_arch in (
+        NPU_ARCH_A2_A3,
+        NPU_ARCH_ATLAS_INFERENCE,
+    ) and not overruns_queue(case)
+    return {
+        "kernel": "RmsNormGrad",
+        "path": "split N" if tiling.tiling_key == tiler.SPLIT_N else "split D",
+        "path_reason": _path_reason(tiling),
+        "tiling_key": tiling.tiling_key,
+        "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
+        "block_dim": tiling.block_dim,
+        "cores_note": _cores_note(tiling),
+        "per_core": _per_core(tiling),
+        "tiling": tiler.vendor_structure(tiling, case.rules),
+        "cores": lambda: tuple(
+            CoreWork(core=core, ranges={"rows": rows}) for core, rows in enumerate(ranges)
+        ),
+        "memories": lambda: (_memory(case, tiling),),
+        "decisions": lambda: _decisions(case, tiling),
+        "workspace": _workspace(tiling),
+        "order": _order(case, tiling),
+        "caveats": (
+            *_buffer_caveats(case, tiling),
+            *_wrap_caveats(case, tiling),
+            *_overrun_caveats(case, tiling),
+        ),
+        "evidence": Evidence.EXACT if published else Evidence.MODEL,
+    }
+
+
+def _path_reason(tiling: tiler.Tiling) -> str:
+    limit = tiler.SPLIT_N_COLUMNS
+    if tiling.tiling_key == tiler.SPLIT_N:
+        return f"col {tiling.columns} <= {limit}: whole rows in the buffer"
+    return f"col {tiling.columns} > {limit}; split N up to {limit} columns"
+
+
+def _count(number: int, name: str) -> str:
+    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+
+
+def _cores_note(tiling: tiler.Tiling) -> str:
+    each = f"{_count(tiling.block_factor, 'row')} each"
+    return f"{each}, the last one {tiling.core_tail}" if tiling.core_tail else each
+
+
+def _per_core(tiling: tiler.Tiling) -> str:
+    if tiling.tiling_key == tiler.SPLIT_D:
+        groups = _parts_text(
+            tiling.block_factor, tiler.GROUP_ROWS, "group", "groups", "groups of rows"
+        )
+        return f"{groups}, {_parts_text(tiling.columns, tiler.PIECE_COLUMNS, 'piece', 'pieces', 'pieces of columns')}"
+    batches = _parts_text(
+        tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
+    )
+    return f"{batches}, {_count(tiling.columns, 'column')} wide"
+
+
+def _parts_text(total: int, part: int, one: str, several: str, names: str) -> str:
+    """Say how many parts there are and how large: ``3 groups of rows (32, 32, 22)``, ``2 pieces of 4096 columns``."""
+    count, tail = ceil_div(total, part), total % part
+    unit = names.partition(" of ")[2].removesuffix("s")
+    if count == 1:
+        return f"one {one} of {_count(total, unit)}"
+    if tail == 0:
+        return f"{count} {several} of {_count(part, unit)}"
+    if count <= LISTED_BATCHES:
+        return f"{count} {names} ({', '.join(map(str, [part] * (count - 1) + [tail]))})"
+    return f"{count} {names} ({part} each, the last one {tail})"
+
+
+def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
+    sizes = buffers(tiling, case.profile.npu_arch, case.rules)
+    allocations = tuple(
+        Allocation(name=name, bytes=size, note=BUFFER_NOTES.get(name, ""))
+        for name, size in sizes._asdict().items()
+        if size > 0
+    )
+    return Memory(name="UB", capacity_bytes=case.device.ub_bytes, allocations=allocations)
+
+
+def _workspace(tiling: tiler.Tiling) -> Workspace:
+    parts = [
+        WorkspacePart(
+            name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
+        ),
+        WorkspacePart(
+            name="synchronisation", bytes=4 * tiling.block_dim * tiler.SYNC_WORDS, kind="kernel"
+        ),
+    ]
+    if tiling.fixed_output:
+        note = (
+            "one chunk of columns for every core"
+            if tiling.chunks.need
+            else "one vector for every core"
+        )
+        parts.append(
+            WorkspacePart(
+                name="dgamma of every core",
+                bytes=4 * tiling.block_dim * tiling.chunks.size,
+                kind="kernel",
+                note=note,
+            )
+        )
+    if tiling.chunks.need:
+        parts.append(
+            WorkspacePart(
+                name="means of every row",
+                bytes=4 * tiling.block_dim * tiling.block_factor,
+                kind="kernel",
+            )
+        )
+    return kernel_workspace(parts, kernel="RmsNormGrad")
+
+
+def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
+    dx = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core, in both modes")
+    if tiling.fixed_output:
+        where = "all cores then add" if all_cores_merge(case) else "core 0 adds"
+        reason = f"every core stores its own sum; {where} them up in the order of the cores"
+    elif tiling.block_dim == 1:
+        reason = "one core does all the work"
+    else:
+        fixed = case.with_determinism(True).tiling
+        reason = f"in every column ({tiling.block_dim} cores add atomically); deterministic: fixed, {fixed.workspace_bytes} bytes of workspace"
+    return OutputOrder(
+        output="dgamma", fixed=bool(tiling.fixed_output) or tiling.block_dim == 1, reason=reason
+    ), dx
+
+
+def _decisions(case: Case, tiling: tiler.Tiling) -> tuple[Decision, ...]:
+    decisions = [_split_decision(tiling)]
+    if tiling.tiling_key == tiler.SPLIT_N and case.profile.npu_arch == NPU_ARCH_A2_A3:
+        decisions.append(_lanes_decision(tiling))
+    decisions.append(_deterministic_decision(case))
+    if may_chunk(case):
+        decisions.append(_chunk_decision(case, tiling))
+    return tuple(decisions)
+
+
+def _split_decision(tiling: tiler.Tiling) -> Decision:
+    limit = tiler.SPLIT_N_COLUMNS
+    whole = tiling.tiling_key == tiler.SPLIT_N
+    return Decision(
+        name="split N",
+        condition=f"col <= {limit}",
+        values={"col": tiling.columns},
+        outcome=whole,
+        effect="whole rows pass through the buffer"
+        if whole
+        else f"rows are cut into pieces of {tiler.PIECE_COLUMNS} columns",
+        flips=(Flip(argument="col", value=limit + 1 if whole else limit),),
+    )
+
+
+def _lanes_decision(tiling: tiler.Tiling) -> Decision:
+    limit = tiler.LANE_COLUMNS
+    lanes = tiling.columns_aligned <= limit
+    return Decision(
+        name="lane accumulators",
+        condition=f"col_align <= {limit}",
+        values={"col_align": tiling.columns_aligned},
+        outcome=lanes,
+        effect="a row is summed in 64 lanes and then as a tree"
+        if lanes
+        else "a row is summed by halving",
+        flips=(Flip(argument="col", value=limit + 1 if lanes else limit),),
+    )
+
+
+def _deterministic_decision(case: Case) -> Decision:
+    effect = (
+        "every core's dgamma is kept apart and added in core order"
+        if case.deterministic
+        else "cores add to dgamma atomically"
+    )
+    return Decision(
+        name="fixed output",
+        condition="deterministic",
+        values={"deterministic": case.deterministic},
+        outcome=case.deterministic,
+        effect=effect,
+        flips=(Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+    )
+
+
+def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
+    total = tiler.total_input_bytes(case.row.row, case.row.col, element_bytes(case.row.dtype))
+    chunks = tiling.chunks
+    first = first_chunked_columns(case)
+    flips: tuple[Flip, ...] = ()
+    if first is not None and chunks.need and first - 1 > tiler.SPLIT_N_COLUMNS:
+        flips = (Flip(argument="col", value=first - 1),)
+    elif first is not None and not chunks.need and first > case.row.col:
+        flips = (Flip(argument="col", value=first),)
+    effect = (
+        f"dgamma is reduced in {chunks.num} chunks of {chunks.size} columns"
+        if chunks.need
+        else "dgamma is reduced at once"
+    )
+    return Decision(
+        name="chunks",
+        condition=f"4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= {tiler.CHUNK_TOTAL_BYTES}",
+        values={
+            "4*block_dim*col_align": 4 * tiling.block_dim * tiling.columns_aligned,
+            "total bytes": total,
+        },
+        outcome=bool(chunks.need),
+        effect=effect,
+        flips=flips,
+    )
+
+
+def first_chunked_columns(case: Case) -> int | None:
+    """Return the fewest columns above key 1's whose reduction goes in chunks, the rest of the case being the same.
+
+    Looks only as far as the size of the inputs does not wrap around: there, more columns never undo the decision but for the
+    alignment, which the check of the two neighbours catches. None when there are no such columns.
+    """
+
+    def chunked(columns: int) -> bool:
+        return bool(case.changed(col=columns).tiling.chunks.need)
+
+    low = tiler.SPLIT_N_COLUMNS
+    high: int = (tiler.UINT32_MASK - 4 * case.row.row) // (
+        (2 * case.row.row + 1) * element_bytes(case.row.dtype)
+    )
+    if high <= low or not chunked(high):
+        return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if chunked(middle) else (middle, high)
+    return high
+
+
+def if_asked(case: Case) -> str:
+    """Say up to how many columns whole rows would pass if the planner asked how large the Unified Buffer is.
+
+    A model: with the bytes that the product counts with it gives the product's own limit.
+    """
+    return f"split N up to {tiler.widest_whole_row(case.tiling, case.device.ub_bytes)} columns"
+
+
+def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
+    used, usable = sum(buffers(tiling, case.profile.npu_arch, case.rules)), case.device.ub_bytes
+    if used <= usable:
+        return ()
+    message = (
+        f"the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {usable}: "
+        f"the product counts with {tiler.ASSUMED_UB_BYTES} bytes on every SoC and does not check"
+    )
+    return (Caveat(code="buffers_exceed_unified_buffer", message=message),)
+
+
+def _overrun_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
+    if not overruns_queue(case):
+        return ()
+    message = (
+        f"release {case.profile.release} adds up dgamma from {merged_elements(tiling)} elements in a queue of "
+        f"{tiling.ub_factor * tiling.columns_aligned}: what the device returns is not known, dgamma is a model"
+    )
+    return (Caveat(code="dgamma_merge_overrun", argument="deterministic", message=message),)
+
+
+def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
+    """Tell when the size that decides about chunks wraps around at 4 GiB (page, "Chunking")."""
+    if not may_chunk(case):
+        return ()
+    size = element_bytes(case.row.dtype)
+    true_total = 2 * case.row.row * case.row.col * size + 4 * case.row.row + case.row.col * size
+    seen = tiler.total_input_bytes(case.row.row, case.row.col, size)
+    if true_total == seen:
+        return ()
+    current = 4 * tiling.block_dim * tiling.columns_aligned
+    unwrapped = current * 20 > true_total
+    same = (
+        "the decision is the same"
+        if unwrapped == bool(tiling.chunks.need)
+        else f"{'with' if unwrapped else 'without'} chunks otherwise"
+    )
+    message = (
+        f"the product computes the size of the inputs, {true_total} bytes, in 32 bits and sees {seen}: "
+        f"it reduces dgamma {'in chunks' if tiling.chunks.need else 'at once'} ({same})"
+    )
+    return (Caveat(code="total_size_wraps", argument="x", message=message),)

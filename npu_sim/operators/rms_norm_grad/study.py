@@ -1,0 +1,208 @@
+"""RmsNormGrad in the laboratory: what every core adds to dgamma, and the trees of dgamma and of the row mean."""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from npu_sim.framework.case import Case
+from npu_sim.framework.results import Order, Result
+from npu_sim.kernels.order_study import arrival_of
+from npu_sim.kernels.random_order import seed_words
+from npu_sim.numbers.formats import numpy_dtype
+from npu_sim.numbers.storage import kernel_input
+from npu_sim.operators.rms_norm_grad.compute import split_of
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.orders import trees
+from npu_sim.orders.claims import Claim
+from npu_sim.orders.parts import Parts
+from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
+
+
+def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
+    """Yield the cores' contributions to dgamma, one part for every piece of columns that shares an order."""
+    from npu_sim.kernels.rms_norm_grad import PIECES
+    from npu_sim.kernels.rms_norm_grad_contributions import contributions
+
+    case = call.case
+    split = split_of(case)
+    shape = (case.row.row, case.row.col)
+    inputs = [kernel_input(call.tensors[name]) for name in ("dy", "x", "rstd", "gamma")]
+    cores, values = contributions(
+        inputs[0].reshape(shape),
+        inputs[1].reshape(shape),
+        inputs[2].reshape(-1),
+        inputs[3].reshape(-1),
+        split,
+    )
+    step = PIECE_COLUMNS if split.path == PIECES else shape[1]
+    terms = np.array(
+        [len(rows) for _, rows in _rows_of_contributions(case, split.path == PIECES)], np.int64
+    )
+    for key, begin in enumerate(range(0, shape[1], step)):
+        yield Parts(
+            output=output,
+            values=np.ascontiguousarray(values[:, begin : begin + step]),
+            starts=np.array([0, cores.size], np.int64),
+            cores=cores,
+            keys=np.array([key], np.int64),
+            factors=np.ones(1, np.float32),
+            terms=terms,
+            columns_together=1,
+            locate=partial(_locate, call.tensors["gamma"].shape, begin),
+            describe=partial(_describe, cores),
+        )
+
+
+def _locate(gamma_shape: tuple[int, ...], begin: int, part: int, column: int) -> tuple[int, ...]:
+    return tuple(int(at) for at in np.unravel_index(begin + column, gamma_shape))
+
+
+def _describe(cores: np.ndarray, place: int) -> str:
+    return (
+        f"contribution {place - int(np.searchsorted(cores, cores[place]))} of core {cores[place]}"
+    )
+
+
+def claims(call: StudyCall) -> Iterator[Claim]:
+    """Declare the tree of a column of dgamma (of every piece), and of the row mean that dx needs."""
+    case = call.case
+    rows, columns = case.row.row, case.row.col
+    pieces = _is_in_pieces(case)
+    step = PIECE_COLUMNS if pieces else columns
+    for key, begin in enumerate(range(0, columns, step)):
+        width = min(step, columns - begin)
+        yield Claim(
+            output="dgamma",
+            element=_locate(call.tensors["gamma"].shape, begin, 0, 0),
+            elements=width,
+            terms=tuple(f"dy*xh of row {row}" for row in range(rows)),
+            tree=_dgamma_tree(case, pieces, call.order, key),
+            outside=partial(_dgamma_outside, call, case, begin, width),
+        )
+    if columns > 2:
+        yield Claim(
+            output="dx",
+            element=tuple(0 for _ in call.tensors["x"].shape),
+            elements=rows * columns,
+            terms=tuple(f"dy*gamma*xh of column {column}" for column in range(columns)),
+            tree=_mean_tree(case, pieces),
+            outside=partial(_mean_outside, call, case),
+        )
+
+
+def _is_in_pieces(case: Case) -> bool:
+    from npu_sim.kernels.rms_norm_grad import PIECES
+
+    return split_of(case).path == PIECES
+
+
+def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
+    """Yield core and rows of every contribution to dgamma, in the cores' program order."""
+    for core, first in enumerate(range(0, case.row.row, case.tiling.block_factor)):
+        rows = range(first, min(case.row.row, first + case.tiling.block_factor))
+        size = GROUP_ROWS if pieces else len(rows)
+        yield from ((core, rows[begin : begin + size]) for begin in range(0, len(rows), size))
+
+
+def _dgamma_tree(case: Case, pieces: bool, order: Order, key: int) -> trees.Tree:
+    contributions = [
+        (core, trees.left_fold(rows)) for core, rows in _rows_of_contributions(case, pieces)
+    ]
+    if case.deterministic:
+        cores = sorted({core for core, _ in contributions})
+        tree = trees.left_fold(
+            [
+                trees.left_fold([part for own, part in contributions if own == core])
+                for core in cores
+            ]
+        )
+    else:
+        numbers = np.array([core for core, _ in contributions], np.int64)
+        arrived = arrival_of(
+            order.code,
+            seed_words(order.seed),
+            key,
+            numbers,
+            np.zeros((numbers.size, 1), np.float32),
+            0,
+            1,
+        )
+        tree = trees.left_fold([contributions[place][1] for place in arrived])
+    assert tree is not None
+    return tree
+
+
+def _mean_tree(case: Case, pieces: bool) -> trees.Tree:
+    from npu_sim.kernels.rms_norm_grad import LANES
+
+    columns: Sequence[int] = range(case.row.col)
+    if pieces:
+        tree = trees.left_fold(
+            [
+                trees.halving(columns[begin : begin + PIECE_COLUMNS])
+                for begin in range(0, len(columns), PIECE_COLUMNS)
+            ]
+        )
+    else:
+        tree = trees.lane_sum(columns) if split_of(case).path == LANES else trees.halving(columns)
+    assert tree is not None
+    return tree
+
+
+def _outputs(call: StudyCall, dy: np.ndarray) -> dict[str, np.ndarray]:
+    """Run the operator on ones, but for dy."""
+    ones = {name: np.ones_like(values) for name, values in call.tensors.items()}
+    return call.outputs(**{**ones, "dy": dy.reshape(ones["dy"].shape)})
+
+
+def _dgamma_outside(
+    call: StudyCall, case: Case, begin: int, columns: int, codes: np.ndarray
+) -> np.ndarray:
+    """Run probes, a column each: with xh = 1 the terms of dgamma are dy."""
+    dtype, counts = case.specs["x"].dtype, np.empty(codes.shape[0], np.int64)
+    for first in range(0, codes.shape[0], columns):
+        piece = codes[first : first + columns]
+        dy = np.zeros((case.row.row, case.row.col), numpy_dtype(dtype))
+        dy[:, begin : begin + piece.shape[0]] = probe_terms(piece, dtype).T
+        dgamma = _outputs(call, dy)["dgamma"].reshape(-1)
+        counts[first : first + columns] = count_units(dgamma[begin : begin + piece.shape[0]], dtype)
+    return counts
+
+
+def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
+    """Run probes, a row each: with xh = gamma = 1, dx is dy minus the mean of dy; read where dy is one unit."""
+    total, columns = case.row.row, case.row.col
+    dtype, counts = case.specs["x"].dtype, np.empty(codes.shape[0], np.int64)
+    for first in range(0, codes.shape[0], total):
+        piece = codes[first : first + total]
+        dy = np.zeros((total, columns), numpy_dtype(dtype))
+        dy[: piece.shape[0]] = probe_terms(piece, dtype)
+        dx = _outputs(call, dy)["dx"].reshape(total, columns)[: piece.shape[0]]
+        unit_column = np.argmax(piece == 0, axis=1)
+        rows = np.arange(piece.shape[0])
+        sums = (
+            dy[rows, unit_column].astype(np.float64) - dx[rows, unit_column].astype(np.float64)
+        ) * columns
+        counts[first : first + total] = count_units(sums, dtype)
+    return counts
+
+
+def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
+    """Return the terms of an output element in float64, by name."""
+    tensors = call.tensors
+    gamma = tensors["gamma"].astype(np.float64).reshape(-1)
+    dy, x = (tensors[name].astype(np.float64).reshape(-1, gamma.size) for name in ("dy", "x"))
+    rstd = tensors["rstd"].astype(np.float64).reshape(-1)
+    if output == "dgamma":
+        column = int(np.ravel_multi_index(index, tensors["gamma"].shape))
+        values = dy[:, column] * x[:, column] * rstd
+        return [(f"dy*xh of row {row}", value) for row, value in enumerate(values.tolist())]
+    row, column = divmod(int(np.ravel_multi_index(index, tensors["x"].shape)), gamma.size)
+    normed = x[row] * rstd[row]
+    mean = float(np.mean(dy[row] * gamma * normed))
+    return [
+        ("dy*gamma*rstd", dy[row, column] * gamma[column] * rstd[row]),
+        ("-xh*mean*rstd", -normed[column] * mean * rstd[row]),
+    ]

@@ -1,0 +1,69 @@
+"""What the instruction lists of RmsNorm and RmsNormGrad share: rows of one dtype in buffers that lie one after the other.
+
+Source: specification page ``estimate``, "Instruction lists".
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from npu_sim.numbers.formats import TensorSpec
+from npu_sim.plans.model import Plan
+from npu_sim.tiling.normalised_rows import FP32_BYTES, VECTOR_LANES
+from npu_sim.timelines.shares import rows_of_cores
+from npu_sim.timelines.vector_pipe import (
+    NARROWING,
+    InstructionLists,
+    Issue,
+    Issues,
+    starts_of,
+    whole,
+)
+
+COMPARED_DTYPES = {"bfloat16"}
+"""dtypes of x and gamma that were compared with a device (page, "Residuals"), in rows of whole
+repeats."""
+
+
+def buffer_sizes(plan: Plan) -> Mapping[str, int]:
+    """Return the bytes of every buffer of a core by name."""
+    return {one.name: one.bytes for one in plan.memories[0].allocations}
+
+
+def lists_by_rows(plan: Plan, of_rows: Callable[[int], Issues], compared: bool) -> InstructionLists:
+    """Return what every core issues, given what so many rows take."""
+    amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
+    known = {amount: of_rows(amount) for amount in set(amounts.values())}
+    return InstructionLists({core: known[amount] for core, amount in amounts.items()}, compared)
+
+
+class NormalisedRows:
+    """Instructions on rows of x and gamma, whose operands lie in buffers known by name."""
+
+    def __init__(self, plan: Plan, x: str, buffers: Sequence[str], columns: int) -> None:
+        spec, gamma = TensorSpec.parse(plan.arguments[x]), TensorSpec.parse(plan.arguments["gamma"])
+        sizes = buffer_sizes(plan)
+        self.columns = columns
+        self.dtype, self.gamma_bytes = spec.dtype, gamma.itemsize
+        self.widens, self.widens_gamma = spec.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
+        self.starts = starts_of((name, sizes.get(name, 0)) for name in buffers)
+        self.like_compared = {
+            spec.dtype,
+            gamma.dtype,
+        } == COMPARED_DTYPES and columns % VECTOR_LANES == 0
+
+    def on(self, kind: str, elements: int, *buffers: str) -> Issue:
+        """Return an instruction whose two sources start where these buffers do."""
+        return whole(
+            kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers)
+        )
+
+    def widened(self, elements: int) -> Issues:
+        """Return the cast of 16-bit elements to fp32."""
+        return (whole("cast 16 to 32 bits", elements),) if self.widens else ()
+
+    def narrowed(self, elements: int) -> Issues:
+        """Return the cast of fp32 elements to 16 bits."""
+        return (whole(NARROWING, elements),) if self.widens else ()
+
+    def widened_gamma(self, elements: int) -> Issues:
+        """Return the cast of a 16-bit gamma to fp32."""
+        return (whole("cast 16 to 32 bits", elements),) if self.widens_gamma else ()

@@ -1,0 +1,70 @@
+"""What the tiles of operators hold and add that sum the rows of every token.
+
+Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and ``moe_token_unpermute``, "Instructions and copies
+of a tile".
+"""
+
+from npu_sim.timelines.step_table import Step, StepTable, View
+
+ENTRIES = ("indices", "probs", "probs in fp32")
+SUMMING = ("token rows", "result row", "sum in fp32", "row in fp32", *ENTRIES)
+TOKENS = {"tokens": 1, "token": 1}
+
+
+def token_sums(
+    source: tuple[str, int], result: tuple[str, int], columns: int, top_k: int, weighted: bool
+) -> StepTable:
+    """Return the steps of a sum over the experts of every token.
+
+    Parameters
+    ----------
+    source, result
+        Name and rows of what is read and of the sum.
+    columns, top_k
+        Columns of a row, experts of a token.
+    weighted
+        Whether every row is multiplied by its entry of ``probs``.
+    """
+    (rows, count), (out, tokens) = source, result
+    views = [
+        View(rows, count, columns, by_column={"columns": 1}),
+        View(
+            "sorted_indices", tokens * top_k, by_row={"tokens": top_k, "token": top_k, "expert": 1}
+        ),
+        View(out, tokens, columns, TOKENS, {"columns": 1}),
+    ]
+    if weighted:
+        views.insert(2, View("probs", tokens, top_k, TOKENS, {"expert": 1}))
+    entries = ("sorted_indices", *(("probs",) if weighted else ()))
+    row, where = (
+        "probs * row" if weighted else "row",
+        "token {token} of tokens {tokens}, columns {columns}",
+    )
+    come = " and ".join(entries)
+    found = {
+        "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),
+        "indices and probs": Step(
+            f"tokens {{tokens}}: their {come} come in", entries, live=ENTRIES
+        ),
+        "first row": Step(
+            f"{where}: sum = {row} of its first expert, in fp32",
+            (rows,),
+            (),
+            entries,
+            SUMMING,
+            (rows,),
+        ),
+        "no row": Step(f"{where}: all its rows were dropped, sum = 0", (), (), entries, SUMMING),
+        "row": Step(
+            f"{where}: sum += {row} of expert {{expert}}, in fp32",
+            (rows,),
+            (),
+            entries,
+            SUMMING,
+            (rows,),
+        ),
+        "result": Step(
+            f"{where}: the sum is rounded once and goes out", (), (out,), entries, SUMMING
+        ),
+    }
+    return StepTable(tuple(views), {("tokens", note): step for note, step in found.items()})

@@ -1,0 +1,141 @@
+"""What MoeTokenUnpermute and its gradient have in common: arguments, axes, and data.
+
+Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.arguments import Attribute, IntArray, Tensor
+from npu_sim.framework.axes import Axis, Derived, Number, Switch, Word
+from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
+from npu_sim.numbers.values import normal
+from npu_sim.operators.shared.study import StudyCall
+from npu_sim.tiling.token_sums import MOST_TOPK
+
+SORTED_INDICES = Tensor(
+    "sorted_indices",
+    "entries",
+    "row of every token and expert, (tokens * num_topk,), at or beyond the rows of permuted_tokens where it was dropped",
+    "int32",
+    samples=0,
+    addresses=True,
+)
+PROBS = Tensor(
+    "probs",
+    "tokens num_topk",
+    "weight of every token and expert, (tokens, num_topk); without it num_topk is 1 and every weight absent",
+    "probs_dtype",
+    document="probsOptional",
+    optional=True,
+    samples=0,
+)
+ATTRIBUTES = (
+    Attribute("padded_mode", bool, "not supported yet: False", False),
+    Attribute(
+        "restore_shape",
+        IntArray,
+        "accepted, and looked at by nobody",
+        None,
+        document="restoreShapeOptional",
+    ),
+)
+DERIVED = (Derived("top_k", "1 + (num_topk - 1) * has_probs"), Derived("entries", "tokens * top_k"))
+"""Without probs a token has one entry, whatever an axis says."""
+
+
+def permuted_tokens(help: str) -> Tensor:
+    """Return the rows of the experts as an argument."""
+    return Tensor("permuted_tokens", "rows hidden", help, "dtype")
+
+
+def axes(rows: str) -> tuple[Axis, ...]:
+    """Return what can vary; ``rows`` names the tensor that has the columns."""
+    return (
+        Word("dtype", f"dtype of {rows}", FLOAT_DTYPES, "bfloat16"),
+        Switch(
+            "has_probs", "whether probs is given", True, aliases=("probs_given",), tensor="probs"
+        ),
+        Word("probs_dtype", "dtype of probs", FLOAT_DTYPES, "float32"),
+        Number(
+            "num_topk",
+            "experts chosen for a token, columns of probs; without probs it is 1",
+            8,
+            unit="expert",
+            aliases=("numTopk", "topk", "K"),
+            read="1",
+        ),
+        Number("hidden", f"last axis of {rows}", 1024, unit="column", aliases=("H", "hidden_size")),
+        Number(
+            "tokens",
+            "tokens; sorted_indices has tokens * num_topk elements",
+            1024,
+            unit="token",
+            aliases=("T",),
+            read="entries",
+        ),
+    )
+
+
+def topk_words(call: Any) -> tuple[str, str]:
+    """What the bound of the experts of a token says."""
+    message = f'probs has {call.size("top_k")} columns: the product takes numTopk <= {MOST_TOPK}, with limits="hardware" too'
+    return message, f"nearest legal value: {MOST_TOPK}"
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal rows and gradients, tokens that went to experts at random, and weights that add up to 1 for every token."""
+    random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
+    drawn = {name: normal(random, spec) for name, spec in arguments.items() if _is_rows(name, spec)}
+    drawn["sorted_indices"] = random.permutation(np.arange(entries, dtype=np.int32))
+    if arguments.probs is not None:
+        chances = np.exp(random.standard_normal(arguments.probs.shape, np.float32))
+        drawn["probs"] = (chances / chances.sum(axis=1, keepdims=True)).astype(
+            numpy_dtype(arguments.probs.dtype)
+        )
+    return drawn
+
+
+def _is_rows(name: str, spec: Any) -> bool:
+    return isinstance(spec, TensorSpec) and name in ("permuted_tokens", "unpermuted_tokens_grad")
+
+
+def experts(call: StudyCall) -> int:
+    """Return how many entries a token has."""
+    return int(call.tensors["probs"].shape[1]) if "probs" in call.tensors else 1
+
+
+def places(call: StudyCall) -> dict[str, int]:
+    """Return how many indices one token has, as changes of a batch ask."""
+    return {"sorted_indices": experts(call)}
+
+
+def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
+    """Append tokens with rows of their own; where rows were dropped there is no room for them, as new rows would be those."""
+    tokens, indices, count = (
+        call.tensors["permuted_tokens"],
+        call.tensors["sorted_indices"],
+        experts(call),
+    )
+    rows, more = tokens.shape[0], extra * count
+    if indices.max(initial=-1) >= rows:
+        return None
+    changed = {
+        "sorted_indices": np.concatenate(
+            [indices, np.arange(rows, rows + more, dtype=indices.dtype)]
+        )
+    }
+    for name, size in (
+        ("permuted_tokens", more),
+        ("unpermuted_tokens_grad", extra),
+        ("probs", extra),
+    ):
+        if name in call.tensors:
+            values = call.tensors[name]
+            added = np.zeros((size, values.shape[1]), values.dtype)
+            if fill == "copy":
+                added[...] = np.resize(values, added.shape)
+            changed[name] = np.concatenate([values, added])
+    return call.with_tensors(**changed)

@@ -1,0 +1,5 @@
+"""Planners of ConvTbcBackward."""
+
+from npu_sim.tiling.conv_tbc_backward.planner import plan_kernel
+
+__all__ = ["plan_kernel"]

@@ -1,0 +1,288 @@
+"""Published planner of deterministic gradWeight on A2 and A3: steps 5 to 11 of the page, and the whole.
+
+Evidence: published rule, checked against the golden lines field by field. Pure integer functions,
+see ``conv_tbc_problem``. Call it only for ``ROUTE_PLANNER``.
+"""
+
+from math import gcd
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from npu_sim.tiling.conv_tbc_backward.base_block import (
+    BaseBlock,
+    Extents,
+    choose_base_block,
+    extents_of,
+    fits_l1,
+    l1_bytes_used,
+    resized,
+    whole_edges,
+    with_depth,
+    x_elements,
+)
+from npu_sim.tiling.conv_tbc_backward.problem import (
+    CHANNEL_BLOCK_BYTES,
+    CUBE_EDGE,
+    ConvTbcProblem,
+    is_plannable,
+)
+from npu_sim.tiling.fields import SUCCESS, Field, nothing
+from npu_sim.tiling.integers import align, ceil_div
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Device
+
+TILING_KEY = 4
+LONG_M = 128
+"""Above this base m the block that avoids a sliver halves m instead of cutting it (page, step
+7)."""
+ACCUMULATOR_BYTES = 4
+L0_BUFFERS = 2
+"""L0A and L0B are always used in two halves (page, step 8)."""
+
+
+class DeterministicTiling(NamedTuple):
+    """The product's tiling fields, then what the plan shows of the buffers; sizes in elements unless the name says bytes."""
+
+    status: int
+    tiling_key: int
+    workspace_bytes: int
+    m: Annotated[int, Field("output channels", vendor="mValue")]
+    n: Annotated[int, Field("taps x input channels", vendor="nValue")]
+    k: Annotated[int, Field("output time", vendor="kValue")]
+    tiles: Annotated[int, Field("tiles of the output", vendor="totalCnt")]
+    base_m: Annotated[int, Field("output channels of a base block", vendor="baseM")]
+    base_n: Annotated[int, Field("columns of a base block", vendor="baseN")]
+    base_k: Annotated[int, Field("output time of a base block", vendor="baseK")]
+    step_m: Annotated[int, Field("base blocks along m in one buffer", vendor="stepM")]
+    step_n: Annotated[int, Field("base blocks along n in one buffer", vendor="stepN")]
+    step_k: Annotated[int, Field("base blocks along k in one buffer", vendor="stepKa stepKb")]
+    l0c_buffers: Annotated[int, Field("buffers in L0C", vendor="cl0Pbuffer")]
+    l1_buffers: Annotated[
+        int, Field("buffers of each operand in L1", vendor="al1Pbuffer bl1Pbuffer")
+    ]
+    iterate_order: Annotated[int, Field("1 when columns run fastest", vendor="iterateOrder")]
+    x_l1_elements: Annotated[int, Field("elements of x in one buffer of L1", vendor="bl1Bound")]
+    single_m: Annotated[int, Field("output channels of a tile", vendor="singleCoreM")]
+    single_n: Annotated[int, Field("columns of a tile", vendor="singleCoreN")]
+    single_k: Annotated[int, Field("output time of a tile", vendor="singleCoreK")]
+    block_dim: Annotated[int, Field("cores that work", vendor="usedCoreNum")]
+    stream_k: Annotated[
+        int,
+        Field("1 when the samples of the last tiles are split over cores", vendor="streamKType"),
+    ]
+    stream_k_cores: Annotated[
+        int, Field("cores that share one of those tiles", vendor="coreStreamK")
+    ]
+    l0a_bytes: Annotated[int, Field("L0A used, both buffers")]
+    l0b_bytes: Annotated[int, Field("L0B used, both buffers")]
+    l0c_bytes: Annotated[int, Field("L0C used, all buffers")]
+    l1_bytes: Annotated[int, Field("L1 used, all buffers")]
+    exceeds_l0a: Annotated[
+        int, Field('1 where the rule asks for more L0A than there is (page, "Known defects")')
+    ]
+    exceeds_l0b: Annotated[int, Field("1 where the rule asks for more L0B than there is")]
+    exceeds_l0c: Annotated[int, Field("1 where the rule asks for more L0C than there is")]
+    exceeds_l1: Annotated[int, Field("1 where the rule asks for more L1 than there is")]
+
+
+NO_TILING: DeterministicTiling = nothing(DeterministicTiling)
+
+
+class SingleCore(NamedTuple):
+    """Output a core owns at a time, in elements, and how many such tiles the output has."""
+
+    m: int
+    n: int
+    tiles: int
+
+
+def single_core(extents: Extents, block: BaseBlock) -> SingleCore:
+    """Step 5: whole channel blocks with all their taps, at least one."""
+    channel_columns = extents.taps * extents.channel_block
+    n = max(block.n // channel_columns, 1) * channel_columns
+    return SingleCore(block.m, n, ceil_div(extents.m, block.m) * ceil_div(extents.n, n))
+
+
+def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
+    """widen(x) of step 6: the n that leaves about ``cores`` tiles, never below the present one."""
+    share = (
+        ceil_div(extents.in_blocks, cores // gcd(rows, cores))
+        * extents.taps
+        * extents.channel_block
+    )
+    return max(min(share, extents.n), single.n)
+
+
+def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> SingleCore:
+    """Step 6: widen n so that the tiles, or the tiles times a split of the batch, fill the cores."""
+    cores = extents.cores
+    if single.tiles % cores == 0 and single.n == extents.n:
+        return single
+    rows = ceil_div(extents.m, single.m)
+    n = widened(extents, single, rows, cores)
+    if rows * ceil_div(extents.n, n) % cores == 0:
+        return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
+    pieces = max(extents.k // block.k, extents.batch)
+    if pieces <= 1 or single.tiles % cores + 2 >= cores:
+        return single
+    split = 2
+    while split <= min(pieces, cores):
+        n = widened(extents, single, rows, cores // split)
+        rest = rows * ceil_div(extents.n, n) % cores
+        if rest * split == cores or rest + 2 >= cores:
+            return SingleCore(single.m, n, rows * ceil_div(extents.n, n))
+        split += 1
+    return single
+
+
+def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> BaseBlock:
+    """Step 7: another base block where the last one along n would be one or two edges wide.
+
+    Its ``m`` is 0 where there is no sliver, or no better block that fits L1.
+    """
+    edges = block.n // CUBE_EDGE
+    sliver = align(single.n, CUBE_EDGE) // CUBE_EDGE % edges
+    if sliver < 1 or sliver > 2 or 2 * sliver >= edges:
+        return resized(block, 0, block.n, block.k)
+    widest = max(edges, CUBE_EDGE)
+    groups = ceil_div(edges, extents.taps)
+    if groups * extents.taps > widest:
+        groups = max(groups - 1, 1)
+    if groups * extents.taps > widest:
+        return resized(block, 0, block.n, block.k)
+    n = CUBE_EDGE * groups * extents.taps
+    l0c_m = min(extents.l0c_bytes // ACCUMULATOR_BYTES // n, block.m)
+    halved_m = block.m // 2 if block.m > LONG_M and l0c_m < block.m else l0c_m
+    m = whole_edges(min(l0c_m, halved_m))
+    k = whole_edges(extents.l0_bytes // extents.element_bytes // 2 // max(m, n))
+    other = resized(block, m, n, k)
+    while other.k > CUBE_EDGE and not fits_l1(extents, other):
+        other = resized(other, m, n, other.k - CUBE_EDGE)
+    if not fits_l1(extents, other):
+        return resized(block, 0, block.n, block.k)
+    return with_depth(extents, other, block.depth)
+
+
+class CoreSplit(NamedTuple):
+    """Cores used, and the split of the batch for the tail tiles ("stream-K")."""
+
+    cores: int
+    stream_k: int
+    stream_k_cores: int
+
+
+def split_cores(tiles: int, batch: int, cores: int) -> CoreSplit:
+    """Steps 9 and 10."""
+    used = tiles if cores // 2 < tiles < cores else cores
+    rest = tiles % used
+    sample_groups = 1
+    if 0 < rest <= used // 2:
+        sample_groups = ceil_div(batch, ceil_div(batch, used // rest))
+    stream_k = 1 if sample_groups > 1 else 0
+    if rest == tiles:
+        used = max(1, min(tiles * sample_groups, cores))
+    return CoreSplit(used, stream_k, sample_groups if stream_k else 0)
+
+
+def plan_grad_weight_deterministic(
+    problem: ConvTbcProblem, device: "Device"
+) -> DeterministicTiling:
+    """Plan gradWeight in deterministic mode on A2 and A3 by the product's published rule."""
+    if not is_plannable(problem):
+        return NO_TILING
+    extents = extents_of(problem, device)
+    block = choose_base_block(extents)
+    single = widen_single_n(extents, block, single_core(extents, block))
+    block = resized(block, block.m, min(block.n, align(single.n, CUBE_EDGE)), block.k)
+    other = without_sliver(extents, block, single)
+    if other.m > 0:
+        # The product redoes step 5 with the new block, even an equal one: the widening of step 6 is
+        # lost.
+        single = single_core(extents, other)
+        block = other
+    split = split_cores(single.tiles, extents.batch, extents.cores)
+    return filled(extents, block, single, split, device)
+
+
+def filled(
+    extents: Extents, block: BaseBlock, single: SingleCore, split: CoreSplit, device: "Device"
+) -> DeterministicTiling:
+    """Steps 8 and 11: the fields of the result."""
+    tile_bytes = ACCUMULATOR_BYTES * block.m * block.n
+    l0c_buffers = 2 if 2 * tile_bytes <= extents.l0c_bytes else 1
+    slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * split.cores * split.stream_k
+    l0a_bytes = L0_BUFFERS * block.m * block.k * extents.element_bytes
+    l0b_bytes = L0_BUFFERS * block.n * block.k * extents.element_bytes
+    # Conditions stay outside the call below: Numba cannot compile them among this many keyword
+    # arguments.
+    iterate_order = 1 if extents.m > extents.n else 0
+    exceeds_l0a = 1 if l0a_bytes > device.l0a_bytes else 0
+    exceeds_l0b = 1 if l0b_bytes > device.l0b_bytes else 0
+    exceeds_l0c = 1 if tile_bytes * l0c_buffers > device.l0c_bytes else 0
+    exceeds_l1 = 0 if fits_l1(extents, block) else 1
+    return DeterministicTiling(
+        status=SUCCESS,
+        tiling_key=TILING_KEY,
+        workspace_bytes=device.system_workspace_bytes + slot_bytes,
+        m=extents.m,
+        n=extents.n,
+        k=extents.k,
+        tiles=single.tiles,
+        base_m=block.m,
+        base_n=block.n,
+        base_k=block.k,
+        step_m=1,
+        step_n=1,
+        step_k=block.steps,
+        l0c_buffers=l0c_buffers,
+        l1_buffers=block.buffers,
+        iterate_order=iterate_order,
+        x_l1_elements=x_elements(extents, block),
+        single_m=single.m,
+        single_n=single.n,
+        single_k=extents.k,
+        block_dim=split.cores,
+        stream_k=split.stream_k,
+        stream_k_cores=split.stream_k_cores,
+        l0a_bytes=l0a_bytes,
+        l0b_bytes=l0b_bytes,
+        l0c_bytes=tile_bytes * l0c_buffers,
+        l1_bytes=l1_bytes_used(extents, block),
+        exceeds_l0a=exceeds_l0a,
+        exceeds_l0b=exceeds_l0b,
+        exceeds_l0c=exceeds_l0c,
+        exceeds_l1=exceeds_l1,
+    )
+
+
+class TailSplit(NamedTuple):
+    """Tiles whose samples are split over cores ("stream-K"); sizes in channels.
+
+    Which tiles are the last ones is a model: the vendor publishes iterateOrder, here read as the
+    axis that runs fastest.
+    """
+
+    slot_samples: int
+    first: int
+    m_edge: int
+    n_edge: int
+    m_tiles: int
+    n_tiles: int
+    m_fastest: int
+
+
+def tail_split(tiling: DeterministicTiling, problem: ConvTbcProblem) -> TailSplit | None:
+    """Return the tiles with private slots; None when there are none."""
+    if not tiling.stream_k:
+        return None
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    rest = tiling.tiles % tiling.block_dim
+    return TailSplit(
+        slot_samples=ceil_div(problem.batch, tiling.stream_k_cores),
+        first=tiling.tiles - rest if rest else 0,
+        m_edge=tiling.single_m,
+        n_edge=tiling.single_n // problem.taps // channel_block * channel_block,
+        m_tiles=ceil_div(tiling.m, tiling.single_m),
+        n_tiles=ceil_div(tiling.n, tiling.single_n),
+        m_fastest=1 - tiling.iterate_order,
+    )

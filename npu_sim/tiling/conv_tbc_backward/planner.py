@@ -1,0 +1,262 @@
+"""Tiling of ConvTbcBackward: which way both gradients take, and how each is cut into blocks.
+
+Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are
+planned by a model (``conv_tbc_cube_tiling``); gradWeight in deterministic mode on A2 and A3 by the
+product's published rule (``conv_tbc_grad_weight_deterministic``). Pure integer functions that Numba
+compiles as they are, but for :func:`plan_kernel`, which speaks the words of the golden lines.
+"""
+
+from typing import Annotated, Any, NamedTuple
+
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.numbers.formats import itemsize
+from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
+from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
+from npu_sim.tiling.conv_tbc_backward.cube_model import smallest_base_fits
+from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
+    CubeTiling,
+    plan_grad_input,
+    plan_grad_weight,
+)
+from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
+    DeterministicTiling,
+    plan_grad_weight_deterministic,
+)
+from npu_sim.tiling.conv_tbc_backward.problem import (
+    ROUTE_MATMUL,
+    ROUTE_MODEL,
+    ROUTE_NAMES,
+    ROUTE_PLANNER,
+    ConvTbcProblem,
+    bias_rows,
+    grad_weight_route,
+    is_plannable,
+    output_time,
+)
+from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
+from npu_sim.tiling.integers import ceil_div
+
+COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
+"""Dtypes of the cube unit, whose codes are positions here; ``none`` where the product refuses the
+combination."""
+LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
+COMPUTE_BITS = 3
+"""Bits of such a code in ``rules.compute``, which has one for every dtype and cubeMathType."""
+FP32 = 0
+"""Code of the tensors' dtype."""
+MATH_TYPES = 4
+"""Values of cubeMathType."""
+TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
+"""What a release does with pad 0 and K = T on the Atlas training series, see
+``configs/releases.yaml``; others run it."""
+
+_WIDEST = "(T + 2 * pad + 512) * (K + 1) * (max(Cin, Cout) + 512)"
+EXTENT = f"max(64 * {_WIDEST}, 8 * l1_bytes, (B + 1) * {_WIDEST} // 16)"
+"""Bound of the numbers of a tiling: elements of a whole matrix, aligned, in bytes and a few
+buffers."""
+
+
+class Cube(NamedTuple):
+    """How one gradient is tiled, by the model or by the published planner; sizes in elements of the cube layout."""
+
+    block_dim: Annotated[int, Field("cores that work", "cube_cores")]
+    m: Annotated[int, Field("rows of the output", EXTENT)]
+    n: Annotated[int, Field("columns of the output", EXTENT)]
+    base_m: Annotated[int, Field("rows of one L0 load", EXTENT)]
+    base_n: Annotated[int, Field("columns of one L0 load", EXTENT)]
+    base_k: Annotated[int, Field("reduction of one L0 load", EXTENT)]
+    single_m: Annotated[int, Field("rows of one block of a core", EXTENT)]
+    single_n: Annotated[int, Field("columns of one block of a core", EXTENT)]
+    blocks: Annotated[int, Field("blocks of all cores", EXTENT)]
+    splits: Annotated[int, Field("cores that share one output tile", EXTENT)]
+    l0a_bytes: Annotated[int, Field("L0A used, all buffers", EXTENT)]
+    l0b_bytes: Annotated[int, Field("L0B used, all buffers", EXTENT)]
+    l0c_bytes: Annotated[int, Field("L0C used, all buffers", EXTENT)]
+    l1_bytes: Annotated[int, Field("L1 used, all buffers", EXTENT)]
+
+
+NO_CUBE: Cube = nothing(Cube)
+
+
+class Tiling(NamedTuple):
+    """Result of the planner: what sweeps keep, then the whole tilings of the planners that were asked.
+
+    For the matrix products no tiling is published. ``weight_model`` is without content where the
+    published planner takes gradWeight, ``published`` where it does not.
+    """
+
+    status: int
+    route: Annotated[int, Field("how gradWeight is planned", "4", words=ROUTE_NAMES)]
+    compute: Annotated[int, Field("dtype of the cube unit", "4", words=COMPUTE_DTYPES)]
+    block_dim: Annotated[int, Field("cores that work", "cube_cores")]
+    tiling_key: Annotated[int, Field("tiling key of the published planner", "4")]
+    workspace_bytes: Annotated[
+        int,
+        Field(
+            "workspace of the published planner's kernel; those of the others are not published",
+            EXTENT,
+        ),
+    ]
+    exceeds: Annotated[
+        int, Field("where the published planner exceeds the chip: 1 L0A, 2 L0B, 4 L0C, 8 L1", "15")
+    ]
+    bias_cores: Annotated[
+        int,
+        Field(
+            "cores that add to every element of gradBias atomically, 1 where none share it",
+            "vector_cores",
+        ),
+    ]
+    bias_rows: Annotated[
+        int,
+        Field("rows of self, time and batch, that such a core takes", "B * (T + 2 * pad + 512)"),
+    ]
+    grad_input: Annotated[Cube, Part(help=" of gradInput")]
+    grad_weight: Annotated[Cube, Part(help=" of gradWeight")]
+    input_model: CubeTiling
+    weight_model: CubeTiling
+    published: DeterministicTiling
+
+
+def compute_code(row: Any, rules: Any) -> int:
+    """Return the position in ``COMPUTE_DTYPES`` of the cube unit's dtype; 0 when the combination is refused."""
+    code: int = (
+        rules.compute >> (COMPUTE_BITS * (MATH_TYPES * row.dtype + row.cube_math_type))
+    ) & ((1 << COMPUTE_BITS) - 1)
+    return code
+
+
+def takes_math_type(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the cube unit has a dtype for the tensors' dtype and cubeMathType."""
+    return compute_code(row, rules) != 0
+
+
+def takes_matrix_shape(row: Any, device: Device, rules: Any) -> bool:
+    """Whether the product takes pad 0 and K = T: the Atlas training series refuses them at some releases (page ``releases``)."""
+    refuses = (
+        rules.training_series_matrix == TRAINING_SERIES_REFUSES
+        and device.npu_arch == NPU_ARCH_ATLAS_TRAIN
+    )
+    return not (refuses and row.pad == 0 and row.K == row.T)
+
+
+def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
+    """Return what the planners see of a call in whole numbers."""
+    element_bytes = 2 if compute_code(row, rules) <= LAST_16_BIT else 4
+    return ConvTbcProblem(row.T, row.B, row.Cin, row.Cout, row.K, row.pad, element_bytes)
+
+
+def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
+    """Plan a call given in whole numbers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
+    problem = problem_of(row, rules)
+    route = grad_weight_route(problem, device, row.deterministic == 1, rules)
+    own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
+    if route == ROUTE_MATMUL:
+        grad_input, grad_weight, cores, status = NO_CUBE, NO_CUBE, device.cube_cores, SUCCESS
+    else:
+        own = plan_grad_input(problem, device)
+        grad_input, status = cube_of(own, own.blocks, 1), own.status
+        if route == ROUTE_PLANNER:
+            planner = plan_grad_weight_deterministic(problem, device)
+            grad_weight = cube_of(planner, planner.tiles, max(planner.stream_k_cores, 1))
+        else:
+            weight = plan_grad_weight(problem, device, row.deterministic == 0)
+            grad_weight = cube_of(weight, weight.blocks, weight.sample_blocks * weight.time_blocks)
+            status = max(status, weight.status)
+        cores = max(grad_input.block_dim, grad_weight.block_dim)
+    rows = problem.batch * output_time(problem)
+    core_rows = max(bias_rows(rows, device.vector_cores) if shares_bias(row, device) else rows, 1)
+    return Tiling(
+        status=status,
+        route=route,
+        compute=compute_code(row, rules),
+        block_dim=cores,
+        tiling_key=planner.tiling_key,
+        workspace_bytes=planner.workspace_bytes,
+        exceeds=planner.exceeds_l0a
+        + 2 * planner.exceeds_l0b
+        + 4 * planner.exceeds_l0c
+        + 8 * planner.exceeds_l1,
+        bias_cores=ceil_div(rows, core_rows),
+        bias_rows=core_rows,
+        grad_input=grad_input,
+        grad_weight=grad_weight,
+        input_model=own,
+        weight_model=weight,
+        published=planner,
+    )
+
+
+def has_tiling(row: Any, device: Device, rules: Any) -> bool:
+    """Whether a call is certain to have a tiling: the smallest base blocks fit."""
+    problem = problem_of(row, rules)
+    return is_plannable(problem) and smallest_base_fits(problem, device)
+
+
+def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) -> Cube:
+    """Return what sweeps keep of a gradient's tiling."""
+    return Cube(
+        block_dim=tiling.block_dim,
+        m=tiling.m,
+        n=tiling.n,
+        base_m=tiling.base_m,
+        base_n=tiling.base_n,
+        base_k=tiling.base_k,
+        single_m=tiling.single_m,
+        single_n=tiling.single_n,
+        blocks=blocks,
+        splits=splits,
+        l0a_bytes=tiling.l0a_bytes,
+        l0b_bytes=tiling.l0b_bytes,
+        l0c_bytes=tiling.l0c_bytes,
+        l1_bytes=tiling.l1_bytes,
+    )
+
+
+def shares_bias(row: Any, device: Device) -> bool:
+    """Whether cores may share gradBias: fp32 on the Atlas training series, in default mode (page, "Arithmetic")."""
+    return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
+
+
+def is_split(tiling: Tiling) -> bool:
+    """Whether several cores add to one element of gradWeight atomically."""
+    return tiling.route == ROUTE_MODEL and tiling.grad_weight.splits > 1
+
+
+def plan_kernel(
+    kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
+) -> dict[str, Any]:
+    """Run the raw planner on one golden line's inputs.
+
+    Parameters
+    ----------
+    kernel
+        ``conv_tbc_grad_weight_deterministic``, the only published planner of the operator.
+    inputs
+        ``T``, ``B``, ``Cin``, ``Cout``, ``K``, ``pad`` and ``dtype``, the compute dtype.
+    device
+        The SoC.
+    deterministic
+        Not read: the kernel of this name is the one of deterministic mode.
+
+    Returns
+    -------
+    dict
+        ``route``: "planner", "matmul", "gate_failed", or "model" on a product or at a release
+        without the published planner. For "planner" also the ``expect`` structure: status, tiling
+        key, block_dim, workspace bytes, tiling fields.
+    """
+    sizes = [inputs[name] for name in ("T", "B", "Cin", "Cout", "K", "pad")]
+    problem = ConvTbcProblem(*[*sizes, itemsize(inputs["dtype"])])
+    route = grad_weight_route(problem, device, True, rules)
+    if route != ROUTE_PLANNER:
+        return {"route": ROUTE_NAMES[route]}
+    tiling = plan_grad_weight_deterministic(problem, device)
+    return {
+        "route": ROUTE_NAMES[route],
+        "status": "success",
+        "tiling_key": tiling.tiling_key,
+        "block_dim": tiling.block_dim,
+        "workspace_bytes": tiling.workspace_bytes,
+        "tiling": vendor_fields(tiling),
+    }

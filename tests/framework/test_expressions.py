@@ -1,0 +1,121 @@
+"""Conditions as text: they are worth what Python says, of one call and in whole rows, and what is not allowed is named."""
+
+import re
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_sim.framework.expressions import ExpressionError, evaluate, in_row, names, parse
+
+NAMES = ("row", "col", "tokens", "num_topk")
+RULES = ("num_topk_at_most", "rows_below")
+names_and_numbers = st.one_of(st.sampled_from(NAMES + RULES), st.integers(0, 40).map(str))
+
+
+def _combined(parts):
+    binary = st.sampled_from(
+        ("+", "-", "*", "//", "%", "<", "<=", ">", ">=", "==", "!=", "and", "or")
+    )
+    return st.one_of(
+        st.builds("({} {} {})".format, parts, binary, parts),
+        st.builds("{}({}, {})".format, st.sampled_from(("min", "max")), parts, parts),
+        st.builds("(-{})".format, parts),
+        st.builds("(not {})".format, parts),
+        st.builds("({} <= {} < {})".format, parts, parts, parts),
+    )
+
+
+expressions = st.recursive(names_and_numbers, _combined, max_leaves=12)
+values = st.fixed_dictionaries({name: st.integers(-1, 40) for name in NAMES + RULES})
+
+
+def outcome(evaluated):
+    """The value, or that it divides by zero."""
+    try:
+        return evaluated()
+    except ZeroDivisionError:
+        return "divides by zero"
+
+
+@given(expressions, values)
+def test_an_expression_is_worth_what_python_says(text, known):
+    assert outcome(lambda: evaluate(text, known.__getitem__)) == outcome(
+        lambda: eval(text, {}, known)
+    )
+
+
+@given(expressions, values)
+def test_a_row_gives_the_same_value(text, known):
+    scope = {
+        "row": SimpleNamespace(**{name: known[name] for name in NAMES}),
+        "rules": SimpleNamespace(**{name: known[name] for name in RULES}),
+    }
+    in_whole_numbers = in_row(text, RULES)
+    assert outcome(lambda: eval(in_whole_numbers, scope)) == outcome(
+        lambda: evaluate(text, known.__getitem__)
+    )
+
+
+@given(expressions, values)
+def test_every_name_is_asked_for_once_and_no_other(text, known):
+    asked = []
+    outcome(lambda: evaluate(text, lambda name: asked.append(name) or known[name]))
+    assert tuple(asked) == names(text)
+    assert set(asked) == set(re.findall("[a-z_]+", text)) & set(NAMES + RULES)
+
+
+@given(expressions)
+def test_reading_an_expression_again_changes_nothing(text):
+    first = in_row(text, RULES)
+    assert in_row(text, RULES) == first
+    assert parse(text) is parse(text)
+
+
+def test_a_name_is_found_where_it_is_said():
+    assert in_row("num_topk <= num_topk_at_most", RULES) == "row.num_topk <= rules.num_topk_at_most"
+    assert in_row("max(row, 3) < rows_below", RULES) == "max(row.row, 3) < rules.rows_below"
+    assert in_row("row < rows_below") == "row.row < row.rows_below"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("row.col", "row.col"),
+        ("row[0]", "row[0]"),
+        ("row ** 2", "**"),
+        ("row / 2", "/"),
+        ("row < 1.5", "1.5"),
+        ("row == 'x'", "'x'"),
+        ("row or True", "True"),
+        ("abs(row) > 1", "abs(row)"),
+        ("__import__('os')", "__import__('os')"),
+        ("row.min(3)", "row.min(3)"),
+        ("min(*row)", "*row"),
+        ("min(row, key=col)", "key=col"),
+        ("[row]", "[row]"),
+        ("row if col else 0", "row if col else 0"),
+        ("(lambda: 1)()", "lambda: 1"),
+        ("(row := 1)", "row := 1"),
+    ],
+)
+def test_what_is_not_allowed_is_named(text, part):
+    with pytest.raises(ExpressionError) as refused:
+        evaluate(text, {"row": 1, "col": 1}.__getitem__)
+    message = str(refused.value)
+    assert repr(text) in message
+    assert part in message.removeprefix(repr(text)) or part in ("**", "/")
+    assert "whole numbers, names" in message
+
+
+@pytest.mark.parametrize("text", ["", "row <", "row = 3", "row; col", "1 2"])
+def test_what_is_no_expression_is_said(text):
+    with pytest.raises(ExpressionError, match="is no expression") as refused:
+        parse(text)
+    assert repr(text) in str(refused.value)
+
+
+def test_a_value_that_is_not_known_is_the_askers_error():
+    with pytest.raises(KeyError, match="col"):
+        evaluate("row < col", {"row": 1}.__getitem__)

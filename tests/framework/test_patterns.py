@@ -1,0 +1,205 @@
+"""Patterns of shapes: what is built from sizes is read back as these sizes, and what is no pattern is named."""
+
+import re
+from math import prod
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_sim.framework import patterns
+from npu_sim.framework.patterns import PatternError, Sizes, bind, build, parse, reshape
+
+AXIS = re.compile(r"1?[^\W\d]\w*[*+~?]?")
+NAMES = ("row", "col", "batch", "hidden", "out_channels")
+sizes_of_axes = st.integers(0, 12)
+shapes = st.lists(sizes_of_axes, max_size=4).map(tuple)
+nonempty_shapes = st.lists(sizes_of_axes, min_size=1, max_size=4).map(tuple)
+
+
+@st.composite
+def patterns_with_one_group(draw):
+    """A pattern of single axes and one group at most, the sizes it speaks of, and the axes of the group."""
+    names = draw(st.permutations(NAMES).map(lambda order: order[: draw(st.integers(0, 5))]))
+    values = {name: draw(sizes_of_axes) for name in names}
+    groups, tokens = {}, list(names)
+    if names and draw(st.booleans()):
+        kind = draw(st.sampled_from("*+"))
+        group = draw(st.sampled_from(names))
+        groups[group] = draw(shapes if kind == "*" else nonempty_shapes)
+        values[group] = prod(groups[group])
+        tokens[names.index(group)] += kind
+    return " ".join(tokens), values, groups
+
+
+@st.composite
+def patterns_with_known_groups(draw):
+    """A pattern with two groups that other tensors have already said, ones for them, and single axes."""
+    groups = {"row": draw(shapes), "col": draw(nonempty_shapes)}
+    tokens = draw(
+        st.permutations(("row*", "col+", "1col", "batch")).map(
+            lambda order: order[: draw(st.integers(1, 4))]
+        )
+    )
+    values = {"batch": draw(sizes_of_axes), **{name: prod(axes) for name, axes in groups.items()}}
+    return " ".join(tokens), values, groups
+
+
+def bound(pattern, shape, sizes=None):
+    """What a shape says of the sizes, as far as nothing contradicts; None when it does not have the pattern."""
+    found = Sizes() if sizes is None else sizes
+    return found if bind(pattern, shape, found) else None
+
+
+@given(patterns_with_one_group())
+def test_what_is_built_gives_its_sizes_and_axes_back(drawn):
+    pattern, values, groups = drawn
+    found = bound(pattern, build(pattern, values, groups))
+    assert found.values == values
+    assert found.groups == groups
+
+
+@given(patterns_with_known_groups())
+def test_what_is_built_from_the_axes_of_other_tensors_gives_its_sizes_back(drawn):
+    pattern, values, groups = drawn
+    found = bound(pattern, build(pattern, values, groups), Sizes(groups=dict(groups)))
+    assert found.groups == groups
+    assert found.values == {
+        token.name: values[token.name] for token in parse(pattern) if token.kind != "1"
+    }
+
+
+@given(patterns_with_one_group())
+def test_a_shape_agrees_with_what_it_said_itself_and_another_size_does_not(drawn):
+    pattern, values, groups = drawn
+    shape = build(pattern, values, groups)
+    known = bound(pattern, shape)
+    assert bound(pattern, shape, known) is known
+    for place, size in enumerate(shape):
+        assert bound(pattern, (*shape[:place], size + 1, *shape[place + 1 :]), known) is None
+        assert known == Sizes(values, groups)
+
+
+@given(st.lists(sizes_of_axes, min_size=1, max_size=5).map(tuple))
+def test_of_two_unknown_groups_the_last_is_the_last_axis_alone(shape):
+    found = bound("row* col+", shape)
+    assert found.groups == {"row": shape[:-1], "col": shape[-1:]}
+    assert found.values == {"row": prod(shape[:-1]), "col": shape[-1]}
+
+
+@given(patterns_with_one_group())
+def test_a_group_of_unknown_axes_is_built_as_one_axis(drawn):
+    pattern, values, _ = drawn
+    assert build(pattern, values) == tuple(values[token.name] for token in parse(pattern))
+
+
+@given(nonempty_shapes, sizes_of_axes)
+def test_another_product_keeps_the_rank_and_the_inner_axes_where_it_can(axes, size):
+    changed = reshape(axes, size)
+    assert prod(changed) == size
+    assert len(changed) == len(axes)
+    inner = prod(axes[1:])
+    if prod(axes) == size:
+        assert changed == axes
+    elif inner and size % inner == 0:
+        assert changed[1:] == axes[1:]
+
+
+def test_a_group_that_is_asked_for_another_size_is_built_with_as_many_axes():
+    assert build("row* col+", {"row": 30, "col": 4}, {"row": (2, 5), "col": (4,)}) == (6, 5, 4)
+    assert build("row* col+", {"row": 7, "col": 4}, {"row": (2, 5), "col": (4,)}) == (1, 7, 4)
+
+
+def test_a_group_without_axes_gets_one_for_another_size():
+    assert build("row topk*", {"row": 5, "topk": 1}, {"topk": ()}) == (5,)
+    assert build("row topk*", {"row": 5, "topk": 3}, {"topk": ()}) == (5, 3)
+
+
+@pytest.mark.parametrize(("axes", "built"), [((3, 4), (5, 3, 4)), ((), (5, 12)), (None, (5, 12))])
+def test_elements_in_any_shape_are_implied_in_the_axes_they_have_elsewhere(axes, built):
+    known = {"col": axes} if axes is not None else {}
+    assert build("row col~", {"row": 5, "col": 12}, known) == built
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape", "values"),
+    [
+        ("", (), {}),
+        ("row", (5,), {"row": 5}),
+        ("row row", (5, 5), {"row": 5}),
+        ("row*", (), {"row": 1}),
+        ("rows~", (2, 3, 4), {"rows": 24}),
+        ("rows~ dim", (2, 3, 4), {"rows": 6, "dim": 4}),
+        ("rows~ dim", (0, 4), {"rows": 0, "dim": 4}),
+        ("row* 1col*", (2, 3, 1), {"row": 6}),
+    ],
+)
+def test_shapes_that_have_a_pattern(pattern, shape, values):
+    assert bound(pattern, shape).values == values
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shape"),
+    [
+        ("", (1,)),
+        ("row", ()),
+        ("row", (5, 1)),
+        ("row row", (5, 6)),
+        ("row+", ()),
+        ("rows~", ()),
+        ("rows~ dim", (4,)),
+        ("row* 1col*", (2, 3)),
+    ],
+)
+def test_shapes_that_do_not(pattern, shape):
+    assert bound(pattern, shape) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [("1col", (2,)), ("1col?", (0, 1, 2)), ("1col*", (0, 1, 2, 3))],
+    ids=["as many", "as many or fewer", "any"],
+)
+@pytest.mark.parametrize("count", range(4))
+def test_ones_are_counted_by_the_axes_they_stand_for(kind, counts, count):
+    known = Sizes(groups={"row": (6,), "col": (3, 4)})
+    assert (bound(f"row* {kind}", (6, *[1] * count), known) is not None) == (count in counts)
+
+
+def test_ones_are_ones():
+    assert bound("row* 1col", (6, 2), Sizes(groups={"row": (6,), "col": (3,)})) is None
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Z", "C"]), min_size=1).filter(
+        lambda part: not AXIS.fullmatch(part)
+    )
+)
+def test_a_part_that_is_no_axis_is_named(part):
+    with pytest.raises(PatternError) as refused:
+        parse(f"row {part}")
+    assert repr(part) in str(refused.value)
+
+
+@pytest.mark.parametrize("part", ["row?", "1row+", "1row~", "2row", "row**", "*", "1", "row-col"])
+def test_the_message_names_part_and_pattern_and_says_what_is_allowed(part):
+    with pytest.raises(PatternError) as refused:
+        parse(f"batch {part} hidden")
+    for words in (repr(part), repr(f"batch {part} hidden"), "name*", "1name?"):
+        assert words in str(refused.value)
+
+
+def test_more_than_two_groups_are_refused():
+    with pytest.raises(PatternError, match=r"'row\* col\+ rows~' has more than two groups"):
+        parse("row* col+ rows~")
+
+
+def test_a_size_that_is_not_known_is_named():
+    with pytest.raises(KeyError, match="hidden"):
+        build("tokens hidden", {"tokens": 3})
+
+
+def test_patterns_say_their_sizes_and_how_help_texts_show_them():
+    assert patterns.names("row* 1col? hidden") == ("row", "col", "hidden")
+    assert patterns.text("row* 1col? hidden rows~") == "(row ..., 1 ..., hidden, rows elements)"
+    assert patterns.text("") == "scalar"

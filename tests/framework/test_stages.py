@@ -1,0 +1,23 @@
+"""Where the time of a run goes: what came from the cache of kernels was loaded, not compiled."""
+
+import pytest
+
+from npu_sim.framework import results
+
+
+@pytest.mark.parametrize(
+    ("kernels", "passes", "booked"),
+    [
+        ((0.0, 0.0), (0.0, 0.0), {"compute"}),
+        ((0.0, 0.25), (0.0, 0.0), {"compute", "load"}),
+        ((1.0, 3.0), (0.5, 2.0), {"compute", "compile"}),
+    ],
+)
+def test_time_in_numba_is_named_for_what_it_did(monkeypatch, kernels, passes, booked):
+    states = iter(zip(kernels, passes, strict=True))
+    monkeypatch.setattr(results, "_kernel_seconds", lambda: next(states))
+    watch = results.Stopwatch()
+    with watch.stage("compute"):
+        pass
+    assert set(watch.seconds) == booked
+    assert watch.seconds.get("load", watch.seconds.get("compile", 0.0)) == kernels[1] - kernels[0]

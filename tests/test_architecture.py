@@ -1,0 +1,154 @@
+"""The architecture: no import cycles, one order of packages, no module reached by name against it.
+
+`lint-imports` checks imports between packages (`[tool.importlinter]` in pyproject.toml). These tests
+also cover what it does not see: cycles inside a package, and modules named in strings.
+"""
+
+import ast
+import importlib
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import npu_sim
+from npu_sim.registry import OPERATORS
+
+PACKAGE = Path(npu_sim.__file__).parent
+PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
+FILES = {
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in PACKAGE.rglob("*.py")
+}
+MODULES = {name: path for name, path in FILES.items() if path.name != "__init__.py"}
+TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
+
+MOST_FILES_IN_A_FOLDER = 30
+
+LOADERS = {
+    "npu_sim.registry": "loads declarations of operators; also names the entry point group",
+    "npu_sim.plans.printing": "loads the text and HTML of an answer when it is printed",
+}
+"""Modules that may name a package above their own, because they load modules by name."""
+
+KNOWS_OPERATORS = {
+    "npu_sim.registry": "the list of operators",
+    "npu_sim.cli.demo": "the demonstration of one operator",
+    "npu_sim.cli.preflight": "an example in the help",
+}
+"""Modules of no operator that name one, and why."""
+
+
+def imported(name):
+    """Modules that a module imports, including imports in functions and for type checkers."""
+    found = set()
+    package = name.rpartition(".")[0]
+    for node in ast.walk(TREES[name]):
+        if isinstance(node, ast.Import):
+            found.update(one.name for one in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1]
+            base = ".".join([*(above if node.level else []), *filter(None, [node.module])])
+            found.update({base, *(f"{base}.{one.name}" for one in node.names)})
+    return found & MODULES.keys() - {name}
+
+
+def cycles():
+    """Groups of modules each of which reaches all others."""
+    reached = {name: imported(name) for name in MODULES}
+    for middle in reached:
+        for name in reached:
+            if middle in reached[name]:
+                reached[name] = reached[name] | reached[middle]
+    return {
+        tuple(sorted(other for other in reached[name] if name in reached[other]))
+        for name in reached
+        if name in reached[name]
+    }
+
+
+def test_there_are_no_import_cycles():
+    assert cycles() == set()
+
+
+def test_folders_fit_a_screen():
+    counts = {str(path.parent): 0 for path in FILES.values()}
+    for path in FILES.values():
+        counts[str(path.parent)] += 1
+    assert {folder for folder, count in counts.items() if count > MOST_FILES_IN_A_FOLDER} == set()
+
+
+def levels():
+    """The level of every package, 0 at the top, as the contract in pyproject.toml has them."""
+    configuration = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))
+    layers = configuration["tool"]["importlinter"]["contracts"][0]["layers"]
+    return {
+        package.strip(): level
+        for level, line in enumerate(layers)
+        for package in re.split("[|:]", line)
+    }
+
+
+def texts_in_code(tree):
+    """Strings outside docstrings, f-strings with ``*`` in place of their fields, and names."""
+    docstrings = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            parts = (part.value if isinstance(part, ast.Constant) else "*" for part in node.values)
+            yield "".join(parts)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in docstrings:
+                yield node.value
+        elif isinstance(node, ast.Name | ast.Attribute):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+
+
+def packages_named_in_strings(name):
+    """Packages in strings that name a module, a part of one, or an object in it."""
+    for text in texts_in_code(TREES[name]):
+        if re.fullmatch(r"npu_sim(\.[\w*]+)+\.?(:[\w*]+)?", text):
+            yield text.split(".")[1].partition(":")[0]
+
+
+def test_no_module_reaches_up_by_name():
+    level = levels()
+    upwards = {
+        name
+        for name in FILES.keys() - {"npu_sim"}
+        for named in packages_named_in_strings(name)
+        if named in level and level[named] < level[name.split(".")[1]]
+    }
+    assert upwards == LOADERS.keys()
+
+
+@pytest.mark.parametrize("entry", OPERATORS, ids=lambda entry: entry.name)
+def test_the_registry_finds_every_declaration(entry):
+    module = importlib.import_module(f"npu_sim.operators.{entry.name}.declaration")
+    assert module.OPERATOR.name == entry.name
+
+
+@pytest.mark.parametrize("name", [*npu_sim.__all__, "aclnn", "study"])
+def test_the_package_finds_every_public_name(name):
+    assert getattr(npu_sim, name) is not None
+
+
+def test_no_generic_module_names_an_operator():
+    names = {name for entry in OPERATORS for name in (entry.name, entry.title, *entry.kernels)}
+    own = {entry.name.removesuffix("_grad").removesuffix("_backward"): entry for entry in OPERATORS}
+    generic = [
+        name
+        for name in FILES
+        if not any(part.startswith(one) for part in name.split(".") for one in own)
+        and not name.startswith("npu_sim.operators.")
+    ]
+    knowing = {
+        name
+        for name in generic
+        if any(one in text for text in texts_in_code(TREES[name]) for one in names)
+    }
+    assert knowing == KNOWS_OPERATORS.keys()
