@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Kernel tests without a compiler, for other processors, and with every memory access checked.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+tests=".venv/bin/python -m pytest -q"
+by_file="$tests --dist loadfile" # every process compiles its kernels, so a file stays in one process
+
+echo "-- without a compiler"
+NUMBA_DISABLE_JIT=1 $tests tests/kernels/test_embedding_dense_backward.py tests/kernels/test_random_order.py \
+    tests/kernels/test_reduce_sum.py tests/kernels/test_elementwise.py tests/kernels/test_ulp.py
+
+# generic has no fp16 conversions and no fused multiply-add, haswell has no AVX-512.
+for processor in generic haswell; do
+    echo "-- processor $processor"
+    NUMBA_CPU_NAME=$processor $by_file tests/kernels/test_elementwise.py tests/kernels/test_exponential.py \
+        tests/kernels/test_moe_token_permute_grad.py tests/kernels/test_embedding_dense_backward.py \
+        tests/kernels/test_rms_norm.py tests/kernels/test_lanes_edges.py
+done
+
+echo "-- every access checked"
+NPU_SIM_CHECK=1 $by_file
+
+echo "-- Numba's public interface alone"
+NPU_SIM_PLAIN_NUMBA=1 $by_file tests/kernels -k 'golden or sample'

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# The part of CI to run before every commit: lint, types, unit tests and golden tests.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+ci/lint.sh
+.venv/bin/python -m pytest -q tests/test_architecture.py tests/numbers tests/orders tests/plans \
+    tests/framework tests/tiling tests/kernels tests/operators tests/timelines

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# The tests of the README's command, then the long ones.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python3 -m venv .venv && .venv/bin/pip install -q -c constraints.txt -e '.[dev]' && .venv/bin/python -m pytest -q
+.venv/bin/python -m pytest -q -m long
