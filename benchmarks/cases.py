@@ -1,7 +1,7 @@
-"""What is measured: the shapes with their targets as data, and how a case becomes arrays.
+"""Benchmark cases: their shapes as data, and the arrays of a case.
 
-A case is only names and numbers until :func:`build` makes its arrays, so that one is in memory at a time and a case can be handed to
-another process as JSON.
+A case holds only names and numbers until :func:`build` allocates its arrays. So only one case is in
+memory at a time, and a case can be passed to another process as JSON.
 """
 
 from typing import Any, NamedTuple
@@ -17,37 +17,20 @@ DTYPES = {"fp32": np.float32, "bf16": ml_dtypes.bfloat16, "fp16": np.float16}
 FASTEST = "fastest"
 ROUTED_EXPERTS = 64
 """Experts that the tokens of ``routed`` rows choose from."""
-DETERMINISTIC_TARGET = 1.3
-"""Deterministic mode may take this many times the time of default mode."""
-
-
-class Target(NamedTuple):
-    """What the speed issue asks for.
-
-    Attributes
-    ----------
-    against
-        PyTorch's time over ours, at least: for the fastest of PyTorch's ways (``FASTEST``), or for the one of that name.
-    share
-        Share of the copy bandwidth, or of the peak of the matrix kernel, at least; None where there is no target.
-    """
-
-    against: dict[str, float] = {}  # noqa: RUF012 never changed
-    share: float | None = None
 
 
 class Case(NamedTuple):
-    """One call: the operator, its sizes, the dtype, how indices are spread, and the targets.
+    """One call: the operator, its sizes, the dtype, and the distribution of indices.
 
-    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and cross_entropy, (tokens, experts, hidden) for moe,
-    moe_permute, unpermute and unpermute_grad, and (time, batch, in channels, out channels, taps) for conv_tbc.
+    Shapes are (rows, dim, num_weights) for embedding, (rows, columns) for rms_norm and
+    cross_entropy, (tokens, experts, hidden) for moe, moe_permute, unpermute and unpermute_grad,
+    and (time, batch, in channels, out channels, taps) for conv_tbc.
     """
 
     operator: str
     shape: tuple[int, ...]
     dtype: str
     indices: str = ""
-    target: Target = Target()
 
     @property
     def name(self) -> str:
@@ -82,59 +65,31 @@ class Problem(NamedTuple):
         )
 
 
-def _row(
-    operator: str,
-    shape: tuple[int, ...],
-    fp32: Target,
-    bf16: Target,
-    fp16: Target,
-    indices: str = "",
-) -> dict[str, Case]:
-    targets = {"fp32": fp32, "bf16": bf16, "fp16": fp16}
-    return {
-        dtype: Case(operator, shape, dtype, indices, target) for dtype, target in targets.items()
-    }
-
-
-def _of_fastest(times: float, share: float | None = None) -> Target:
-    return Target({FASTEST: times}, share)
-
-
 _NARROW, _WIDE = (262144, 128, 50000), (65536, 1024, 32000)
-_RMS = (_of_fastest(5.5, 0.75), _of_fastest(10, 0.60), _of_fastest(10, 0.60))
-_CROSS = (_of_fastest(1.8, 0.90), _of_fastest(2, 0.85), _of_fastest(1.7, 0.60))
-_MOE_HALF = (_of_fastest(4.5, 0.60), _of_fastest(4.5, 0.60))
-_MOE_PERMUTE = (_of_fastest(1), _of_fastest(1), _of_fastest(1))
-_UNPERMUTE = (_of_fastest(1, 0.70),) * 3
-_CONV = (
-    Target({"conv_tbc_backward": 2, "conv1d backward": 0.9}, 0.70),
-    Target({"conv_tbc_backward": 0.8}, 0.70),
-    Target({}, 0.70),
+_TABLE: tuple[tuple[str, tuple[int, ...], str], ...] = (
+    ("embedding", _NARROW, "uniform"),
+    ("embedding", _WIDE, "uniform"),
+    ("embedding", _NARROW, "zipf"),
+    ("embedding", _WIDE, "zipf"),
+    ("rms_norm", (8192, 4096), ""),
+    ("rms_norm", (65536, 512), ""),
+    ("rms_norm", (512, 16384), ""),
+    ("cross_entropy", (8192, 32000), ""),
+    ("cross_entropy", (65536, 1000), ""),
+    ("moe", (8192, 8, 2048), ""),
+    ("moe", (4096, 2, 7168), ""),
+    ("moe_permute", (8192, 8, 2048), ""),
+    ("moe_permute", (4096, 2, 7168), ""),
+    ("unpermute", (8192, 8, 2048), "routed"),
+    ("unpermute", (8192, 8, 2048), ""),
+    ("unpermute_grad", (8192, 8, 2048), "routed"),
+    ("unpermute_grad", (8192, 8, 2048), ""),
+    ("conv_tbc", (512, 32, 512, 512, 3), ""),
+    ("conv_tbc", (2048, 8, 256, 512, 5), ""),
 )
-
-_TABLE = (
-    _row("embedding", _NARROW, _of_fastest(4, 0.45), _of_fastest(3.3), _of_fastest(3.3), "uniform"),
-    _row("embedding", _WIDE, _of_fastest(2, 0.60), _of_fastest(3), _of_fastest(3), "uniform"),
-    _row("embedding", _NARROW, _of_fastest(3.2, 0.45), _of_fastest(3), _of_fastest(3), "zipf"),
-    _row("embedding", _WIDE, _of_fastest(2, 0.60), _of_fastest(3), _of_fastest(3), "zipf"),
-    *(_row("rms_norm", shape, *_RMS) for shape in ((8192, 4096), (65536, 512), (512, 16384))),
-    *(_row("cross_entropy", shape, *_CROSS) for shape in ((8192, 32000), (65536, 1000))),
-    _row("moe", (8192, 8, 2048), _of_fastest(2.2, 0.80), *_MOE_HALF),
-    _row("moe", (4096, 2, 7168), _of_fastest(1.6, 0.80), *_MOE_HALF),
-    _row("moe_permute", (8192, 8, 2048), *_MOE_PERMUTE),
-    _row("moe_permute", (4096, 2, 7168), *_MOE_PERMUTE),
-    *(
-        _row(operator, (8192, 8, 2048), *_UNPERMUTE, spread)
-        for operator in ("unpermute", "unpermute_grad")
-        for spread in ("routed", "")
-    ),
-    *(
-        _row("conv_tbc", shape, *_CONV)
-        for shape in ((512, 32, 512, 512, 3), (2048, 8, 256, 512, 5))
-    ),
+CASES = tuple(
+    Case(operator, shape, dtype, indices) for dtype in DTYPES for operator, shape, indices in _TABLE
 )
-CASES = tuple(row[dtype] for dtype in DTYPES for row in _TABLE)
-"""Every case with the targets of the speed issue."""
 
 
 def select(words: list[str], dtypes: list[str], among: tuple[Case, ...] = CASES) -> list[Case]:

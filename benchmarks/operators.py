@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cases import CASES, DETERMINISTIC_TARGET, DTYPES, FASTEST, Case, Problem, build, select
+from cases import CASES, DTYPES, FASTEST, Case, Problem, build, select
 from measure import (
     BLAS_PAUSE_SECONDS,
     INTERRUPTED,
@@ -37,18 +37,7 @@ from plots import bars
 from small_peers import SMALL, columns, measure_small, small_row
 from torch_ways import ways
 
-COLUMNS = (
-    "ms (spread)",
-    "deterministic ms",
-    "allocating ms",
-    "fresh pages ms",
-    "PyTorch ms",
-    "torch.compile ms",
-    "jax.jit ms",
-    "against PyTorch",
-    "of limit",
-    "deterministic / default",
-)
+COLUMNS = ("ms (spread)", "deterministic ms", "best alternative ms", "ratio", "share of the limit")
 
 
 def our_works(problem: Problem, as_users: bool) -> dict[str, Work]:
@@ -95,7 +84,7 @@ def matrix_products(problem: Problem) -> dict[str, Work]:
 def measure(
     case: Case, repeats: int, compilers: list[str], as_users: bool = False
 ) -> dict[str, Any]:
-    """Time a case, PyTorch's ways, compilers and the limits of the machine in turns; return times, ratios and targets."""
+    """Time a case, PyTorch's ways, compilers and the limits of the machine in turns; return times and ratios."""
     problem = build(case)
     on_matrix_unit = problem.operations > 0
     limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
@@ -125,11 +114,6 @@ def measure(
         "against_torch": {name: round(value, 3) for name, value in against.items()},
         "of_limit": {name: round(value, 3) for name, value in of_limit.items()},
         "deterministic_over_default": round(middle["deterministic"] / own, 3),
-        "target": {
-            "against_torch": case.target.against,
-            "of_limit": case.target.share,
-            "deterministic_over_default": DETERMINISTIC_TARGET,
-        },
     }
     found["others_busy_cores"] = round(others.cores, 2)
     if on_matrix_unit:
@@ -137,59 +121,31 @@ def measure(
     return found
 
 
-def met(value: float, target: float) -> str:
-    """Say whether a value reaches its target."""
-    return f"{'met' if value >= target else 'MISSED'}, target {target:g}"
+def best_alternative(result: dict[str, Any]) -> str | None:
+    """Return the fastest of PyTorch's ways and the compilers; None where none was measured."""
+    times = result["milliseconds"]
+    rivals = [name for name in result["against_torch"] if name != FASTEST]
+    rivals += [name for name in LIBRARIES if name in times]
+    return min(rivals, key=lambda name: times[name], default=None)
 
 
-def against_text(found: dict[str, Any]) -> str:
-    """Return the ratios to PyTorch's ways that have a target, or to the fastest, each with its target."""
-    values, targets = found["against_torch"], found["target"]["against_torch"]
-    if not values:
-        return "-"
-    named = [name for name in targets if name in values] or [FASTEST]
-    texts = []
-    for name in named:
-        way = "" if name == FASTEST else f" {name}"
-        goal = f" ({met(values[name], targets[name])})" if name in targets else ""
-        texts.append(f"{values[name]:.2f}x{way}{goal}")
-    return "; ".join(texts)
+def limit_text(result: dict[str, Any]) -> str:
+    """Return the share of the machine's limit: the threaded copy, or the peak of the matrix kernel."""
+    name, value = list(result["of_limit"].items())[-1]
+    return f"{100 * value:.0f} % {name}"
 
 
-def limit_text(found: dict[str, Any]) -> str:
-    """Return the shares of every limit, each with its target."""
-    target = found["target"]["of_limit"]
-    texts = []
-    for name, value in found["of_limit"].items():
-        goal = (
-            ""
-            if target is None
-            else f" ({'met' if value >= target else 'MISSED'}, target {100 * target:.0f} %)"
-        )
-        texts.append(f"{100 * value:.0f} % {name}{goal}")
-    return "; ".join(texts)
-
-
-def milliseconds(times: dict[str, float], name: str) -> str:
-    """Return a time, or a dash for what was not measured."""
-    return f"{times[name]:.1f}" if name in times else "-"
-
-
-def row(found: dict[str, Any]) -> str:
+def row(result: dict[str, Any]) -> str:
     """Return a case as a row of the Markdown table."""
-    times = found["milliseconds"]
-    rivals = {name: times[name] for name in found["against_torch"] if name != FASTEST}
-    fastest = min(rivals, key=lambda name: rivals[name], default=None)
-    ratio = found["deterministic_over_default"]
+    times = result["milliseconds"]
+    best = best_alternative(result)
     cells = (
-        found["case"],
-        f"{times['default']:.1f} ({100 * found['spread']['default']:.0f} %)",
-        *(milliseconds(times, name) for name in ("deterministic", "allocating", "fresh pages")),
-        "-" if fastest is None else f"{rivals[fastest]:.1f} {fastest}",
-        *(milliseconds(times, name) for name in LIBRARIES),
-        against_text(found),
-        limit_text(found),
-        f"{ratio:.2f}" + (" MISSED" if ratio > DETERMINISTIC_TARGET else ""),
+        result["case"],
+        f"{times['default']:.1f} ({100 * result['spread']['default']:.0f} %)",
+        f"{times['deterministic']:.1f}",
+        "-" if best is None else f"{times[best]:.1f} {best}",
+        "-" if best is None else f"{times[best] / times['default']:.2f}",
+        limit_text(result),
     )
     return "| " + " | ".join(cells) + " |"
 

@@ -1,4 +1,4 @@
-"""Plots as SVG files that need nothing to be looked at: bars with their targets, and small curves side by side."""
+"""Plots as SVG files that need nothing to be looked at: bars, and small curves side by side."""
 
 import math
 from collections.abc import Sequence
@@ -16,17 +16,15 @@ PANEL_LEFT, PANEL_TOP = 52, 26
 LEAST_SPAN = math.log(4.0)
 """Axes of curves span a factor of 4 at least: noise does not look like growth."""
 COLOURS = ("#4269d0", "#efb118", "#3ca951", "#ff725c", "#6cc5b0")
-TARGET_COLOUR = "#d62728"
 STYLE = (
     "text{font:12px sans-serif;fill:#222}.small{font-size:10px;fill:#666}.head{font-weight:bold}"
 )
 
 
 class Bar(NamedTuple):
-    """One bar: its value, the value to reach, and what is written behind it."""
+    """One bar: its value, and the text behind it."""
 
     value: float
-    target: float | None
     text: str
 
 
@@ -41,7 +39,7 @@ def svg(width: float, height: float, parts: Sequence[str]) -> str:
 
 
 def bars(results: Sequence[dict[str, Any]]) -> str:
-    """Draw the cases of ``operators.py``: times faster than PyTorch, and shares of the machine's limits, each with its target."""
+    """Draw the cases of ``operators.py``: ratio to PyTorch, and share of the machine's limits."""
     parts = [
         element("text", text="times as fast as PyTorch", x=LABEL_WIDTH, y=20, class_="head"),
         element(
@@ -53,7 +51,7 @@ def bars(results: Sequence[dict[str, Any]]) -> str:
         ),
         element(
             "text",
-            text="red mark: target of the case; upper bar: first limit, lower bar: second",
+            text="upper bar: first limit, lower bar: second",
             x=LABEL_WIDTH,
             y=38,
             class_="small",
@@ -61,9 +59,6 @@ def bars(results: Sequence[dict[str, Any]]) -> str:
     ]
     lines = [(case, *_bars_of(case)) for case in results]
     most = max((bar.value for _, torch, _ in lines for bar in torch), default=1.0)
-    most = max(
-        [most, *(bar.target for _, torch, _ in lines for bar in torch if bar.target is not None)]
-    )
     y = float(TOP)
     for case, torch, limits in lines:
         height = ROW * max(len(torch), len(limits), 1)
@@ -84,22 +79,15 @@ def bars(results: Sequence[dict[str, Any]]) -> str:
 
 
 def _bars_of(case: dict[str, Any]) -> tuple[list[Bar], list[Bar]]:
-    values, targets = case["against_torch"], case["target"]["against_torch"]
-    names = [name for name in targets if name in values] or [
-        name for name in values if name == "fastest"
-    ]
-    torch = [Bar(values[name], targets.get(name), f"{values[name]:.2f}x {name}") for name in names]
-    share = case["target"]["of_limit"]
-    return torch, [
-        Bar(value, share, f"{100 * value:.0f} % {name}") for name, value in case["of_limit"].items()
-    ]
+    against, limits = case["against_torch"], case["of_limit"]
+    torch = [Bar(against["fastest"], f"{against['fastest']:.2f}x")] if against else []
+    return torch, [Bar(value, f"{100 * value:.0f} % {name}") for name, value in limits.items()]
 
 
 def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str]:
     parts = []
     for number, bar in enumerate(stack):
         y, length = top + number * ROW, min(bar.value * scale, BAR_WIDTH)
-        mark = 0.0 if bar.target is None else bar.target * scale
         parts.append(
             element(
                 "rect",
@@ -114,17 +102,12 @@ def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str
             element(
                 "text",
                 text=bar.text,
-                x=x + max(length, mark) + 6,
+                x=x + length + 6,
                 y=y + ROW / 2,
                 dominant_baseline="central",
                 class_="small",
             )
         )
-        if bar.target is not None:
-            title = f"target {bar.target:g}"
-            parts.append(
-                element("rect", title, x=x + mark - 1, y=y, width=3, height=ROW, fill=TARGET_COLOUR)
-            )
     return parts
 
 
