@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward.blocks import blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward.folds import arrival, tail_mask, visits_by_core
 from npu_sim.kernels.conv_tbc_backward.operands import round_row
+from npu_sim.kernels.conv_tbc_backward.order import arrival, tail_mask, visits_by_core
+from npu_sim.kernels.conv_tbc_backward.schedule import blocking, cut_output
 from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL

@@ -19,7 +19,7 @@ from npu_sim.kernels.embedding_dense_backward.grouping import (
     first_out_of_range,
     group_rows,
 )
-from npu_sim.kernels.embedding_dense_backward.merge import merge_rows
+from npu_sim.kernels.embedding_dense_backward.order import merge_rows
 from npu_sim.numbers.storage import kernel_input, storage_view
 from tests.processes import ALL_THREADS, words_printed_by
 from tests.reference import embedding_dense_backward as reference

@@ -1,10 +1,15 @@
 """ConvTbcBackward: the three gradients."""
 
 from npu_sim.kernels.conv_tbc_backward.bias import core_sums, grad_bias
-from npu_sim.kernels.conv_tbc_backward.folds import NO_TAIL, Shares, TailTiles
 from npu_sim.kernels.conv_tbc_backward.input import grad_input
-from npu_sim.kernels.conv_tbc_backward.operands import EXACT, TO_FP16, TO_FP16_SATURATED, TO_HF32
-from npu_sim.kernels.conv_tbc_backward.products import multiply_elements
+from npu_sim.kernels.conv_tbc_backward.operands import (
+    EXACT,
+    TO_FP16,
+    TO_FP16_SATURATED,
+    TO_HF32,
+    multiply_elements,
+)
+from npu_sim.kernels.conv_tbc_backward.order import NO_TAIL, Shares, TailTiles
 from npu_sim.kernels.conv_tbc_backward.weight import grad_weight
 
 __all__ = [

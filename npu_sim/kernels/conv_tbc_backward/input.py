@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.conv_tbc_backward.folds import Integers
 from npu_sim.kernels.conv_tbc_backward.operands import (
     Stored,
     channel_block,
@@ -22,7 +21,8 @@ from npu_sim.kernels.conv_tbc_backward.operands import (
     pack_tiles,
     round_row,
 )
-from npu_sim.kernels.conv_tbc_backward.queue import take
+from npu_sim.kernels.conv_tbc_backward.order import Integers
+from npu_sim.kernels.conv_tbc_backward.schedule import take
 from npu_sim.kernels.conv_tbc_backward.tile import (
     CHUNK,
     PANELS,

@@ -21,15 +21,14 @@ from npu_sim.kernels.embedding_dense_backward.chunks import (
     mark_chunks,
     reached_by_several_cores,
 )
-from npu_sim.kernels.embedding_dense_backward.contributions import sum_chunks
 from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
-from npu_sim.kernels.embedding_dense_backward.merge import merge_rows
-from npu_sim.kernels.embedding_dense_backward.staged import staged_rows, sum_staged_rows
+from npu_sim.kernels.embedding_dense_backward.order import merge_rows, staged_rows, sum_staged_rows
 from npu_sim.kernels.embedding_dense_backward.sums import (
     NO_ROWS,
     SCALE_NOTHING,
     SCALE_ROWS,
     SCALE_SUM,
+    sum_chunks,
     sum_runs,
 )
 from npu_sim.kernels.random_order import SEQUENTIAL

@@ -7,7 +7,7 @@ import numpy as np
 
 from npu_sim.framework.results import Result
 from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.conv_tbc_backward.folds import visits_by_core
+from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from npu_sim.framework.case import Case
 from npu_sim.framework.results import Result
 from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
-from npu_sim.kernels.embedding_dense_backward.contributions import sum_chunks
 from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
 from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
+from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
 from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input

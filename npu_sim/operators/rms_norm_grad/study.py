@@ -22,8 +22,7 @@ from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     """Yield the cores' contributions to dgamma, one part for every piece of columns that shares an order."""
-    from npu_sim.kernels.rms_norm_grad import PIECES
-    from npu_sim.kernels.rms_norm_grad_contributions import contributions
+    from npu_sim.kernels.rms_norm_grad import PIECES, contributions
 
     case = call.case
     split = split_of(case)

@@ -1,31 +1,181 @@
-"""EmbeddingDenseBackward, native 16-bit: the rows whose runs reach several cores.
+"""EmbeddingDenseBackward: in which order the chunks of several cores reach one output row.
 
-Every core stages the sums of its first and its last index in two slots of fp32; a core whose slice holds one index stages zeros after
-its sum. Neighbouring slots of one index are summed in chunks of 11 slots, zeros included, each chunk added to a second accumulator.
+Every core's own chunks keep their order; between cores the order is open, and this module draws it.
 
-Source: specification page ``embedding_dense_backward``, "key 0, native 16-bit".
+Source: specification page ``numerics``, "Atomic addition to global memory".
 """
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward.chunks import Cut, Integers
-from npu_sim.kernels.embedding_dense_backward.lines import (
+from npu_sim.kernels.embedding_dense_backward.sums import (
     BLOCK_LINES,
+    ONE,
     ZERO,
     PassBuffers,
     clear_lines,
     pass_buffers,
     sum_kept_lines,
 )
-from npu_sim.kernels.embedding_dense_backward.sums import ONE
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count
+from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, draw_below, seed_words
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import Stored, splat, store
 from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
 from npu_sim.numbers.scalars import narrow, widen
 
+Lines = NDArray[np.int64]
+"""(cores, 3): a line for each core that contributes to a run, cores ascending; see the columns."""
+CORE, NEXT, LEFT = 0, 1, 2
+"""The core, its next slot, and how many chunks it has left."""
+LINE_COLUMNS = 3
+
+
+@device_function
+def open_lines(
+    core_starts: NDArray[np.int64],
+    by_slot: bool,
+    marked: Integers,
+    begin: int,
+    stop: int,
+    lines: Lines,
+) -> int:
+    """Write a line for each core that contributes to the run begin..stop; return how many."""
+    count, core = 0, 0
+    for slot in range(begin, stop):
+        place = slot if by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
+        while core_starts[core + 1] <= place:
+            core += 1
+        if count == 0 or lines[count - 1, CORE] != core:
+            lines[count, CORE], lines[count, NEXT], lines[count, LEFT] = core, slot, 0
+            count += 1
+        lines[count - 1, LEFT] += marked[slot] < 0
+    return count
+
+
+@device_function
+def pick_line(
+    order: int,
+    seed: tuple[int, int],
+    row: int,
+    step: int,
+    left: int,
+    last: int,
+    count: int,
+    lines: Lines,
+) -> int:
+    """Return the line whose next chunk arrives.
+
+    ``left`` chunks of ``count`` lines remain; ``last`` is the line before this one, -1 at first.
+    """
+    if order == RANDOM:
+        # Choosing a core with probability proportional to its chunks left makes every merge equally
+        # likely.
+        drawn, line = draw_below(left, seed, row, step), 0
+        while drawn >= lines[line, LEFT]:
+            drawn -= lines[line, LEFT]
+            line += 1
+        return line
+    direction = -1 if order == REVERSE else 1
+    line = last
+    if last < 0:
+        line = count - 1 if order == REVERSE else 0
+    elif order == ROUND_ROBIN:
+        line = (last + 1) % count
+    while lines[line, LEFT] == 0:
+        line = (line + direction) % count
+    return line
+
+
+@device_function
+def _merge_run(
+    core_starts: NDArray[np.int64],
+    by_slot: bool,
+    order: int,
+    seed: tuple[int, int],
+    row: int,
+    marked: Integers,
+    begin: int,
+    stop: int,
+    merged: Integers,
+    lines: Lines,
+) -> None:
+    """Write the slots begin..stop of ``marked`` to those of ``merged``, chunk by chunk in the order of arrival."""
+    count = open_lines(core_starts, by_slot, marked, begin, stop, lines)
+    left = np.int64(0)
+    for line in range(count):
+        left += lines[line, LEFT]
+    line, step, target = -1, 0, begin
+    while left > 0:
+        line = pick_line(order, seed, row, step, left, line, count, lines)
+        slot = lines[line, NEXT]
+        while marked[slot] >= 0:
+            merged[target] = marked[slot]
+            slot, target = slot + 1, target + 1
+        merged[target] = marked[slot]
+        lines[line, NEXT], target = slot + 1, target + 1
+        lines[line, LEFT] -= 1
+        left, step = left - 1, step + 1
+
+
+@kernel
+def _merge_all(
+    thread: int,
+    core_starts: NDArray[np.int64],
+    by_slot: bool,
+    order: int,
+    seed: tuple[int, int],
+    rows: NDArray[np.int64],
+    starts: Integers,
+    marked: Integers,
+    merged: Integers,
+    lines: NDArray[np.int64],
+) -> None:
+    threads = len(lines)
+    for place in range(thread, rows.size, threads):
+        row = rows[place]
+        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+        _merge_run(
+            core_starts, by_slot, order, seed, row, marked, begin, stop, merged, lines[thread]
+        )
+
+
+def merge_rows(
+    cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: int, seed: int
+) -> Integers:
+    """Return a copy of ``marked`` in which the runs of some weight rows are in their order of arrival.
+
+    Parameters
+    ----------
+    cut : Cut
+        How the call is cut over cores: an atomic path.
+    starts, marked : int32 or int64
+        The grouped and marked call.
+    rows : int64
+        Weight rows that several cores reach.
+    order, seed : int
+        Code of the order (`npu_sim.kernels.random_order`); the seed matters for RANDOM.
+    """
+    merged = marked.copy()
+    lines = np.empty((thread_count(), cut.cores, LINE_COLUMNS), np.int64)
+    _merge_all.over(
+        len(lines),
+        cut.core_starts(),
+        cut.splits_slots,
+        order,
+        seed_words(seed),
+        rows,
+        starts,
+        marked,
+        merged,
+        lines,
+    )
+    return merged
+
+
+# --- Staged rows (native 16-bit) ---
 STAGE_CHUNK_SLOTS = 11
 """Stage slots summed before they are added to the second accumulator."""
 
