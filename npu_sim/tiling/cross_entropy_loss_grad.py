@@ -1,8 +1,8 @@
-"""Tiling of CrossEntropyLossGrad (Atlas A2, A3): pure integer functions.
+"""Tiling of CrossEntropyLossGrad on Atlas A2 and A3: pure integer functions.
 
 Source: specification page ``cross_entropy_loss_grad``, sections "Tiling" and "The limit". The
-product subtracts unsigned 64-bit sizes; the wrap-around is written out. All sizes are bytes unless
-the name says rows, columns or elements.
+product subtracts unsigned 64-bit sizes; the wrap-around is written out. Sizes are bytes unless the
+name contains rows, columns or elements.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align, align_down, ceil_div
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
-from npu_sim.tiling.integers import align, align_down, ceil_div
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reduction codes (page, "reduction code")."""
@@ -304,3 +304,52 @@ def plan_kernel(
     return raw_result(
         tiling, vendor_structure(tiling, inputs["ignore_index"], inputs["label_smoothing"])
     )
+
+
+ALL_BUFFERS = -1
+"""Instead of a number of columns: the buffers of the whole call."""
+
+
+def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> bool:
+    """Whether so many columns fit beside the row buffers."""
+    tiling = tile(problem, device, rules)
+    return tiling.wraps == 0 and tiling.column_budget >= columns
+
+
+def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = ALL_BUFFERS) -> int:
+    """Return the largest N whose buffers fit, or that leaves room for so many columns beside the row buffers; 0 when none does.
+
+    Only the rows of the fullest core count, and the buffers never shrink when these grow: they are bisected.
+    """
+    low, high = 0, device.ub_bytes
+    while low < high:
+        middle = (low + high + 1) // 2
+        tried = Problem(
+            middle * device.vector_cores,
+            problem.columns,
+            problem.dtype_code,
+            problem.weighted,
+            problem.reduction,
+        )
+        if (
+            fits(tried, device, rules)
+            if columns == ALL_BUFFERS
+            else leaves_room(tried, columns, device, rules)
+        ):
+            low = middle
+        else:
+            high = middle - 1
+    return low * device.vector_cores
+
+
+def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> int:
+    """Return the largest N whose row buffers alone do not exceed the Unified Buffer: beyond, the product claims that any row fits."""
+    return largest_rows(problem, device, rules, 0)
+
+
+def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
+    """Return the largest C below one unit that fits with these rows; 0 when none does."""
+    columns = unit_columns(problem.dtype_code) - 1
+    while columns > 0 and not fits(problem._replace(columns=columns), device, rules):
+        columns -= 1
+    return columns

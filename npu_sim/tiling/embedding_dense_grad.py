@@ -7,8 +7,8 @@ of a row that is too long for the Unified Buffer is a model.
 from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align_down, ceil_div
 from npu_sim.tiling.fields import Field, nothing
-from npu_sim.tiling.integers import align_down, ceil_div
 
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""

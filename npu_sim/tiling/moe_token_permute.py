@@ -1,7 +1,10 @@
-"""Tiling of MoeTokenPermute (Atlas A2, A3): pure integer functions.
+"""Tiling of MoeTokenPermute on Atlas A2 and A3: pure integer functions.
 
-Source: specification page ``moe_token_permute``, section "Tiling". The stages are in :mod:`npu_sim.tiling.moe_token_permute_sort`
-and :mod:`npu_sim.tiling.moe_token_permute_copy`.
+The kernel has two stages. It sorts the ids, then sorts the resulting positions with the same split
+(:class:`Sort`), and copies the rows of tokens to their places (:class:`Copies`).
+
+Source: specification page ``moe_token_permute``, sections "Tiling" and "Kernel". Where the product
+divides by 0, the result is 0.
 """
 
 from collections.abc import Sequence
@@ -9,28 +12,386 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align, align_down, ceil_div
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
-from npu_sim.tiling.integers import align
-from npu_sim.tiling.moe_token_permute_copy import (
-    BLOCK_BYTES,
-    LEAST_SPLIT_BYTES,
-    ROW_BUFFERS,
-    Copies,
-    moves_whole_rows,
-    split_copies,
-)
-from npu_sim.tiling.moe_token_permute_sort import (
-    MERGE_PIECE_ENTRIES,
-    MERGE_UB_BYTES,
-    MOST_ENTRIES,
-    Sort,
-    merging_cores,
-    most_entries,
-    sort_buffers,
-    sorters,
-    sorts_at_once,
-    split_sort,
-)
+
+MOST_ENTRIES = 16777214
+"""Entries that the product sorts at most: fp32 holds every position and one number more (page,
+"Contract" 5)."""
+SORT_ENTRIES = 32
+"""Entries that one sort instruction puts in order: pieces are padded to a multiple of it."""
+SORT_STEP_BYTES = 1024
+"""Unified Buffer for so many entries while they are sorted."""
+SORTER_BYTES = 32
+"""Unified Buffer set aside for every core that may sort."""
+ONE_SORTER_ENTRIES = 32
+"""Up to so many entries are planned for a single core."""
+MERGE_WAYS = 4
+"""Lists that are merged at a time."""
+MERGE_PIECE_ENTRIES = 1024
+"""Entries of one list that a merge loads at a time."""
+MERGE_ENTRIES = MERGE_WAYS * MERGE_PIECE_ENTRIES
+"""Entries in each buffer of a merge."""
+ENTRY_BYTES = 8
+"""A score and its position; also an id, whatever its dtype."""
+POSITION_BYTES = 4
+MERGE_UB_BYTES = 4 * MERGE_ENTRIES * ENTRY_BYTES
+"""Unified Buffer that a merge needs: four buffers (page, "What-if SoC")."""
+
+_ENTRIES = str(MOST_ENTRIES)
+
+
+class Sort(NamedTuple):
+    """Cores that sort, and the pieces of each: ``core`` of every core but the last, ``last`` of the last one."""
+
+    cores: Annotated[int, Field("cores that sort", "vector_cores", vendor="needCoreNum")]
+    core_entries: Annotated[
+        int, Field("entries that a core sorts", _ENTRIES, vendor="perCoreElements")
+    ]
+    core_loops: Annotated[
+        int, Field("pieces that a core sorts by themselves", _ENTRIES, vendor="perCoreLoops")
+    ]
+    core_piece: Annotated[
+        int, Field("entries of a piece", _ENTRIES, vendor="perCorePerLoopElements")
+    ]
+    core_last_piece: Annotated[
+        int, Field("entries of a core's last piece", _ENTRIES, vendor="perCoreLastLoopElements")
+    ]
+    last_entries: Annotated[
+        int, Field("entries that the last core sorts", _ENTRIES, vendor="lastCoreElements")
+    ]
+    last_loops: Annotated[int, Field("pieces of the last core", _ENTRIES, vendor="lastCoreLoops")]
+    last_piece: Annotated[
+        int,
+        Field("entries of a piece of the last core", _ENTRIES, vendor="lastCorePerLoopElements"),
+    ]
+    last_last_piece: Annotated[
+        int,
+        Field("entries of the last core's last piece", _ENTRIES, vendor="lastCoreLastLoopElements"),
+    ]
+    most_entries: Annotated[
+        int, Field("entries that fit a core at a time", "ub_bytes", vendor="oneLoopMaxElements")
+    ]
+    last_half: Annotated[
+        int,
+        Field(
+            "1 when the last core's list ends in the other half of the workspace",
+            "1",
+            vendor="lastCoreWSindex",
+        ),
+    ]
+
+
+def sorters(entries: int, cores: int) -> int:
+    """Cores that may sort."""
+    return 1 if entries <= ONE_SORTER_ENTRIES else cores
+
+
+def most_entries(entries: int, device: Device) -> int:
+    """Entries that a core sorts at a time; not above 0 when the Unified Buffer is too small for any."""
+    return (
+        (device.ub_bytes - SORTER_BYTES * sorters(entries, device.vector_cores))
+        // SORT_STEP_BYTES
+        * SORT_ENTRIES
+    )
+
+
+def merge_rounds(lists: int) -> int:
+    """Rounds of merging four lists at a time until one is left; a single list is copied, in one round."""
+    rounds = 1
+    lists = ceil_div(lists, MERGE_WAYS)
+    while lists > 1:
+        lists = ceil_div(lists, MERGE_WAYS)
+        rounds += 1
+    return rounds
+
+
+def split_sort(entries: int, device: Device) -> Sort:
+    """Split a sort over cores and pieces.
+
+    Parameters
+    ----------
+    entries
+        Ids: tokens * experts of a token.
+    device
+        The SoC; :func:`most_entries` is above 0.
+    """
+    most = most_entries(entries, device)
+    if entries <= most:
+        return Sort(1, entries, 1, entries, entries, entries, 1, entries, entries, most, 0)
+    cores = 1
+    while cores < ceil_div(entries, most):
+        cores *= MERGE_WAYS
+    cores = min(cores, device.vector_cores)
+    each = align_down(entries // cores, SORT_ENTRIES)
+    if entries - (cores - 1) * each > each + SORT_ENTRIES:
+        each += SORT_ENTRIES
+        cores = ceil_div(entries, each)
+    last = entries - (cores - 1) * each
+    loops, last_loops = ceil_div(each, most), ceil_div(last, most)
+    piece, last_piece = min(each, most), min(last, most)
+    return Sort(
+        cores=cores,
+        core_entries=each,
+        core_loops=loops,
+        core_piece=piece,
+        core_last_piece=each - (loops - 1) * piece,
+        last_entries=last,
+        last_loops=last_loops,
+        last_piece=last_piece,
+        last_last_piece=last - (last_loops - 1) * last_piece,
+        most_entries=most,
+        last_half=abs(merge_rounds(last_loops) % 2 - merge_rounds(loops) % 2),
+    )
+
+
+def sorts_at_once(sort: Sort) -> bool:
+    """Whether one core sorts everything in one piece: keys 1, 3, 5 and 7."""
+    return sort.cores == 1 and sort.core_loops == 1
+
+
+def sort_range(sort: Sort, core: int) -> tuple[int, int]:
+    """Return the half-open range of entries that a core sorts."""
+    start = core * sort.core_entries
+    return start, start + (sort.last_entries if core == sort.cores - 1 else sort.core_entries)
+
+
+def merging_cores(sort: Sort) -> int:
+    """Cores that merge the lists of four neighbours each; 0 when the last core merges them all."""
+    return ceil_div(sort.cores, MERGE_WAYS) if sort.cores > MERGE_WAYS else 0
+
+
+class SortBuffers(NamedTuple):
+    """Bytes in the Unified Buffer of a core that sorts."""
+
+    ids: int
+    positions: int
+    result: int
+    sorted: int
+
+
+def sort_buffers(sort: Sort) -> SortBuffers:
+    """Return the bytes in the Unified Buffer of the core that needs most (page, "Unified Buffer of a core")."""
+    if sorts_at_once(sort):
+        entries = align(sort.core_entries, SORT_ENTRIES)
+        return SortBuffers(
+            ENTRY_BYTES * entries,
+            POSITION_BYTES * entries,
+            ENTRY_BYTES * entries,
+            ENTRY_BYTES * entries,
+        )
+    entries = ENTRY_BYTES * align(
+        max(MERGE_ENTRIES, sort.core_piece, sort.last_piece), SORT_ENTRIES
+    )
+    return SortBuffers(entries, entries, entries, entries)
+
+
+BLOCK_BYTES = 32
+"""Rows lie in the Unified Buffer on multiples of this."""
+POSITION_BYTES = 4
+"""An entry of sortedIndices."""
+TOKEN_POSITION_BYTES = 8
+"""Unified Buffer counted for every position of a token, beside its rows."""
+ROW_BUFFERS = 2
+SPLIT_POSITIONS_BYTES = 2048
+"""Unified Buffer for positions while rows are split; whole rows leave as much."""
+SPLIT_POSITIONS = SPLIT_POSITIONS_BYTES // POSITION_BYTES
+MOST_ROWS = 4095
+"""Rows of one copy; met only by rows without columns."""
+PIECE_STEP_BYTES = 512
+"""Pieces of a row are a multiple of this."""
+LEAST_SPLIT_BYTES = SPLIT_POSITIONS_BYTES + ROW_BUFFERS * PIECE_STEP_BYTES
+"""Unified Buffer that split rows need at least."""
+
+
+class CoreLoops(NamedTuple):
+    """How the tokens of a core pass: groups whose positions are loaded together, and in each so many rows at a time."""
+
+    groups: Annotated[int, Field("groups of tokens", "num_tokens", vendor="CoreLoop")]
+    last_tokens: Annotated[
+        int,
+        Field("tokens of the last group", "max(num_tokens, ub_bytes)", vendor="CoreLastTokenNums"),
+    ]
+    last_copies: Annotated[
+        int,
+        Field(
+            "copies in the last group",
+            "max(num_tokens, ub_bytes)",
+            vendor="LastonceIndicesTokenMoveTimes",
+        ),
+    ]
+    last_rows: Annotated[
+        int,
+        Field(
+            "rows of the last copy", "max(num_tokens, ub_bytes)", vendor="LastIndicesLastTokenNums"
+        ),
+    ]
+
+
+class Copies(NamedTuple):
+    """Cores that move rows, the front ones a token more than the tail ones, and what passes their buffers at a time."""
+
+    cores: Annotated[int, Field("cores that move rows", "vector_cores", vendor="needCoreNum")]
+    front_cores: Annotated[
+        int, Field("cores with the longer share of tokens", "vector_cores", vendor="frontCoreNum")
+    ]
+    tail_cores: Annotated[
+        int, Field("cores with the shorter share of tokens", "vector_cores", vendor="tailCoreNum")
+    ]
+    front_tokens: Annotated[
+        int, Field("tokens of a front core", "num_tokens", vendor="coreCalcNum")
+    ]
+    tail_tokens: Annotated[int, Field("tokens of a tail core", "num_tokens", vendor="coreCalcTail")]
+    row_bytes: Annotated[int, Field("bytes of a row", vendor="oneTokenBtypeSize")]
+    group_copies: Annotated[
+        int, Field("copies of rows in a group", "ub_bytes", vendor="onceIndicesTokenMoveTimes")
+    ]
+    copy_rows: Annotated[int, Field("rows of one copy", str(MOST_ROWS), vendor="onceUbTokenNums")]
+    group_tokens: Annotated[
+        int,
+        Field(
+            "tokens whose positions are loaded together", "ub_bytes", vendor="onceIndicesTokenNums"
+        ),
+    ]
+    group_positions: Annotated[int, Field("their positions", "ub_bytes", vendor="onceIndices")]
+    last_piece: Annotated[
+        int,
+        Field(
+            "elements of a row's last piece; 1 for whole rows",
+            "ub_bytes",
+            vendor="oneTokenlastMove",
+        ),
+    ]
+    piece: Annotated[
+        int,
+        Field(
+            "elements of a piece of a row; 1 for whole rows", "ub_bytes", vendor="oneTokenOnceMove"
+        ),
+    ]
+    pieces: Annotated[int, Field("pieces of a row", "hidden", vendor="oneTokenMoveTimes")]
+    front: Annotated[CoreLoops, Part("front{}", " of a front core")]
+    tail: Annotated[CoreLoops, Part("tail{}", " of a tail core")]
+    kept_rows: Annotated[
+        int, Field("rows of permuted_tokens", "num_tokens * num_topk", vendor="numOutTokens")
+    ]
+    row_buffer_bytes: Annotated[
+        int, Field("bytes of one of the two row buffers", "ub_bytes", vendor="tokenUB")
+    ]
+    position_buffer_bytes: Annotated[
+        int, Field("bytes of the buffer of positions", "ub_bytes", vendor="indicesUB")
+    ]
+
+
+def quotient(a: int, b: int) -> int:
+    """Return a // b, 0 where b is."""
+    return a // b if b else 0
+
+
+def quotient_up(a: int, b: int) -> int:
+    """Return a / b rounded up, 0 where b is 0."""
+    return ceil_div(a, b) if b else 0
+
+
+def aligned_row_bytes(row_bytes: int) -> int:
+    """Return the bytes of a row in the Unified Buffer."""
+    return align(row_bytes, BLOCK_BYTES)
+
+
+def moves_whole_rows(row_bytes: int, ub_bytes: int) -> bool:
+    """Whether two rows fit beside the least positions; longer rows are split into pieces."""
+    return ROW_BUFFERS * aligned_row_bytes(row_bytes) <= ub_bytes - SPLIT_POSITIONS_BYTES
+
+
+def most_topk(row_bytes: int, ub_bytes: int) -> int:
+    """Positions of a token that fit beside two of its rows, in a plan with whole rows."""
+    return (ub_bytes - ROW_BUFFERS * aligned_row_bytes(row_bytes)) // TOKEN_POSITION_BYTES
+
+
+def split_core(tokens: int, group_tokens: int, copy_rows: int) -> CoreLoops:
+    """Split the tokens of a core."""
+    groups = quotient_up(tokens, group_tokens)
+    last_tokens = tokens - (groups - 1) * group_tokens
+    last_copies = quotient_up(last_tokens, copy_rows)
+    return CoreLoops(groups, last_tokens, last_copies, last_tokens - (last_copies - 1) * copy_rows)
+
+
+def split_copies(
+    tokens: int,
+    top_k: int,
+    columns: int,
+    element_bytes: int,
+    kept_rows: int,
+    cores: int,
+    ub_bytes: int,
+    position_bytes: int,
+) -> Copies:
+    """Spread the copies of rows.
+
+    Parameters
+    ----------
+    tokens, top_k, columns, kept_rows
+        Sizes of the call; ``kept_rows`` is the first axis of permutedTokens.
+    element_bytes
+        Bytes of an element of tokens.
+    cores, ub_bytes
+        Vector cores, and the Unified Buffer of one; both above 0.
+    position_bytes
+        Bytes that a release counts for a position in the buffer of whole rows: 1 or 4 (page, "Releases").
+    """
+    row_bytes = columns * element_bytes
+    aligned = aligned_row_bytes(row_bytes)
+    if moves_whole_rows(row_bytes, ub_bytes):
+        copy_rows = min(
+            quotient(ub_bytes, ROW_BUFFERS * aligned + TOKEN_POSITION_BYTES * top_k), MOST_ROWS
+        )
+        group_copies = quotient(
+            ub_bytes - ROW_BUFFERS * copy_rows * aligned, POSITION_BYTES * copy_rows * top_k
+        )
+        group_tokens = copy_rows * group_copies
+        row_buffer_bytes = copy_rows * aligned
+        position_buffer_bytes = align(position_bytes * group_tokens * top_k, BLOCK_BYTES)
+        piece, pieces, last_piece = 1, 1, 1
+    else:
+        copy_rows, group_copies, group_tokens = 1, 1, quotient(SPLIT_POSITIONS, top_k)
+        piece = (
+            align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES)
+            // element_bytes
+        )
+        pieces = quotient_up(columns, piece)
+        last_piece = columns - (pieces - 1) * piece
+        row_buffer_bytes, position_buffer_bytes = piece * element_bytes, SPLIT_POSITIONS_BYTES
+    front_tokens, tail_tokens = ceil_div(tokens, cores), tokens // cores
+    front_cores = tokens % cores or cores
+    tail_cores = 0 if tokens <= cores else cores - front_cores
+    return Copies(
+        cores=front_cores + tail_cores,
+        front_cores=front_cores,
+        tail_cores=tail_cores,
+        front_tokens=front_tokens,
+        tail_tokens=tail_tokens,
+        row_bytes=row_bytes,
+        group_copies=group_copies,
+        copy_rows=copy_rows,
+        group_tokens=group_tokens,
+        group_positions=group_tokens * top_k,
+        last_piece=last_piece,
+        piece=piece,
+        pieces=pieces,
+        front=split_core(front_tokens, group_tokens, copy_rows),
+        tail=split_core(tail_tokens, group_tokens, copy_rows),
+        kept_rows=kept_rows,
+        row_buffer_bytes=row_buffer_bytes,
+        position_buffer_bytes=position_buffer_bytes,
+    )
+
+
+def token_range(copies: Copies, core: int) -> tuple[int, int]:
+    """Return the half-open range of tokens that a core moves."""
+    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * (
+        copies.front_tokens - copies.tail_tokens
+    )
+    return first, first + (copies.front_tokens if core < copies.front_cores else copies.tail_tokens)
+
 
 MOST_TOPK = 512
 """Experts of a token at most (page, "Contract" 5)."""

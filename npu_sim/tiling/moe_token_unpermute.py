@@ -7,8 +7,8 @@ Source: specification page ``moe_token_unpermute``, section "Tiling". What it sh
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import REFUSED, raw_result, vendor_fields
-from npu_sim.tiling.integers import align
 from npu_sim.tiling.token_sums import (
     FP16,
     FP32,

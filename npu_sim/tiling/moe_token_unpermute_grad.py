@@ -7,8 +7,8 @@ where a number counts bytes. ``probs`` is the code of the dtype of probs, or `NO
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align, align_down, ceil_div
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
-from npu_sim.tiling.integers import align, align_down, ceil_div
 from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES, DTYPE_CODES, NO_PROBS
 from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK, bytes_of_dtype
 

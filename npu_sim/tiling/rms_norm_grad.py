@@ -1,26 +1,129 @@
-"""Tiling of RmsNormGrad (Atlas A2, A3, Atlas inference series): pure integer functions.
+"""Tiling of RmsNormGrad on Atlas A2, A3 and the Atlas inference series: pure integer functions.
 
-Source: specification page ``rms_norm_grad``, section "Tiling". The product computes with unsigned
-32-bit sizes; where that can wrap around, the wrap is written out. All sizes are elements unless the
-name says bytes.
+First the shape checks, which the product's raw planner makes too, then the planner, then the
+Unified Buffer of a core.
+
+Source: specification page ``rms_norm_grad``, sections "Contract" 3, "Tiling" and "Unified Buffer of
+a core". The product computes with unsigned 32-bit sizes; wrap-arounds are written out. Sizes are
+elements unless the name contains bytes.
 """
 
 import math
+from math import prod
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
-from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
-from npu_sim.tiling.integers import align, align_down, ceil_div
-from npu_sim.tiling.normalised_rows import (
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.numbers.shapes import shape_text
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
     DTYPE_CODES,
+    MAX_RANK,
     SYSTEM_WORKSPACE_BYTES,
     VECTOR_LANES,
+    Shape,
+    align,
+    align_down,
     alignment,
+    ceil_div,
     element_bytes,
 )
-from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
+from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
+
+
+class Shapes(NamedTuple):
+    """Shapes of all six tensors."""
+
+    dy: Shape
+    x: Shape
+    rstd: Shape
+    gamma: Shape
+    dx: Shape
+    dgamma: Shape
+
+    @property
+    def leading(self) -> Shape:
+        """Axes of x that gamma does not have."""
+        return self.x[: len(self.x) - len(self.gamma)]
+
+    @property
+    def rows(self) -> int:
+        """Rows of x after folding."""
+        return prod(self.leading)
+
+    @property
+    def columns(self) -> int:
+        """Columns of x after folding."""
+        return prod(self.gamma)
+
+
+class Fault(NamedTuple):
+    """A shape that breaks the contract: the argument, what is wrong, and what would be right."""
+
+    argument: str
+    message: str
+    hint: str
+
+
+def shape_fault(shapes: Shapes) -> Fault | None:
+    """Return the first shape that breaks the contract; None when all are right."""
+    return (
+        _rank_fault(shapes)
+        or _equality_fault(shapes)
+        or _rstd_fault(shapes)
+        or _empty_fault(shapes)
+    )
+
+
+def _rank_fault(shapes: Shapes) -> Fault | None:
+    for name in ("x", "gamma"):
+        rank = len(getattr(shapes, name))
+        if not 1 <= rank <= MAX_RANK:
+            return Fault(name, f"{name} has rank {rank}", f"rank 1 to {MAX_RANK}")
+    if len(shapes.gamma) > len(shapes.x):
+        message = f"gamma has rank {len(shapes.gamma)}, more than x, which has rank {len(shapes.x)}"
+        return Fault(
+            "gamma",
+            message,
+            f"gamma has the last axes of x, {shape_text(shapes.x)}: at most {len(shapes.x)}",
+        )
+    return None
+
+
+def _equality_fault(shapes: Shapes) -> Fault | None:
+    for name, like in (("x", "dy"), ("dx", "dy"), ("dgamma", "gamma")):
+        given, right = getattr(shapes, name), getattr(shapes, like)
+        if given != right:
+            message = f"{name} is {shape_text(given)}, {like} is {shape_text(right)}: they must have the same shape"
+            return Fault(name, message, f"{name}: {shape_text(right)}")
+    right = shapes.x[-len(shapes.gamma) :]
+    if shapes.gamma != right:
+        message = f"gamma is {shape_text(shapes.gamma)}, but x is {shape_text(shapes.x)}: gamma must be its last axes"
+        return Fault("gamma", message, f"gamma: {shape_text(right)}")
+    return None
+
+
+def _rstd_fault(shapes: Shapes) -> Fault | None:
+    leading, rstd = shapes.leading, shapes.rstd
+    common = min(len(leading), len(rstd))
+    if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
+        return None
+    message = (
+        f"rstd is {shape_text(rstd)}, but x without the axes of gamma is {shape_text(leading)}"
+    )
+    return Fault("rstd", message, f"rstd: {shape_text(leading)}, axes of size 1 may follow")
+
+
+def _empty_fault(shapes: Shapes) -> Fault | None:
+    if 0 not in shapes.dy:
+        return None
+    return Fault(
+        "dy",
+        f"dy is {shape_text(shapes.dy)}: empty tensors are not supported",
+        "every axis at least 1",
+    )
+
 
 SPLIT_N = 1
 """Tiling key: whole rows in the Unified Buffer."""
@@ -328,3 +431,71 @@ def plan_kernel(
         return REFUSED
     tiling = tile(Problem(shapes.rows, shapes.columns, dtype_code, deterministic), device, rules)
     return raw_result(tiling, vendor_structure(tiling, rules))
+
+
+class Buffers(NamedTuple):
+    """Bytes in the Unified Buffer of one core; 0 for what a path does not have."""
+
+    dy: int
+    x: int
+    dx: int
+    gamma: int
+    dgamma: int
+    rstd: int
+    means: int
+    scratch: int
+    zeros: int
+    synchronisation: int
+
+
+def merged_elements(tiling: Tiling) -> int:
+    """What all cores' merge of dgamma reads into a queue: the 64 columns of a core from every core."""
+    return VECTOR_LANES * tiling.block_dim
+
+
+def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core"), as the release lays them out."""
+    inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
+    synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
+    if tiling.tiling_key == SPLIT_D:
+        piece = 4 * PIECE_COLUMNS
+        return Buffers(
+            2 * piece,
+            2 * piece,
+            2 * piece,
+            piece,
+            piece,
+            128,
+            2 * 128,
+            0,
+            piece if inference else 0,
+            synchronisation,
+        )
+    rows = 4 * max(
+        tiling.ub_factor * tiling.columns_aligned,
+        merged_elements(tiling) if rules.queue_holds_merge else 0,
+    )
+    row = 4 * tiling.columns_aligned
+    rstd = 2 * 4 * align(tiling.ub_factor, alignment(tiling.dtype_code))
+    lanes = takes_lanes(tiling.columns_aligned, npu_arch)
+    means = 4 * tiling.ub_factor if lanes else 0
+    scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
+    return Buffers(
+        2 * rows,
+        2 * rows,
+        2 * rows,
+        row,
+        row,
+        rstd,
+        means,
+        scratch,
+        row if inference else 0,
+        synchronisation,
+    )
+
+
+def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
+    """Return how much of the Unified Buffer of a core is taken; the planner does not look at its size."""
+    own = buffers(tiling, device.npu_arch, rules)
+    rows = own.dy + own.x + own.dx + own.gamma + own.dgamma + own.rstd
+    return rows + own.means + own.scratch + own.zeros + own.synchronisation

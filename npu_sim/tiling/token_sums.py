@@ -8,8 +8,8 @@ bytes where a number counts bytes. An *entry* is an index, and its factor where 
 from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import SUCCESS, Field, nothing
-from npu_sim.tiling.integers import align
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""

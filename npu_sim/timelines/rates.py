@@ -12,7 +12,7 @@ from math import ceil
 from npu_sim.cores import Profile
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.product import Chip, Throughput
-from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.tiling.common import align, ceil_div
 from npu_sim.timelines.program import (
     COPY_BLOCK_BYTES,
     WRITING_PIPES,

@@ -10,7 +10,7 @@ from math import gcd
 from types import MappingProxyType
 
 from npu_sim.cores import NPU_ARCH_A2_A3
-from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.common import ceil_div
 
 LANES = 64
 """fp32 lanes of a repeat."""

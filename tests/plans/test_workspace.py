@@ -11,7 +11,7 @@ from npu_sim.plans.areas import Areas
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 from npu_sim.plans.workspace import aligned_bytes, executor_workspace, kernel_workspace
 from npu_sim.plans.workspace_model import WorkspacePart
-from npu_sim.tiling.sort import sort_workspace_bytes
+from npu_sim.tiling.common import sort_workspace_bytes
 
 SYSTEM = 16 * 2**20
 EMBEDDING_SAMPLE = {"grad": "2x3:fp32", "indices": "2:int64", "num_weights": 4}

@@ -5,8 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
-from npu_sim.tiling.conv_tbc_backward import core_split
-from npu_sim.tiling.conv_tbc_backward import cube_model as cube
 from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
 from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, output_time
 from npu_sim.tiling.fields import FAILED, SUCCESS
@@ -195,7 +193,7 @@ def test_only_the_default_mode_splits_the_reduction(problem, device):
 @settings(max_examples=150)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 70), st.integers(1, 70))
 def test_the_split_over_cores_is_the_best_one(m_tiles, n_tiles, samples, cores):
-    split = core_split.split_output(m_tiles, n_tiles, samples, cores)
+    split = model.split_output(m_tiles, n_tiles, samples, cores)
 
     def rank(m_single, n_single):
         blocks = samples * -(-m_tiles // m_single) * -(-n_tiles // n_single)
@@ -261,7 +259,7 @@ def test_the_widest_documented_kernel_fits_and_needs_139_kilobytes():
     without = A2._replace(l1_bytes=139199)
     tiling = model.plan_grad_input(widest, without)
     # Page, contract 9: about 139 KB of L1.
-    assert (tiling.status, cube.BUFFER_NAMES[tiling.shortage]) == (FAILED, "L1")
+    assert (tiling.status, model.BUFFER_NAMES[tiling.shortage]) == (FAILED, "L1")
     assert (tiling.bytes_needed, tiling.bytes_available) == (139200, 139199)
     enough = model.plan_grad_input(widest, A2._replace(l1_bytes=139200))
     assert (enough.status, enough.base_m, enough.base_n, enough.l1_bytes) == (
@@ -316,11 +314,11 @@ def test_planners_never_return_an_empty_core(device, element_bytes):
 @settings(max_examples=150, deadline=None)
 @given(problem=problems, device=devices, split=splits)
 def test_where_the_smallest_base_block_fits_there_is_a_tiling(problem, device, split):
-    if cube.smallest_base_fits(problem, device):
+    if model.smallest_base_fits(problem, device):
         assert [tiling.status for tiling in both(problem, device, split)] == [SUCCESS, SUCCESS]
 
 
 @pytest.mark.parametrize("device", [A2, TRAIN], ids=["A2", "training series"])
 @pytest.mark.parametrize("element_bytes", [2, 4])
 def test_the_smallest_base_block_fits_every_call_that_the_products_take(device, element_bytes):
-    assert cube.smallest_base_fits(ConvTbcProblem(1000, 1, 16, 16, 255, 0, element_bytes), device)
+    assert model.smallest_base_fits(ConvTbcProblem(1000, 1, 16, 16, 255, 0, element_bytes), device)

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import cross_entropy_loss_grad as ce
-from npu_sim.tiling import cross_entropy_loss_grad_limits as limits
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
@@ -69,8 +68,8 @@ def test_the_table_of_the_page(call, expected):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
             found.append(
                 (
-                    limits.largest_rows_before_wrap(problem, device, RULES),
-                    limits.largest_rows(problem, device, RULES),
+                    ce.largest_rows_before_wrap(problem, device, RULES),
+                    ce.largest_rows(problem, device, RULES),
                 )
             )
     assert found == expected
@@ -115,7 +114,7 @@ def test_the_column_budget_is_unsigned_64_bit_arithmetic(problem, device, rules)
 
 @given(problems, devices, any_rules)
 def test_the_largest_rows_are_the_last_that_fit(problem, device, rules):
-    largest = limits.largest_rows(problem, device, rules)
+    largest = ce.largest_rows(problem, device, rules)
     assert largest == 0 or ce.fits(problem._replace(rows=largest), device, rules)
     assert not ce.fits(problem._replace(rows=largest + 1), device, rules)
     assert ce.fits(problem, device, rules) == (problem.rows <= largest)
@@ -123,7 +122,7 @@ def test_the_largest_rows_are_the_last_that_fit(problem, device, rules):
 
 @given(problems, devices, any_rules)
 def test_the_largest_rows_beside_some_columns(problem, device, rules):
-    largest = limits.largest_rows(problem, device, rules, problem.columns)
+    largest = ce.largest_rows(problem, device, rules, problem.columns)
     for rows, expected in ((largest, True), (largest + 1, False)):
         if rows > 0:
             tiling = ce.tile(problem._replace(rows=rows), device, rules)
@@ -132,7 +131,7 @@ def test_the_largest_rows_beside_some_columns(problem, device, rules):
 
 @given(problems, devices, any_rules)
 def test_the_largest_short_row(problem, device, rules):
-    largest = limits.largest_short_row(problem, device, rules)
+    largest = ce.largest_short_row(problem, device, rules)
     assert 0 <= largest < ce.unit_columns(problem.dtype_code)
     assert largest == 0 or ce.fits(problem._replace(columns=largest), device, rules)
 
@@ -140,7 +139,7 @@ def test_the_largest_short_row(problem, device, rules):
 @pytest.mark.long
 def test_compiled_functions_agree_with_python():
     device = load_profile("atlas_a2").device
-    tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(limits.largest_rows)
+    tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(ce.largest_rows)
     for rows in (1, 47, 48, 49, 199999, 448512, 448513, 10_000_000, 2**40):
         for columns in (1, 127, 128, 1000, 32000, 2**35):
             for code in (ce.BF16, ce.FP32):

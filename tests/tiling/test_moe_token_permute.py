@@ -7,8 +7,6 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling import moe_token_permute_copy as copying
-from npu_sim.tiling import moe_token_permute_sort as sorting
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED, SUCCESS, table
 from tests.golden import tiling_lines
@@ -38,7 +36,7 @@ devices = st.sampled_from((A2, SMALL_A2, A3))
 @st.composite
 def problems(draw):
     top_k = draw(st.integers(0, tiler.MOST_TOPK))
-    tokens = min(draw(counts), sorting.MOST_ENTRIES // max(top_k, 1))
+    tokens = min(draw(counts), tiler.MOST_ENTRIES // max(top_k, 1))
     kept = draw(st.sampled_from((tokens * top_k, tokens * top_k // 2, 0)))
     return tiler.Problem(tokens, top_k, draw(columns), draw(st.sampled_from((2, 4))), kept)
 
@@ -107,7 +105,7 @@ def test_the_oldest_release_has_a_smaller_buffer_of_positions():
 def test_every_token_is_moved_by_exactly_one_core(one, device):
     copies = plan(one, device).copies
     assert copies.cores <= device.vector_cores
-    ranges = [copying.token_range(copies, core) for core in range(copies.cores)]
+    ranges = [tiler.token_range(copies, core) for core in range(copies.cores)]
     assert ranges[0][0] == 0
     assert all(left[1] == right[0] for left, right in pairwise([*ranges, (one.tokens, None)]))
     assert {stop - start for start, stop in ranges} <= {copies.front_tokens, copies.tail_tokens}
@@ -117,7 +115,7 @@ def test_every_token_is_moved_by_exactly_one_core(one, device):
 def test_every_id_is_sorted_by_exactly_one_core(one, device):
     sort, entries = plan(one, device).sort, one.tokens * one.top_k
     assert 1 <= sort.cores <= device.vector_cores
-    ranges = [sorting.sort_range(sort, core) for core in range(sort.cores)]
+    ranges = [tiler.sort_range(sort, core) for core in range(sort.cores)]
     assert all(
         left[1] == right[0] for left, right in pairwise([(None, 0), *ranges, (entries, None)])
     )
@@ -128,7 +126,7 @@ def test_every_id_is_sorted_by_exactly_one_core(one, device):
         assert (loops - 1) * piece + last == share
         assert piece <= sort.most_entries
         assert entries == 0 or 0 < last <= piece
-    assert sorting.sorts_at_once(sort) == (entries <= sort.most_entries)
+    assert tiler.sorts_at_once(sort) == (entries <= sort.most_entries)
 
 
 @given(problems(), devices)
@@ -182,7 +180,7 @@ def test_cores_that_sort_by_hand(one, device, cap, cores):
     ("lists", "rounds"), [(1, 1), (2, 1), (4, 1), (5, 2), (16, 2), (17, 3), (64, 3), (65, 4)]
 )
 def test_rounds_of_merging(lists, rounds):
-    assert sorting.merge_rounds(lists) == rounds
+    assert tiler.merge_rounds(lists) == rounds
 
 
 @pytest.mark.parametrize(
@@ -202,7 +200,7 @@ def test_where_positions_leave_no_room(columns, top_k, rows, pieces):
     assert (tiling.copies.copy_rows, tiling.copies.pieces) == (rows, pieces)
     assert tiler.leaves_room(tiling) == (rows > 0)
     assert pieces > 1 or tiler.leaves_room(tiling) == (
-        top_k <= copying.most_topk(tiling.copies.row_bytes, A2.ub_bytes)
+        top_k <= tiler.most_topk(tiling.copies.row_bytes, A2.ub_bytes)
     )
 
 
@@ -230,7 +228,7 @@ def test_a_what_if_soc_is_planned_or_refused(one, device, ub_bytes, cores):
     tiling = tiler.tile(one, device, Rules)
     if tiling.status == FAILED:
         assert tiling == tiler.NO_TILING
-        assert cores == 0 or sorting.most_entries(one.tokens * one.top_k, device) <= 0
+        assert cores == 0 or tiler.most_entries(one.tokens * one.top_k, device) <= 0
     else:
         assert tiling.sort.most_entries > 0
 
@@ -257,7 +255,7 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
 @example(problem(0), A2)
 @example(problem(5, 3, 60000, 4, 7), A3)
 def test_the_compiled_planner_gives_the_same_tiling(one, device):
-    for function in (compiled(sorting.split_sort), sorting.split_sort):
+    for function in (compiled(tiler.split_sort), tiler.split_sort):
         assert function(one.tokens * one.top_k, device) == plan(one, device).sort
     arguments = (
         *one[:4],
@@ -266,11 +264,11 @@ def test_the_compiled_planner_gives_the_same_tiling(one, device):
         device.ub_bytes,
         Rules.position_bytes,
     )
-    assert compiled(copying.split_copies)(*arguments) == plan(one, device).copies
+    assert compiled(tiler.split_copies)(*arguments) == plan(one, device).copies
 
 
 def test_every_field_of_the_vendor_has_one_name():
-    for part in (tiler.Tiling, sorting.Sort, copying.Copies):
+    for part in (tiler.Tiling, tiler.Sort, tiler.Copies):
         names = [name for column in table(part) for name in column.field.vendor.split()]
         assert len(names) == len(set(names))
     structure, golden = tiler.vendor_structure(plan(problem(5))), LINES[0]["expect"]["tiling"]

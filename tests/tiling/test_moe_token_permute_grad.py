@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import plan_kernel, token_sums
+from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import FAILED, SUCCESS
-from npu_sim.tiling.integers import align
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 

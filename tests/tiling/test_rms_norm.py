@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.product import SOC_OTHER
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling import rms_norm_conditions as conditions
+from npu_sim.tiling.common import BF16, FP16, FP32
 from npu_sim.tiling.fields import FAILED, SUCCESS, table
-from npu_sim.tiling.normalised_rows import BF16, FP16, FP32
-from npu_sim.tiling.rms_norm_buffers import buffers
-from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_NORMAL, KEY_SINGLE_ROW, KEY_SPLIT_D
+from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_NORMAL, KEY_SINGLE_ROW, KEY_SPLIT_D, buffers
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 from tests.rules import rules_at_any_release, rules_of
@@ -75,13 +73,13 @@ def problems(draw):
     rank = draw(st.integers(2, 4))
     first, second = (count, draw(columns)) if rank == 2 else (count // second, second)
     wide = second if rank == 2 else draw(columns)
-    return conditions.Problem(
+    return tiler.Problem(
         count, wide, dtype, gamma_dtype, rank, draw(st.integers(1, 2)), first, second
     )
 
 
 def problem(count, wide, dtype=FP32, gamma_dtype=None):
-    return conditions.Problem(
+    return tiler.Problem(
         count, wide, dtype, dtype if gamma_dtype is None else gamma_dtype, 2, 1, count, wide
     )
 
@@ -131,7 +129,7 @@ def test_groups_of_rows_add_up(problem, device, rules):
 @given(problems(), devices, any_rules)
 def test_the_key_says_how_a_row_lies_in_the_unified_buffer(problem, device, rules):
     tiling = tiler.tile(problem, device, rules)
-    mixed, wide = conditions.is_mixed(problem), tiling.columns_aligned
+    mixed, wide = tiler.is_mixed(problem), tiling.columns_aligned
     assert problem.columns <= wide < problem.columns + 16
     if tiling.tiling_key == KEY_MERGE_N:
         assert tiling.ub_factor == tiling.row_factor * wide
@@ -141,7 +139,7 @@ def test_the_key_says_how_a_row_lies_in_the_unified_buffer(problem, device, rule
         assert tiling.ub_factor % 16 == 0
         assert tiling.ub_factor < problem.columns
     else:
-        assert tiling.ub_factor == (wide if mixed else conditions.widest_row(problem)) >= wide
+        assert tiling.ub_factor == (wide if mixed else tiler.widest_row(problem)) >= wide
     assert mixed or tiling.tiling_key != KEY_SINGLE_ROW
 
 
@@ -150,17 +148,17 @@ def test_pieces_are_nearly_even_and_none_is_short(problem, device, rules):
     tiling = tiler.tile(problem, device, rules)
     if tiling.tiling_key != KEY_SPLIT_D:
         return
-    if conditions.is_mixed(problem):
+    if tiler.is_mixed(problem):
         assert device.ub_bytes != A2.ub_bytes or tiling.ub_factor == 12048
         return
-    assert tiling.ub_factor <= conditions.widest_row(problem)
-    assert tiling.ub_factor >= conditions.widest_row(problem) // 2
+    assert tiling.ub_factor <= tiler.widest_row(problem)
+    assert tiling.ub_factor >= tiler.widest_row(problem) // 2
     assert problem.columns % tiling.ub_factor not in range(1, 16)
 
 
 @given(problems(), devices, any_rules)
 def test_the_unified_buffer_holds_every_buffer(problem, device, rules):
-    if device.npu_arch == INFERENCE.npu_arch and conditions.is_mixed(problem):
+    if device.npu_arch == INFERENCE.npu_arch and tiler.is_mixed(problem):
         return  # refused by the contract
     most = 240032 if device.npu_arch == INFERENCE.npu_arch else 195328
     assert (
@@ -327,7 +325,7 @@ def test_conditions_compile_by_themselves():
         "fits_single_row",
         "spares_broadcasts",
     ):
-        condition = getattr(conditions, name)
+        condition = getattr(tiler, name)
         arguments = (problem(16, 128, FP16), A2, RULES)[: condition.__code__.co_argcount]
         assert compiled(condition)(*arguments) == condition(*arguments)
 

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.normalised_rows import BF16, FP16, FP32, element_bytes
-from npu_sim.tiling.rms_norm_grad_buffers import buffers
-from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
+from npu_sim.tiling.common import BF16, FP16, FP32, element_bytes
+from npu_sim.tiling.rms_norm_grad import Shapes, buffers, shape_fault
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
 from tests.rules import rules_at_any_release, rules_of

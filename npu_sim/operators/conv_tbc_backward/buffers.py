@@ -3,14 +3,14 @@
 from npu_sim.cores import Device
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Allocation, Memory
-from npu_sim.tiling.conv_tbc_backward.cube_model import (
+from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
     CubeProduct,
+    CubeTiling,
     grad_input_product,
     grad_weight_product,
     other_bytes,
     self_bytes,
 )
-from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import DeterministicTiling
 from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem
 

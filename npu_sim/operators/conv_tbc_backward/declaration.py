@@ -36,7 +36,7 @@ from npu_sim.operators.conv_tbc_backward.plan import describe, describe_empty
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING
 from npu_sim.tiling.conv_tbc_backward import planner as tiler
-from npu_sim.tiling.conv_tbc_backward.cube_model import BUFFER_NAMES
+from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run

@@ -19,6 +19,7 @@ from npu_sim.operators.conv_tbc_backward.workspace import launches_of
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
+from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling, block_range
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import TailSplit, tail_split
 from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of
@@ -30,7 +31,6 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     ROUTE_PLANNER,
 )
 from npu_sim.tiling.fields import vendor_fields
-from npu_sim.tiling.integers import ceil_div
 
 PATHS = {
     ROUTE_MATMUL: "batched matrix products",

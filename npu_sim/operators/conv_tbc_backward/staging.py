@@ -17,9 +17,9 @@ from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.conv_tbc_backward.math import computed_in, converts_to_fp16
 from npu_sim.operators.conv_tbc_backward.workspace import ENTRY_ORDER, OPERANDS
 from npu_sim.plans.areas import Areas, contiguous
+from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.planner import problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES, CUBE_EDGE
-from npu_sim.tiling.integers import ceil_div
 
 Array = np.ndarray[Any, Any]
 Roundings = tuple[int, int]

@@ -16,9 +16,9 @@ import numpy as np
 from npu_sim.numbers.formats import TensorSpec, itemsize
 from npu_sim.operators.conv_tbc_backward.workspace import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
+from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import CubeTiling
 from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES
-from npu_sim.tiling.integers import ceil_div
 from npu_sim.timelines.program import (
     CUBE_PIPES,
     Copy,

@@ -10,6 +10,7 @@ from npu_sim.operators.conv_tbc_backward.math import (
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.planner import problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import (
     CHANNEL_BLOCK_BYTES,
@@ -17,7 +18,6 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     ROUTE_MATMUL,
     ROUTE_PLANNER,
 )
-from npu_sim.tiling.integers import ceil_div
 
 ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")

@@ -7,7 +7,7 @@ from npu_sim.framework.case import Case, Inspection
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.operators.cross_entropy_loss_grad.plan import allocations, row_allocations
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.cross_entropy_loss_grad_limits import (
+from npu_sim.tiling.cross_entropy_loss_grad import (
     largest_rows,
     largest_rows_before_wrap,
     largest_short_row,

@@ -12,8 +12,7 @@ from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Me
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
-from npu_sim.tiling.cross_entropy_loss_grad import Tiling
-from npu_sim.tiling.cross_entropy_loss_grad_limits import largest_rows
+from npu_sim.tiling.cross_entropy_loss_grad import Tiling, largest_rows
 
 KERNEL = "CrossEntropyLossGrad"
 EXACT_LABELS = 16777216

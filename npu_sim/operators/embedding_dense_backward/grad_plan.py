@@ -14,7 +14,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.tiling import embedding_dense_grad as v1
-from npu_sim.tiling.integers import align
+from npu_sim.tiling.common import align
 
 
 def describe(case: Case) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from npu_sim.framework.codes import DOCUMENTED, FLOAT32
 from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
+from npu_sim.tiling.common import SORTABLE_ROWS, sort_workspace_bytes
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing
-from npu_sim.tiling.sort import SORTABLE_ROWS, sort_workspace_bytes
 
 KERNELS = ("none", "EmbeddingDenseGradV2", "EmbeddingDenseGrad")
 GRAD_V2, GRAD = 1, 2

@@ -21,7 +21,7 @@ from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Me
 from npu_sim.plans.workspace import executor_workspace
 from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.tiling.common import align, ceil_div
 
 CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 

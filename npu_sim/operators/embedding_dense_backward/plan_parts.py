@@ -18,7 +18,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 from npu_sim.plans.model import Allocation, Caveat
 from npu_sim.plans.workspace_model import WorkspacePart
-from npu_sim.tiling.sort import ROWS_IN_UB, SORTABLE_ROWS, sort_workspace_bytes
+from npu_sim.tiling.common import ROWS_IN_UB, SORTABLE_ROWS, sort_workspace_bytes
 
 MEMSET_NOTE = "clears the result, in the launch of the kernel itself"
 EXACT_COUNT = 16777216

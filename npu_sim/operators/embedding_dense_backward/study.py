@@ -24,7 +24,7 @@ from npu_sim.orders.claims import Claim
 from npu_sim.orders.parts import Parts
 from npu_sim.orders.probes import count_units, probe_terms
 from npu_sim.tiling import embedding_dense_backward as v2
-from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.common import ceil_div
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the contributions held at a time: 64 MiB."""

@@ -11,7 +11,7 @@ from math import prod
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.releases import release_switches
-from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.common import ceil_div
 from npu_sim.timelines.program import (
     VECTOR_PIPES,
     Copy,

@@ -23,7 +23,7 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling.moe_token_permute_sort import MOST_ENTRIES
+from npu_sim.tiling.moe_token_permute import MOST_ENTRIES
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run

@@ -10,9 +10,7 @@ from npu_sim.framework.describing import Condition, decision, spread, vector_pla
 from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder
 from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling import moe_token_permute_copy as copying
-from npu_sim.tiling import moe_token_permute_sort as sorting
-from npu_sim.tiling.integers import align
+from npu_sim.tiling.common import align
 
 MULTI_CORE_ALIGNMENT = 8
 """Entries to whose multiple a sort on several cores fills each half of its workspace."""
@@ -30,23 +28,23 @@ def _row_bytes(row: Any) -> int:
 AT_ONCE = Condition(
     "one-core sort",
     "ids <= what a core sorts at a time",
-    lambda row, device, rules: _entries(row) <= sorting.most_entries(_entries(row), device),
+    lambda row, device, rules: _entries(row) <= tiler.most_entries(_entries(row), device),
     "core 0 alone sorts, twice, while all others wait",
     "pieces are sorted on several cores and merged, four lists at a time",
     ("num_tokens",),
 )
 WHOLE = Condition(
     "whole rows",
-    f"2 * aligned row <= Unified Buffer - {copying.SPLIT_POSITIONS_BYTES}",
-    lambda row, device, rules: copying.moves_whole_rows(_row_bytes(row), device.ub_bytes),
+    f"2 * aligned row <= Unified Buffer - {tiler.SPLIT_POSITIONS_BYTES}",
+    lambda row, device, rules: tiler.moves_whole_rows(_row_bytes(row), device.ub_bytes),
     "rows pass through the buffer whole, several at a time",
     "rows pass through the buffer in pieces, token by token",
     ("hidden",),
 )
 ROOM = Condition(
     "positions of a token fit",
-    f"num_topk <= (Unified Buffer - 2 * aligned row) // {copying.TOKEN_POSITION_BYTES}",
-    lambda row, device, rules: row.num_topk <= copying.most_topk(_row_bytes(row), device.ub_bytes),
+    f"num_topk <= (Unified Buffer - 2 * aligned row) // {tiler.TOKEN_POSITION_BYTES}",
+    lambda row, device, rules: row.num_topk <= tiler.most_topk(_row_bytes(row), device.ub_bytes),
     "the kernel can work",
     "the planner would go on without buffers: refused",
     ("num_topk",),
@@ -64,9 +62,9 @@ KEPT = Condition(
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case."""
     tiling, ub_bytes = case.tiling, case.device.ub_bytes
-    whole = copying.moves_whole_rows(tiling.copies.row_bytes, ub_bytes)
-    aligned = copying.aligned_row_bytes(tiling.copies.row_bytes)
-    is_close = whole and copying.most_topk(tiling.copies.row_bytes, ub_bytes) < tiler.MOST_TOPK
+    whole = tiler.moves_whole_rows(tiling.copies.row_bytes, ub_bytes)
+    aligned = tiler.aligned_row_bytes(tiling.copies.row_bytes)
+    is_close = whole and tiler.most_topk(tiling.copies.row_bytes, ub_bytes) < tiler.MOST_TOPK
     entries, kept = case.row.entries, tiling.copies.kept_rows
     decisions = [
         decision(
@@ -82,10 +80,10 @@ def describe(case: Case) -> dict[str, Any]:
         ),
         decision(case, KEPT, **{"rows of permuted_tokens": kept, "ids": entries}),
     ]
-    ranges = [copying.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
+    ranges = [tiler.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
     plan = vector_plan(
         case,
-        path=f"{'one-core' if sorting.sorts_at_once(tiling.sort) else 'multi-core'} sort, {'whole' if whole else 'split'} rows",
+        path=f"{'one-core' if tiler.sorts_at_once(tiling.sort) else 'multi-core'} sort, {'whole' if whole else 'split'} rows",
         path_reason=f"{entries} ids, {tiling.sort.most_entries} fit a core; rows of {tiling.copies.row_bytes} bytes",
         per_core=_per_core(tiling, whole),
         buffers={},
@@ -120,18 +118,18 @@ def _order() -> tuple[OutputOrder, ...]:
 def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
     """Return the tokens whose rows a core moves and the ids it sorts; none where it waits."""
     tokens = (
-        copying.token_range(tiling.copies, core)
+        tiler.token_range(tiling.copies, core)
         if core < tiling.copies.cores
         else (tiling.tokens, tiling.tokens)
     )
     return {"tokens": tokens} | (
-        {"ids": sorting.sort_range(tiling.sort, core)} if core < tiling.sort.cores else {}
+        {"ids": tiler.sort_range(tiling.sort, core)} if core < tiling.sort.cores else {}
     )
 
 
 def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
     sort, copies = tiling.sort, tiling.copies
-    if sorting.sorts_at_once(sort):
+    if tiler.sorts_at_once(sort):
         sorts = (
             f"core 0 sorts {sort.core_entries} ids, and then their places, while all others wait"
         )
@@ -139,7 +137,7 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
         pieces = f"{sort.core_loops} piece{'s' * (sort.core_loops != 1)} of up to {sort.core_piece}"
         shares = [
             stop - start
-            for start, stop in (sorting.sort_range(sort, core) for core in range(sort.cores))
+            for start, stop in (tiler.sort_range(sort, core) for core in range(sort.cores))
         ]
         sorts = f"{sort.cores} cores sort, twice: {spread(shares, 'id')}, in {pieces}"
     moves = (
@@ -154,12 +152,12 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
 def _memories(case: Case) -> tuple[Memory, ...]:
     """Return what lies in the Unified Buffer while ids are sorted, and while rows are moved."""
     tiling, copies = case.tiling, case.tiling.copies
-    sort = sorting.sort_buffers(tiling.sort)._asdict()
+    sort = tiler.sort_buffers(tiling.sort)._asdict()
     moving = {
-        "rows": copying.ROW_BUFFERS * copies.row_buffer_bytes,
+        "rows": tiler.ROW_BUFFERS * copies.row_buffer_bytes,
         "places": copies.position_buffer_bytes,
     }
-    notes = {"ids": "8 bytes each, whatever their dtype", "rows": f"{copying.ROW_BUFFERS} buffers"}
+    notes = {"ids": "8 bytes each, whatever their dtype", "rows": f"{tiler.ROW_BUFFERS} buffers"}
 
     def memory(phase: str, buffers: dict[str, int]) -> Memory:
         allocations = tuple(
@@ -178,8 +176,8 @@ def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
     tiling, entries = case.tiling, case.row.entries
     used = (
         0
-        if sorting.sorts_at_once(tiling.sort)
-        else 2 * sorting.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
+        if tiler.sorts_at_once(tiling.sort)
+        else 2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
     )
     note = f"{used} bytes of it are used" if used else "not used: one core sorts"
     return (
@@ -199,7 +197,7 @@ def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
 def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, copies = case.tiling, case.tiling.copies
-    needed = copying.POSITION_BYTES * copies.group_positions
+    needed = tiler.POSITION_BYTES * copies.group_positions
     asked = (
         (
             tiling.schedule_mode < 0 and tiling.block_dim > 1,
@@ -241,20 +239,20 @@ def buffer_words(case: Case) -> tuple[str, str, str]:
         case.profile.title,
     )
     if tiling.status != 0:
-        least = sorting.SORT_STEP_BYTES + sorting.SORTER_BYTES * sorting.sorters(
+        least = tiler.SORT_STEP_BYTES + tiler.SORTER_BYTES * tiler.sorters(
             case.row.entries, case.device.vector_cores
         )
         message = f"nothing can be sorted in the Unified Buffer of {title}: {ub_bytes} usable bytes"
-        return "indices", message, f"{sorting.SORT_ENTRIES} ids need {least} bytes"
+        return "indices", message, f"{tiler.SORT_ENTRIES} ids need {least} bytes"
     if not tiler.leaves_room(tiling):
         row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
-        aligned = copying.aligned_row_bytes(row_bytes)
+        aligned = tiler.aligned_row_bytes(row_bytes)
         message = (
-            f"two rows of {aligned} bytes and {copying.TOKEN_POSITION_BYTES} * {top_k} bytes for the places of a token exceed the Unified "
+            f"two rows of {aligned} bytes and {tiler.TOKEN_POSITION_BYTES} * {top_k} bytes for the places of a token exceed the Unified "
             f"Buffer of {title}, {ub_bytes} usable bytes: the product plans on with no buffers, and the kernel copies over itself"
         )
-        longer = (ub_bytes - copying.SPLIT_POSITIONS_BYTES) // copying.ROW_BUFFERS
-        hint = f"nearest legal value: {copying.most_topk(row_bytes, ub_bytes)} experts; rows of more than {longer} bytes are split, and take"
+        longer = (ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS
+        hint = f"nearest legal value: {tiler.most_topk(row_bytes, ub_bytes)} experts; rows of more than {longer} bytes are split, and take"
         return "indices", message, f"{hint} every number of experts again"
     message = f"a stage needs {tiler.stage_bytes(tiling)} bytes of the Unified Buffer of {title}, {ub_bytes} are usable"
     return "indices", message, "fewer ids, or a larger buffer"

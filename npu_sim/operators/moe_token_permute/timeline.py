@@ -11,13 +11,15 @@ from typing import Any
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.integers import align, ceil_div
-from npu_sim.tiling.moe_token_permute_copy import POSITION_BYTES, ROW_BUFFERS, aligned_row_bytes
-from npu_sim.tiling.moe_token_permute_sort import (
+from npu_sim.tiling.common import align, ceil_div
+from npu_sim.tiling.moe_token_permute import (
     ENTRY_BYTES,
     MERGE_ENTRIES,
     MERGE_WAYS,
+    POSITION_BYTES,
+    ROW_BUFFERS,
     SORT_ENTRIES,
+    aligned_row_bytes,
     merge_rounds,
 )
 from npu_sim.timelines.program import (

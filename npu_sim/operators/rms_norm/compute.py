@@ -13,7 +13,6 @@ from npu_sim.framework.inputs import unsupported_values
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling import rms_norm_conditions as conditions
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
@@ -29,7 +28,7 @@ def split_of(case: Case) -> "Split":
     from npu_sim.kernels import rms_norm as kernels
 
     key = case.tiling.tiling_key
-    path = {conditions.KEY_MERGE_N: kernels.LANES, conditions.KEY_SPLIT_D: kernels.PIECES}.get(
+    path = {tiler.KEY_MERGE_N: kernels.LANES, tiler.KEY_SPLIT_D: kernels.PIECES}.get(
         key, kernels.HALVING
     )
     return kernels.Split(path, case.tiling.ub_factor if path == kernels.PIECES else case.row.col)

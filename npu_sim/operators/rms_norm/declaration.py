@@ -24,8 +24,8 @@ from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.rms_norm_buffers import used_bytes
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm import used_bytes
 
 if TYPE_CHECKING:
     pass

@@ -13,10 +13,8 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat
 from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling import rms_norm_conditions as conditions
-from npu_sim.tiling.integers import ceil_div
-from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.rms_norm_buffers import buffers
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
+from npu_sim.tiling.rms_norm import buffers
 
 OFFSET_BITS = 64
 """Bits of element offsets that never wrap around: those of key 1 at every release (page,
@@ -29,33 +27,31 @@ goes out")."""
 SAME_SUM_COLUMNS = 128
 """Up to so many columns keys 0 and 2 add the same pairs (page, "What follows from the orders")."""
 PATHS = {
-    conditions.KEY_NORMAL: "normal",
-    conditions.KEY_SPLIT_D: "split D",
-    conditions.KEY_MERGE_N: "merge N",
-    conditions.KEY_SINGLE_ROW: "single row",
+    tiler.KEY_NORMAL: "normal",
+    tiler.KEY_SPLIT_D: "split D",
+    tiler.KEY_MERGE_N: "merge N",
+    tiler.KEY_SINGLE_ROW: "single row",
 }
 
 
-def _of_problem(asks: Callable[[conditions.Problem, Any], bool]) -> Callable[[Any, Any, Any], bool]:
+def _of_problem(asks: Callable[[tiler.Problem, Any], bool]) -> Callable[[Any, Any, Any], bool]:
     """Return a condition of the planner as one of a row."""
     return lambda row, device, rules: asks(tiler.problem_of_row(row), device)
 
 
 def _merges(row: Any, device: Any, rules: Any) -> bool:
     problem = tiler.problem_of_row(row)
-    return conditions.merges_rows(problem, device) or conditions.merges_inference_rows(
-        problem, device, rules
-    )
+    return tiler.merges_rows(problem, device) or tiler.merges_inference_rows(problem, device, rules)
 
 
 def _spares_broadcasts(row: Any, device: Any, rules: Any) -> bool:
-    return conditions.spares_broadcasts(tiler.problem_of_row(row), device, rules)
+    return tiler.spares_broadcasts(tiler.problem_of_row(row), device, rules)
 
 
 MERGE = Condition(
     "merge N",
-    f"A2: col_align <= {conditions.MERGE_COLUMNS}; Atlas inference series: fp16, col = {conditions.INFERENCE_MERGE_COLUMNS} and "
-    f"row % {conditions.INFERENCE_MERGE_ROWS} = 0, at releases that merge there",
+    f"A2: col_align <= {tiler.MERGE_COLUMNS}; Atlas inference series: fp16, col = {tiler.INFERENCE_MERGE_COLUMNS} and "
+    f"row % {tiler.INFERENCE_MERGE_ROWS} = 0, at releases that merge there",
     _merges,
     "several whole rows lie in the buffer at a time; a row is summed in 64 lanes and then as a tree",
     "a row at a time, summed by halving",
@@ -64,7 +60,7 @@ MERGE = Condition(
 WHOLE = Condition(
     "whole rows",
     "a row fits beside its fp32 copy, its squares, gamma and y",
-    _of_problem(conditions.fits_normal_row),
+    _of_problem(tiler.fits_normal_row),
     "rows pass through the buffer whole",
     "rows are cut, or the squares take the place of x",
     ("col",),
@@ -72,15 +68,15 @@ WHOLE = Condition(
 SINGLE = Condition(
     "single row",
     "gamma is fp32 beside 16 bits, and a row fits when its squares take the place of x",
-    _of_problem(conditions.fits_single_row),
+    _of_problem(tiler.fits_single_row),
     "rows pass through the buffer whole, x and its squares in one place",
     "rows are cut into pieces of columns",
     ("col",),
 )
 PERFORMANCE = Condition(
     "without broadcasts",
-    f"a 1-D gamma in the 16 bits of x, col <= {conditions.PERFORMANCE_COLUMNS}, and few samples "
-    f"(x.shape[0] <= {conditions.PERFORMANCE_FIRST_AXIS}; of three axes x.shape[1] <= {conditions.PERFORMANCE_SECOND_AXIS})",
+    f"a 1-D gamma in the 16 bits of x, col <= {tiler.PERFORMANCE_COLUMNS}, and few samples "
+    f"(x.shape[0] <= {tiler.PERFORMANCE_FIRST_AXIS}; of three axes x.shape[1] <= {tiler.PERFORMANCE_SECOND_AXIS})",
     _spares_broadcasts,
     "rstd and gamma are multiplied without broadcasting them to all rows first; no bit changes",
     "rstd and gamma are broadcast to all rows of the buffer first; no bit changes",
@@ -91,12 +87,10 @@ def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case."""
     tiling, problem = case.tiling, tiler.problem_of_row(case.row)
     key = tiling.tiling_key
-    asked = [MERGE] if key == conditions.KEY_MERGE_N else [MERGE, WHOLE]
-    if conditions.is_mixed(problem) and key in (conditions.KEY_SINGLE_ROW, conditions.KEY_SPLIT_D):
+    asked = [MERGE] if key == tiler.KEY_MERGE_N else [MERGE, WHOLE]
+    if tiler.is_mixed(problem) and key in (tiler.KEY_SINGLE_ROW, tiler.KEY_SPLIT_D):
         asked.append(SINGLE)
-    asked += (
-        [PERFORMANCE] if key == conditions.KEY_MERGE_N and case.rules.performance_fields else []
-    )
+    asked += [PERFORMANCE] if key == tiler.KEY_MERGE_N and case.rules.performance_fields else []
     known = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
     parts = [
         WorkspacePart(
@@ -137,7 +131,7 @@ def describe(case: Case) -> dict[str, Any]:
 
 def _path_reason(case: Case) -> str:
     tiling, width = case.tiling, f"col_align {case.tiling.columns_aligned}"
-    if tiling.tiling_key == conditions.KEY_MERGE_N:
+    if tiling.tiling_key == tiler.KEY_MERGE_N:
         return f"{width}: {tiling.row_factor} rows fit the buffer"
     return (
         f"{width} in the buffer of {tiling.ub_factor} columns"
@@ -149,18 +143,18 @@ def _path_reason(case: Case) -> str:
 def _per_core(case: Case) -> str:
     tiling = case.tiling
     groups = f"{tiling.row_loop} group{'s' * (tiling.row_loop != 1)} of up to {min(tiling.row_factor, tiling.block_factor)} rows"
-    if tiling.tiling_key != conditions.KEY_SPLIT_D:
+    if tiling.tiling_key != tiler.KEY_SPLIT_D:
         return groups
     return f"{groups}, {ceil_div(case.row.col, tiling.ub_factor)} pieces of up to {tiling.ub_factor} columns"
 
 
 def _offset_bits(case: Case) -> int:
     """Return the bits in which the release counts elements of x up to a core's first (page, "Releases")."""
-    if case.tiling.tiling_key == conditions.KEY_NORMAL:
+    if case.tiling.tiling_key == tiler.KEY_NORMAL:
         return int(case.rules.row_offset_bits)
     return (
         OFFSET_BITS
-        if case.tiling.tiling_key == conditions.KEY_SPLIT_D
+        if case.tiling.tiling_key == tiler.KEY_SPLIT_D
         else int(case.rules.core_offset_bits)
     )
 
@@ -174,9 +168,7 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
 
     bits = _offset_bits(case)
     if row.row * row.col > 1 << bits:
-        by_tag = (
-            case.rules.core_offset_depends_on_tag and tiling.tiling_key != conditions.KEY_NORMAL
-        )
+        by_tag = case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL
         who = OFFSET_TAGS if by_tag else f"release {case.profile.release} counts"
         message = f"{who} elements of x before a core's first in {bits} bits: cores that begin beyond 2^{bits} elements read and"
         warn(
@@ -184,10 +176,7 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
             "x",
             f"{message} write at that place modulo 2^{bits}; the simulator computes as if they did not",
         )
-    if (
-        case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE
-        and tiling.tiling_key != conditions.KEY_MERGE_N
-    ):
+    if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
             message = f"a core clears rstd up to a multiple of {RSTD_GROUP} rows, {tiling.block_factor} is none: one that starts late can erase"
             warn(
@@ -205,9 +194,9 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
     if (
         case.profile.npu_arch == NPU_ARCH_A2_A3
         and row.col > SAME_SUM_COLUMNS
-        and tiling.columns_aligned <= conditions.MERGE_COLUMNS
+        and tiling.columns_aligned <= tiler.MERGE_COLUMNS
     ):
-        message = f"between {SAME_SUM_COLUMNS} and {conditions.MERGE_COLUMNS} columns A2 and A3 add the squares in another order: the last bit"
+        message = f"between {SAME_SUM_COLUMNS} and {tiler.MERGE_COLUMNS} columns A2 and A3 add the squares in another order: the last bit"
         warn("rstd_differs_between_products", "rstd", f"{message} of rstd can differ")
     if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
         warn(

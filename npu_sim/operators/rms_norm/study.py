@@ -13,7 +13,6 @@ from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
 from npu_sim.tiling import rms_norm as tiler
-from npu_sim.tiling import rms_norm_conditions as conditions
 
 PROBED_ROWS = 64
 """Rows of random numbers on which the kernel is compared with the declared tree."""
@@ -35,7 +34,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 def _row_tree(case: Case) -> trees.Tree:
     columns, split = range(case.row.col), split_of(case)
-    if case.tiling.tiling_key == conditions.KEY_MERGE_N:
+    if case.tiling.tiling_key == tiler.KEY_MERGE_N:
         tree = trees.lane_sum(columns)
     else:
         starts = range(0, len(columns), split.piece_columns)

@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.integers import ceil_div
-from npu_sim.tiling.normalised_rows import FP32_BYTES, VECTOR_LANES
-from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D
+from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES, ceil_div
+from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D
 from npu_sim.timelines.program import (
     Copy,
     Instruction,

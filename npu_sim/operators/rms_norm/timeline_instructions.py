@@ -13,9 +13,8 @@ from npu_sim.operators.shared.normalised_rows_timeline import (
     lists_by_rows,
 )
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.integers import ceil_div
-from npu_sim.tiling.normalised_rows import FP32_BYTES
-from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
+from npu_sim.tiling.common import FP32_BYTES, ceil_div
+from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SINGLE_ROW, KEY_SPLIT_D, RSTD_ROWS
 from npu_sim.timelines.vector_pipe import (
     LANES,
     InstructionLists,

@@ -4,7 +4,7 @@ Source: specification page ``rms_norm``, "Vector instructions of a tile".
 """
 
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.rms_norm_conditions import KEY_MERGE_N, KEY_SPLIT_D
+from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SPLIT_D
 from npu_sim.timelines.step_table import Step, StepTable, View
 
 SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")

@@ -23,9 +23,8 @@ from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.rms_norm_grad_buffers import used_bytes
-from npu_sim.tiling.rms_norm_grad_shapes import Shapes, shape_fault
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
+from npu_sim.tiling.rms_norm_grad import Shapes, shape_fault, used_bytes
 
 if TYPE_CHECKING:
     pass

@@ -12,9 +12,8 @@ from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Me
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import rms_norm_grad as tiler
-from npu_sim.tiling.integers import ceil_div
-from npu_sim.tiling.normalised_rows import SYSTEM_WORKSPACE_BYTES, element_bytes
-from npu_sim.tiling.rms_norm_grad_buffers import buffers, merged_elements
+from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, element_bytes
+from npu_sim.tiling.rms_norm_grad import buffers, merged_elements
 
 LISTED_BATCHES = 4
 """Up to this many groups or batches are listed one by one."""

@@ -7,7 +7,7 @@ a row: a lower bound whatever the kernel does there.
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.common import ceil_div
 from npu_sim.timelines.program import (
     Copy,
     Instruction,

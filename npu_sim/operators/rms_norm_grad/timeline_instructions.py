@@ -9,8 +9,7 @@ from functools import partial
 
 from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, lists_by_rows
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.integers import align
-from npu_sim.tiling.normalised_rows import DTYPE_CODES, FP32_BYTES, alignment
+from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, align, alignment
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
 from npu_sim.timelines.vector_pipe import (
     InstructionLists,

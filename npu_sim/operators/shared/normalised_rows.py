@@ -9,7 +9,7 @@ from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Holds
 from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
-from npu_sim.tiling.integers import ceil_div
+from npu_sim.tiling.common import ceil_div
 
 BLOCK_ELEMENTS = 1 << 22
 """Elements of a formula computed at a time, so that temporaries stay small."""

@@ -10,7 +10,7 @@ from npu_sim.framework.results import runtime_failure
 from npu_sim.operators.shared.token_sums_plan import element_bytes
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import token_sums as moe
-from npu_sim.tiling.integers import align
+from npu_sim.tiling.common import align
 
 
 def check_padding(call: Inspection) -> None:

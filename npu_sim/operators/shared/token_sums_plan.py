@@ -13,8 +13,8 @@ from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Me
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import token_sums as moe
+from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import vendor_fields
-from npu_sim.tiling.integers import align
 
 
 @dataclass(frozen=True)

@@ -1,35 +1,286 @@
-"""Tiling of the cube kernels of ConvTbcBackward: gradInput, and gradWeight outside the published planner.
+"""Model tiling of the cube kernels: gradInput, and gradWeight outside the published planner.
 
-Evidence: model. Source: the page, "Tiling model"; base blocks are chosen in ``conv_tbc_cube_model``. Pure integer
-functions that Numba compiles as they are.
+Three steps: the base block that fits L0A, L0B, L0C and L1 of one core (:func:`choose_base`), the
+split of the output over cores (:func:`split_output`), and the resulting tiling.
+
+Evidence: model; the product's planner for these is not published. Source: specification page
+``conv_tbc_backward``, "Tiling model". Buffer sizes come from the Device; the page's 32768 is half
+of L0A and of L0B. Pure integer functions that Numba compiles as they are.
 """
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from npu_sim.tiling.conv_tbc_backward.core_split import OutputSplit, split_output
-from npu_sim.tiling.conv_tbc_backward.cube_model import (
-    ACCUMULATOR_BYTES,
-    BUFFER_NONE,
-    L0_BUFFERS,
-    CubeBase,
-    CubeProduct,
-    choose_base,
-    content_bytes,
-    grad_input_product,
-    grad_weight_product,
-    no_base,
-)
+from npu_sim.cores import Device
+from npu_sim.tiling.common import align, align_down, ceil_div
 from npu_sim.tiling.conv_tbc_backward.problem import (
+    CHANNEL_BLOCK_BYTES,
     CUBE_EDGE,
     ConvTbcProblem,
     is_plannable,
     output_time,
 )
 from npu_sim.tiling.fields import FAILED, SUCCESS, nothing
-from npu_sim.tiling.integers import align, ceil_div
 
-if TYPE_CHECKING:
-    from npu_sim.cores import Device
+LONG_EDGE = 256
+SHORT_EDGE = 128
+ACCUMULATOR_BYTES = 4
+L0_BUFFERS = 2
+"""L0A and L0B are always used in two halves (page, "double buffering")."""
+
+BUFFER_NONE = 0
+BUFFER_L0A = 1
+BUFFER_L0B = 2
+BUFFER_L0C = 3
+BUFFER_L1 = 4
+BUFFER_NAMES = ("", "L0A", "L0B", "L0C", "L1")
+"""Names of the ``BUFFER_*`` codes, in their order."""
+
+
+class CubeProduct(NamedTuple):
+    """One gradient as a matrix product of M x N with a reduction, in elements of the cube layout.
+
+    ``is_grad_weight`` is 1 for gradWeight (reduction = output time of one sample), 0 for gradInput (reduction =
+    taps x output channels, ``slices`` blocks of C0 output channels, each with all taps).
+    """
+
+    is_grad_weight: int
+    taps: int
+    element_bytes: int
+    channel_block: int
+    m: int
+    n: int
+    reduction: int
+    slices: int
+
+
+class CubeBase(NamedTuple):
+    """A base block and what the buffers of one core hold.
+
+    ``l1_length`` is the part of the reduction one buffer of L1 holds. ``shortage`` is a ``BUFFER_*`` code: the
+    first buffer the block does not fit, which needs ``bytes_needed`` and has ``bytes_available``.
+    """
+
+    m: int
+    n: int
+    k: int
+    l0c_buffers: int
+    l1_length: int
+    l1_buffers: int
+    shortage: int
+    bytes_needed: int
+    bytes_available: int
+
+
+def grad_input_product(problem: ConvTbcProblem) -> CubeProduct:
+    """Return gradInput of one sample: rows are input time, columns input channels."""
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    slices = ceil_div(problem.out_channels, channel_block)
+    return CubeProduct(
+        is_grad_weight=0,
+        taps=problem.taps,
+        element_bytes=problem.element_bytes,
+        channel_block=channel_block,
+        m=problem.time,
+        n=align(problem.in_channels, CUBE_EDGE),
+        reduction=problem.taps * slices * channel_block,
+        slices=slices,
+    )
+
+
+def grad_weight_product(problem: ConvTbcProblem) -> CubeProduct:
+    """Return gradWeight of one sample: rows are output channels, columns taps x input channels."""
+    channel_block = CHANNEL_BLOCK_BYTES // problem.element_bytes
+    return CubeProduct(
+        is_grad_weight=1,
+        taps=problem.taps,
+        element_bytes=problem.element_bytes,
+        channel_block=channel_block,
+        m=align(problem.out_channels, CUBE_EDGE),
+        n=problem.taps * align(problem.in_channels, channel_block),
+        reduction=align(output_time(problem), channel_block),
+        slices=0,
+    )
+
+
+def self_bytes(product: CubeProduct, base_m: int, length: int) -> int:
+    """Bytes of self in one buffer of L1: for gradInput a slice's rows with their halo, for gradWeight a tile."""
+    if product.is_grad_weight:
+        return base_m * length * product.element_bytes
+    slices = length // (product.taps * product.channel_block)
+    return slices * (base_m - 1 + product.taps) * CHANNEL_BLOCK_BYTES
+
+
+def other_bytes(product: CubeProduct, base_n: int, length: int) -> int:
+    """Bytes of the other operand in one buffer of L1: weight for gradInput, x with its halo for gradWeight."""
+    if product.is_grad_weight:
+        channel_blocks = ceil_div(base_n, product.taps * product.channel_block)
+        return (length - 1 + product.taps) * channel_blocks * CHANNEL_BLOCK_BYTES
+    return length * base_n * product.element_bytes
+
+
+def content_bytes(product: CubeProduct, base_m: int, base_n: int, length: int) -> int:
+    """Bytes of one buffer of L1 that holds ``length`` of the reduction."""
+    return self_bytes(product, base_m, length) + other_bytes(product, base_n, length)
+
+
+def longest_content(
+    product: CubeProduct, base_m: int, base_n: int, unit: int, room_bytes: int
+) -> int:
+    """Longest reduction, in multiples of ``unit``, whose content fits ``room_bytes``; 0 when not one unit fits."""
+    # The content grows by the same bytes with every unit.
+    first_bytes = content_bytes(product, base_m, base_n, unit)
+    if first_bytes > room_bytes:
+        return 0
+    further_bytes = content_bytes(product, base_m, base_n, 2 * unit) - first_bytes
+    units = 1 + (room_bytes - first_bytes) // further_bytes
+    return unit * min(units, ceil_div(product.reduction, unit))
+
+
+def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> CubeBase:
+    """Fill the buffers for given edges, and say which one is too small."""
+    element_bytes = product.element_bytes
+    room_k = min(
+        device.l0a_bytes // L0_BUFFERS // (element_bytes * base_m),
+        device.l0b_bytes // L0_BUFFERS // (element_bytes * base_n),
+    )
+    base_k = min(
+        max(align_down(room_k, product.channel_block), product.channel_block), product.reduction
+    )
+    tile_bytes = ACCUMULATOR_BYTES * base_m * base_n
+    l0c_buffers = 2 if 2 * tile_bytes <= device.l0c_bytes else 1
+    # A slice of gradInput is C0 channels with all taps; gradWeight takes whole base blocks of time.
+    unit = base_k if product.is_grad_weight else product.taps * product.channel_block
+    l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
+    if l1_length == 0 and product.is_grad_weight and base_m == CUBE_EDGE and base_n == CUBE_EDGE:
+        # The smallest tile: give up length of the base block before giving up.
+        unit = product.channel_block
+        l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
+    base_k = min(base_k, max(l1_length, product.channel_block))
+    shortage, needed, available = BUFFER_NONE, 0, 0
+    if tile_bytes > device.l0c_bytes:
+        shortage, needed, available = BUFFER_L0C, tile_bytes, device.l0c_bytes
+    elif L0_BUFFERS * base_m * base_k * element_bytes > device.l0a_bytes:
+        shortage, needed, available = (
+            BUFFER_L0A,
+            L0_BUFFERS * base_m * base_k * element_bytes,
+            device.l0a_bytes,
+        )
+    elif L0_BUFFERS * base_n * base_k * element_bytes > device.l0b_bytes:
+        shortage, needed, available = (
+            BUFFER_L0B,
+            L0_BUFFERS * base_n * base_k * element_bytes,
+            device.l0b_bytes,
+        )
+    elif l1_length == 0:
+        needed = content_bytes(product, base_m, base_n, unit)
+        shortage, available = BUFFER_L1, device.l1_bytes
+    return CubeBase(
+        base_m, base_n, base_k, l0c_buffers, l1_length, l1_buffers, shortage, needed, available
+    )
+
+
+def fill_l1(
+    product: CubeProduct, device: Device, base_m: int, base_n: int, unit: int
+) -> tuple[int, int]:
+    """Length of the reduction in one buffer of L1 and the number of buffers: twice when a unit fits twice."""
+    length = longest_content(product, base_m, base_n, unit, device.l1_bytes // 2)
+    if length > 0:
+        return length, 2
+    return longest_content(product, base_m, base_n, unit, device.l1_bytes), 1
+
+
+def smallest_base_fits(problem: ConvTbcProblem, device: Device) -> bool:
+    """Whether a base block of 16 x 16 is certain to fit for both gradients, so that :func:`choose_base` leaves no shortage.
+
+    In L1 a slice of gradInput takes 16 - 1 + K rows of C0 channels of self and K x 16 of weight; gradWeight 16 of self and at most
+    twice C0 - 1 + K of x, which is less than 3 x 16 + 17 x K as well.
+    """
+    unit_bytes = CHANNEL_BLOCK_BYTES * ((CUBE_EDGE + 1) * problem.taps + 3 * CUBE_EDGE)
+    operand_bytes, tile_bytes = (
+        L0_BUFFERS * CUBE_EDGE * CHANNEL_BLOCK_BYTES,
+        ACCUMULATOR_BYTES * CUBE_EDGE * CUBE_EDGE,
+    )
+    fits_l0 = (
+        operand_bytes <= min(device.l0a_bytes, device.l0b_bytes) and tile_bytes <= device.l0c_bytes
+    )
+    return fits_l0 and unit_bytes <= device.l1_bytes
+
+
+def no_base() -> CubeBase:
+    """Return the block of a call without elements."""
+    return CubeBase(0, 0, 0, 0, 0, 0, BUFFER_NONE, 0, 0)
+
+
+def halved(edge: int) -> int:
+    """Half of an edge, rounded down to a multiple of 16, at least 16."""
+    return max(align_down(edge // 2, CUBE_EDGE), CUBE_EDGE)
+
+
+def choose_base(product: CubeProduct, device: Device) -> CubeBase:
+    """Largest base block of the model that fits every buffer; a shortage is left only when 16 x 16 does not fit."""
+    long_m = product.m > SHORT_EDGE
+    base_m = min(LONG_EDGE if long_m else SHORT_EDGE, align(product.m, CUBE_EDGE))
+    base_n = min(SHORT_EDGE if long_m else LONG_EDGE, align(product.n, CUBE_EDGE))
+    base = measured(product, device, base_m, base_n)
+    while base.shortage != BUFFER_NONE and (base_m > CUBE_EDGE or base_n > CUBE_EDGE):
+        if base.shortage == BUFFER_L0A and base_m > CUBE_EDGE:
+            base_m = halved(base_m)
+        elif base.shortage == BUFFER_L0B and base_n > CUBE_EDGE:
+            base_n = halved(base_n)
+        elif base_m >= base_n:
+            base_m = halved(base_m)
+        else:
+            base_n = halved(base_n)
+        base = measured(product, device, base_m, base_n)
+    return base
+
+
+class OutputSplit(NamedTuple):
+    """Blocks along M and along N."""
+
+    m_blocks: int
+    n_blocks: int
+
+
+def next_split(tiles: int, blocks: int) -> int:
+    """Next larger number of even blocks that ``tiles`` can be cut into; 0 when there is none."""
+    tiles_per_block = ceil_div(tiles, blocks)
+    return ceil_div(tiles, tiles_per_block - 1) if tiles_per_block > 1 else 0
+
+
+def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> OutputSplit:
+    """Cut M and N, counted in base blocks, so that the last round of blocks leaves the fewest cores idle.
+
+    Maximises blocks / (ceil(blocks, cores) * cores), with ``samples`` separate outputs of M x N. Ties go to fewer
+    blocks, then to the larger single-core block, then to the longer M. Blocks are cut evenly: a larger single
+    size with as many blocks would only make the last one shorter.
+    """
+    best = OutputSplit(1, 1)
+    best_blocks = samples
+    best_rounds = ceil_div(samples, cores)
+    best_area = m_tiles * n_tiles
+    m_blocks = 1
+    while m_blocks > 0:
+        n_blocks = 1
+        while n_blocks > 0:
+            blocks = samples * m_blocks * n_blocks
+            if blocks > best_blocks and best_blocks == best_rounds * cores:
+                break  # no core is idle already, and more blocks are smaller blocks
+            rounds = ceil_div(blocks, cores)
+            area = ceil_div(m_tiles, m_blocks) * ceil_div(n_tiles, n_blocks)
+            # Idle shares are idle / (rounds * cores): compared crosswise, exact in integers.
+            gain = (best_rounds * cores - best_blocks) * rounds - (
+                rounds * cores - blocks
+            ) * best_rounds
+            smaller = blocks < best_blocks or (blocks == best_blocks and area > best_area)
+            if gain > 0 or (gain == 0 and smaller):
+                best = OutputSplit(m_blocks, n_blocks)
+                best_blocks, best_rounds, best_area = blocks, rounds, area
+            n_blocks = next_split(n_tiles, n_blocks)
+        m_blocks = next_split(m_tiles, m_blocks)
+        if samples * m_blocks > best_blocks and best_blocks == best_rounds * cores:
+            break
+    return best
 
 
 class CubeTiling(NamedTuple):
@@ -120,7 +371,7 @@ class BlockRange(NamedTuple):
     reduction_stop: int
 
 
-def plan_grad_input(problem: ConvTbcProblem, device: "Device") -> CubeTiling:
+def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     """Plan gradInput, all products: every sample is its own output, nothing is split along the reduction."""
     if not is_plannable(problem):
         return failed(no_base())
@@ -137,9 +388,7 @@ def plan_grad_input(problem: ConvTbcProblem, device: "Device") -> CubeTiling:
     )
 
 
-def plan_grad_weight(
-    problem: ConvTbcProblem, device: "Device", split_reduction: bool
-) -> CubeTiling:
+def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: bool) -> CubeTiling:
     """Plan gradWeight by the model.
 
     Parameters

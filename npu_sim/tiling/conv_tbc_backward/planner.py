@@ -10,13 +10,14 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Device
 from npu_sim.numbers.formats import itemsize
+from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
 from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
-from npu_sim.tiling.conv_tbc_backward.cube_model import smallest_base_fits
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
     CubeTiling,
     plan_grad_input,
     plan_grad_weight,
+    smallest_base_fits,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     DeterministicTiling,
@@ -34,7 +35,6 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     output_time,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
-from npu_sim.tiling.integers import ceil_div
 
 COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
 """Dtypes of the cube unit, whose codes are positions here; ``none`` where the product refuses the

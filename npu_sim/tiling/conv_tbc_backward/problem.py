@@ -7,7 +7,7 @@ are. Formulas: specification page ``conv_tbc_backward.md`` (called "the page" in
 from typing import Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.tiling.integers import align, ceil_div
+from npu_sim.tiling.common import align, ceil_div
 
 CUBE_EDGE = 16
 """Rows and columns of the smallest matrix the cube unit multiplies (page; numerics.md, "Cube

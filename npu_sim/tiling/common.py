@@ -1,0 +1,62 @@
+"""Integer arithmetic, dtype codes and hardware sizes shared by planners, and the workspace of Sort.
+
+Numba compiles these functions as they are.
+"""
+
+Shape = tuple[int, ...]
+MAX_RANK = 8
+"""Highest rank of any tensor (product document, "shape支持1-8维度")."""
+
+FP32, FP16, BF16 = 0, 1, 2
+"""Dtype codes: the positions of an axis of dtypes."""
+DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
+
+FP32_BYTES = 4
+VECTOR_LANES = 64
+"""fp32 lanes of one vector instruction (page ``numerics``)."""
+BLOCK_BYTES = 32
+"""Bytes of one block: the granularity of buffers, copies and core synchronisation."""
+SYSTEM_WORKSPACE_BYTES = 16777216
+"""16 MiB: what RmsNorm and RmsNormGrad add on every SoC, whatever its profile states (pages
+``rms_norm`` and ``rms_norm_grad``, "Workspace")."""
+
+SORTABLE_ROWS = 2139095040
+"""0x7F800000: AI cores sort int32 as fp32 bit patterns, which have the same order below this value.
+From here on the AI CPU sorts."""
+ROWS_IN_UB = 6112
+"""Most rows that one core sorts in its Unified Buffer: a quarter of 192 KiB - 1 KiB, rounded down
+to 32 bytes, for two buffers of 4 bytes per row."""
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return ``a / b`` rounded up."""
+    return (a + b - 1) // b
+
+
+def align(a: int, b: int) -> int:
+    """Return the smallest multiple of ``b`` that is at least ``a``."""
+    return (a + b - 1) // b * b
+
+
+def align_down(a: int, b: int) -> int:
+    """Return the largest multiple of ``b`` that is at most ``a``."""
+    return a // b * b
+
+
+def element_bytes(dtype_code: int) -> int:
+    """Return the bytes of an element."""
+    return FP32_BYTES if dtype_code == FP32 else 2
+
+
+def alignment(dtype_code: int) -> int:
+    """Return the elements of one block, the padding unit of a row ("col_align" on the pages)."""
+    return 8 if dtype_code == FP32 else 16
+
+
+def sort_workspace_bytes(rows: int) -> int:
+    """Return the workspace of the Sort kernel on A2 and A3, 1 <= rows < ``SORTABLE_ROWS``.
+
+    A model (page ``workspace``, "The Sort kernel's own workspace"): closed host code selects the
+    branch. Operators with indices launch Sort before their own kernel.
+    """
+    return 96 if rows <= ROWS_IN_UB else 16 * align(rows, 8) + 64
