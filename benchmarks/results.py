@@ -1,7 +1,7 @@
-"""Measure everything anew and put the numbers into RESULTS.md: ``python benchmarks/results.py [--only small bandwidth]``.
+"""Measure everything and fill in RESULTS.md: ``python benchmarks/results.py [--only small bandwidth]``.
 
-What stands between ``<!-- NAME -->`` and ``<!-- /NAME -->`` there is what a script prints; the words around it stay, and whoever runs this
-reads them again. The file is written after every part, so an interrupted run keeps what it has.
+The output of each script replaces the text between ``<!-- NAME -->`` and ``<!-- /NAME -->``; the
+text around it stays. The file is written after every part, so an interrupted run loses nothing.
 """
 
 import argparse
@@ -17,7 +17,7 @@ RESULTS = FOLDER / "RESULTS.md"
 
 
 class Part(NamedTuple):
-    """A script with its options, run in this folder, and whether what it prints is a table, text, or too long for the page."""
+    """A script with its options, and whether its output is a table, text, or too long for the page."""
 
     command: tuple[str, ...]
     printed: str = "table"
@@ -25,8 +25,7 @@ class Part(NamedTuple):
 
 PARTS = {
     "operators": Part(("operators.py", "--json", "results.json", "--plot", "results.svg")),
-    "as_users": Part(("operators.py", "--as-users")),
-    "small": Part(("operators.py", "--small")),
+    "small": Part(("small_calls.py",)),
     "bandwidth": Part(("bandwidth.py",)),
     "start_up": Part(("start_up.py",)),
     "scaling": Part(("scaling.py", "--plot", "scaling.svg"), "too long"),
@@ -34,8 +33,8 @@ PARTS = {
 }
 
 
-def machine_words() -> str:
-    """Return a sentence on what was measured on."""
+def machine_sentence() -> str:
+    """Return a sentence that names the machine and the versions."""
     here = machine()
     versions = ", ".join(
         f"{name} {here[name]}"
@@ -46,7 +45,7 @@ def machine_words() -> str:
 
 
 def filled(text: str, part: str, printed: str) -> str:
-    """Return a page with what a script printed in its place.
+    """Return a page with the output of a script filled in.
 
     Raises
     ------
@@ -64,7 +63,7 @@ def filled(text: str, part: str, printed: str) -> str:
 
 
 def fill(part: str, printed: str) -> None:
-    """Put what was printed into the page."""
+    """Fill the output of a script into the page."""
     whole = RESULTS.with_suffix(".new")
     whole.write_text(filled(RESULTS.read_text(encoding="utf-8"), part, printed), encoding="utf-8")
     whole.replace(RESULTS)
@@ -76,10 +75,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure anew"
+        "--only", nargs="+", choices=list(PARTS), default=list(PARTS), help="parts to measure"
     )
     names = parser.parse_args().only
-    fill("machine", machine_words())
+    fill("machine", machine_sentence())
     for name in names:
         part = PARTS[name]
         print(f"{name}: {' '.join(part.command)}", file=sys.stderr, flush=True)
