@@ -1,8 +1,9 @@
 """What the memory allows: ``python benchmarks/bandwidth.py [--mebibytes 512]``.
 
-Reads, and copies through and past the cache, on one thread and on all, with the loads and stores the kernels use; GB/s of bytes read plus
-bytes written, median of 7 rounds. An operator that mostly reads cannot be faster than reading. Then whole rows of a quarter of the
-memory, read on all threads, in their order and in any other: an operator that gathers rows cannot be faster than that.
+Measures reading, and copying with ordinary and with non-temporal stores, on one thread and on all,
+with the loads and stores that the kernels use: GB/s of bytes read plus bytes written, median of 7
+rounds. Then whole rows of a quarter of the memory are read on all threads, in order and in random
+order. These are upper limits for operators that mostly read, and for operators that gather rows.
 """
 
 import argparse

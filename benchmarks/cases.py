@@ -45,7 +45,10 @@ class Case(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """The arrays of a case: ``npu_sim.run(operator, out=outs, **inputs)``, what it must move, and what it must compute."""
+    """Arrays of a case, its traffic in bytes and its operations.
+
+    The call is ``npu_sim.run(operator, out=outs, **inputs)``.
+    """
 
     operator: str
     inputs: dict[str, Any]
@@ -180,7 +183,7 @@ def _moe_permute(case: Case, seed: int) -> Problem:
 
 
 def _rows_of_entries(case: Case, drawn: np.ndarray, seed: int) -> np.ndarray:
-    """Return where the row of every entry lies: anywhere, or, ``routed``, where MoeTokenPermute puts it."""
+    """Return the row of every entry: random, or, if ``routed``, as MoeTokenPermute places it."""
     if case.indices != "routed":
         return drawn
     tokens, experts, _ = case.shape

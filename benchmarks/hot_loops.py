@@ -2,9 +2,10 @@
 
     python benchmarks/hot_loops.py "rms_norm 512x16384 bf16" [--seconds 4] [--cpu znver3]
 
-Samples one thread with ``perf record``, disassembles the code the samples fell into, and gives its innermost loops to LLVM's machine-code
-analyser. A line is a loop: its part of the samples, its instructions, the cycles of one round as the analyser reckons them with all data
-in the first-level cache, and the cycles for which its fullest resources are taken: as many as the round has, and they are the limit. Needs
+Samples one thread with ``perf record``, disassembles the code that was hit, and passes its innermost
+loops to LLVM's machine-code analyser. A line is a loop: its share of the samples, its number of
+instructions, the cycles of one iteration as the analyser computes them with all data in L1, and
+the cycles for which its busiest resources are occupied (if all of them, that is the limit). Needs
 Linux, perf, objdump and llvm-mca (Debian: linux-perf binutils llvm).
 """
 
@@ -134,7 +135,7 @@ def innermost_loops(lines: list[Line], samples: collections.Counter[int]) -> lis
 
 
 def analysed(loop: Loop, cpu: str, folder: Path) -> tuple[float, str]:
-    """Return the cycles of one round of a loop, and its three fullest resources with the cycles that each is taken."""
+    """Return the cycles of one iteration of a loop, and its three busiest resources."""
     body = [line.text for line in loop.lines if not JUMP.match(line.text)]
     (folder / "loop.s").write_text("\n".join(body) + "\n", encoding="utf-8")
     command = ["llvm-mca", f"-mcpu={cpu}", f"-iterations={ROUNDS}", str(folder / "loop.s")]
@@ -169,10 +170,12 @@ def main() -> None:
         )
         hottest, _ = samples.most_common(1)[0]
         print(
-            f"{case.name}, one thread: {milliseconds:.1f} ms, {problem.moved_bytes / milliseconds / 1e6:.1f} GB/s\n"
+            f"{case.name}, one thread: {milliseconds:.1f} ms, "
+            f"{problem.moved_bytes / milliseconds / 1e6:.1f} GB/s\n"
         )
         print(
-            "| loop at | samples | instructions | cycles a round | fullest |\n| --- | --- | --- | --- | --- |"
+            "| loop at | samples | instructions | cycles | busiest |\n"
+            "| --- | --- | --- | --- | --- |"
         )
         for loop in innermost_loops(disassembled(hottest, folder), samples):
             cycles, fullest = analysed(loop, options.cpu, folder)

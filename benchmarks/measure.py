@@ -1,4 +1,4 @@
-"""Timing: warm memory, alternating rounds, the limits of the machine, and long work that can be stopped."""
+"""Timing with warm memory and alternating rounds; limits of the machine; interruptible work."""
 
 import mmap
 import os
@@ -41,7 +41,7 @@ Item = TypeVar("Item")
 
 
 def with_warm_malloc() -> None:
-    """Start this process anew with warm memory, unless it has it: malloc reads its variables only when a process starts."""
+    """Restart this process so that freed memory stays warm: malloc reads its variables at start."""
     if sys.platform == "linux" and any(
         os.environ.get(name) != value for name, value in WARM_MALLOC.items()
     ):
@@ -61,7 +61,7 @@ def seconds(work: Work, pause: float = 0.0) -> float:
 def alternate(
     works: dict[str, Work], repeats: int, pause: float = PAUSE_SECONDS
 ) -> dict[str, list[float]]:
-    """Time works in turns, each called once before that, so that nothing compiles and all pages are there.
+    """Time works in turns, after one call of each that compiles and touches all pages.
 
     Every round has an order of its own, the same whenever it is run: what runs before a work
     decides what it finds in the caches.
@@ -93,7 +93,9 @@ def spread(values: list[float]) -> float:
 
 
 class Others:
-    """``with Others() as others``: ``others.cores`` is how many cores other processes kept busy meanwhile; 0 where that is not known.
+    """Context manager whose ``cores`` is the number of cores that other processes kept busy.
+
+    It is 0 where that is unknown.
 
     A single one that takes a core makes every call on all threads two to three times as slow.
     """
@@ -109,7 +111,7 @@ class Others:
         self.cores = max(self._busy_seconds() - self._busy, 0.0) / elapsed
         if self.cores > MOST_OTHERS:
             print(
-                f"  other processes kept {self.cores:.1f} cores busy: the times of this case are too long",
+                f"  other processes kept {self.cores:.1f} cores busy: these times are too long",
                 file=sys.stderr,
                 flush=True,
             )
@@ -128,7 +130,7 @@ class Others:
 
 
 def fresh_array(like: np.ndarray) -> np.ndarray:
-    """Return an array whose pages the system has not handed out yet, as a large ``numpy.empty`` is in a fresh process."""
+    """Return an array without physical pages yet, as a large ``numpy.empty`` in a new process."""
     memory = mmap.mmap(-1, max(like.nbytes, 1))
     if hasattr(mmap, "MADV_HUGEPAGE"):
         memory.madvise(mmap.MADV_HUGEPAGE)  # as NumPy does
@@ -136,7 +138,7 @@ def fresh_array(like: np.ndarray) -> np.ndarray:
 
 
 class Limit(NamedTuple):
-    """Work at the limit of the machine; ``scale`` times its time is what our call would take there."""
+    """Work at the limit of the machine; a call at that limit would take ``scale`` times its time."""
 
     work: Work
     scale: float
@@ -154,7 +156,7 @@ def copies(moved_bytes: int) -> dict[str, Limit]:
 
 
 def matrix_peak(operations: int) -> dict[str, Limit]:
-    """Return the register tile of the matrix kernel on operands that stay in the first-level cache, on all threads."""
+    """Return the register tile of the matrix kernel on operands in L1, on all threads."""
     from numba import get_num_threads
 
     from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_SIZE, TILE_STRIDE
@@ -194,7 +196,7 @@ def _repeated_tile() -> Any:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the numbers depend on: processor, threads, versions, malloc; None for what is not installed."""
+    """Return processor, threads, versions and malloc settings; None for packages not installed."""
     import numba
 
     return {
@@ -217,7 +219,7 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> str:
-    """Return the processor's name with family and model: virtual machines often give no more than a maker's brand."""
+    """Return the processor's name with family and model, as virtual machines often hide its name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -248,7 +250,7 @@ def each(items: Iterable[Item], name: Callable[[Item], str]) -> Iterator[Item]:
 
 
 class Stoppable:
-    """``with Stoppable() as work``: Ctrl-C leaves the block, ``work.stopped`` then says so, and the caller keeps what it has."""
+    """Context manager that Ctrl-C leaves quietly; ``stopped`` is then True, results so far remain."""
 
     stopped = False
 

@@ -1,7 +1,8 @@
 """Peak memory of a call beyond its inputs and outputs, measured in a process of its own.
 
-The process gives freed memory back to the system at once, so that its resident size is what is in use; the kernel's high-water mark of
-it, reset before the call, sees whatever any thread touches. It is exact to some hundred KB. Linux only.
+The process returns freed memory to the system at once, so that its resident size is the memory in
+use. The system's high-water mark of it, reset before the call, includes every thread. Exact to some
+hundred KB. Linux only.
 """
 
 import contextlib
@@ -44,7 +45,7 @@ def trim() -> None:
 
 
 def peak_extra(problem: Problem, **options: Any) -> int:
-    """Return the bytes that a call into arrays made before has in use at its peak, beyond what there was."""
+    """Return the peak bytes in use by a call into given arrays, minus the bytes before it."""
     gc.collect()
     trim()
     RESET.write_text("5", encoding="ascii")  # the peak starts anew from here

@@ -1,9 +1,10 @@
-"""Every operator against PyTorch and against the limits of the machine, in one process, alternating.
+"""Every operator beside PyTorch and the limits of the machine, in turns in one process.
 
-    python benchmarks/operators.py [--as-users | --small] [--only moe fp32] [--dtypes fp32 bf16] [--repeats 7]
-                                   [--peers torch.compile jax.jit] [--json FILE] [--plot FILE.svg]
+    python benchmarks/operators.py [--as-users | --small] [--only moe fp32] [--dtypes fp32 bf16]
+                                   [--repeats 7] [--peers torch.compile jax.jit] [--json FILE] [--plot FILE.svg]
 
-README.md in this folder says what the columns mean. Rows are printed as they are measured; Ctrl-C keeps those that are there.
+README.md in this folder explains the columns. Rows are printed as they are measured; Ctrl-C ends
+the run and keeps the rows measured so far.
 """
 
 import argparse
@@ -41,7 +42,7 @@ COLUMNS = ("ms (spread)", "deterministic ms", "best alternative ms", "ratio", "s
 
 
 def our_works(problem: Problem, as_users: bool) -> dict[str, Work]:
-    """Return our calls: both modes into arrays made before, then into new ones from warm memory and from fresh pages.
+    """Return our calls: both modes into given arrays, then into new arrays and fresh pages.
 
     As users run it there is only the call that makes its results, in both modes.
     """
@@ -56,7 +57,7 @@ def our_works(problem: Problem, as_users: bool) -> dict[str, Work]:
 
 
 def matrix_products(problem: Problem) -> dict[str, Work]:
-    """Return NumPy's products of the same size as those of a convolution, into arrays made before; fp32 only, as NumPy's BLAS is."""
+    """Return NumPy's matrix products of the size of a convolution, into given arrays; fp32 only."""
     grad, x, weight = (problem.inputs[name] for name in ("grad_output", "input", "weight"))
     if grad.dtype != np.float32:
         return {}
@@ -84,7 +85,7 @@ def matrix_products(problem: Problem) -> dict[str, Work]:
 def measure(
     case: Case, repeats: int, compilers: list[str], as_users: bool = False
 ) -> dict[str, Any]:
-    """Time a case, PyTorch's ways, compilers and the limits of the machine in turns; return times and ratios."""
+    """Time a case, PyTorch's ways, compilers and the limits in turns; return times and ratios."""
     problem = build(case)
     on_matrix_unit = problem.operations > 0
     limits = matrix_peak(problem.operations) if on_matrix_unit else copies(problem.moved_bytes)
@@ -130,7 +131,7 @@ def best_alternative(result: dict[str, Any]) -> str | None:
 
 
 def limit_text(result: dict[str, Any]) -> str:
-    """Return the share of the machine's limit: the threaded copy, or the peak of the matrix kernel."""
+    """Return the share of the limit: the threaded copy, or the peak of the matrix kernel."""
     name, value = list(result["of_limit"].items())[-1]
     return f"{100 * value:.0f} % {name}"
 

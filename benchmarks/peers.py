@@ -1,4 +1,4 @@
-"""The same results from compilers of array programs, ``torch.compile`` and ``jax.jit``; nothing where they are not installed.
+"""The same results from ``torch.compile`` and ``jax.jit``, where they are installed.
 
 Every operator is one formula, written once for both: what they share are the methods of arrays, and the few functions in which they
 differ are those of a library below. Sums of 16-bit numbers are formed in fp32, as our operators do.
@@ -125,7 +125,7 @@ LIBRARIES: dict[str, Library] = {
 
 
 def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
-    """Return the compiled formula of every library that is installed and compiles it; it is compiled here."""
+    """Return the compiled formula of every installed library that can compile it."""
     found: Ways = {}
     for name in names:
         library = LIBRARIES[name]
@@ -151,7 +151,7 @@ def peers(case: Case, problem: Problem, names: list[str]) -> Ways:
 def formula_of(
     case: Case, problem: Problem, library: Library
 ) -> tuple[list[Any], Callable[..., tuple[Any, ...]]]:
-    """Return the arrays of a case, and the function that computes the results from them, in the order of our outputs."""
+    """Return the arrays of a case and the function that computes its outputs from them."""
     inputs, formula = _FORMULAS[case.operator]
     arrays = [library.array(np.asarray(problem.inputs[name])) for name in inputs]
     return arrays, partial(formula, library, case, problem)

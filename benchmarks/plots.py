@@ -32,7 +32,8 @@ def svg(width: float, height: float, parts: Sequence[str]) -> str:
     """Wrap shapes into an SVG file on white ground."""
     size = f'viewBox="0 0 {width:g} {height:g}" width="{width:g}" height="{height:g}"'
     ground = element("rect", x=0, y=0, width=width, height=height, fill="#fff")
-    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}><style>{STYLE}</style>{ground}{"".join(parts)}</svg>\n'
+    content = f"<style>{STYLE}</style>{ground}{''.join(parts)}"
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size}>{content}</svg>\n'
 
 
 # Bars
@@ -115,7 +116,7 @@ def _stack(stack: Sequence[Bar], x: float, top: float, scale: float) -> list[str
 
 
 class Panel(NamedTuple):
-    """A curve over one variable, both axes logarithmic: what is on top of it, the unit of y, and the points."""
+    """A curve with logarithmic axes: its title, the unit of y, and the points."""
 
     title: str
     unit: str
@@ -140,7 +141,7 @@ def panels(rows: Sequence[Sequence[Panel]], heading: str) -> str:
 
 
 def _axis(values: Sequence[float], length: float, least: float) -> tuple[float, float]:
-    """Return where a logarithmic axis starts and how long one e-fold is; it spans at least ``least`` e-folds around the values."""
+    """Return the start of a logarithmic axis of at least ``least`` e-folds, and units per e-fold."""
     low, high = math.log(min(values)), math.log(max(values))
     missing = max(least - (high - low), 0.0)
     low, high = low - missing / 2, high + missing / 2

@@ -1,4 +1,4 @@
-"""Record the training steps of models of the transformers package, and check the recordings on all products.
+"""Record training steps of models of the transformers package; check them on all products.
 
 Run by hand where transformers is installed: python benchmarks/record_models.py FOLDER
 """

@@ -1,4 +1,6 @@
-"""Measure everything and fill in RESULTS.md: ``python benchmarks/results.py [--only small bandwidth]``.
+"""Measure everything and fill in RESULTS.md.
+
+    python benchmarks/results.py [--only small bandwidth]
 
 The output of each script replaces the text between ``<!-- NAME -->`` and ``<!-- /NAME -->``; the
 text around it stays. The file is written after every part, so an interrupted run loses nothing.
@@ -17,7 +19,7 @@ RESULTS = FOLDER / "RESULTS.md"
 
 
 class Part(NamedTuple):
-    """A script with its options, and whether its output is a table, text, or too long for the page."""
+    """A script with its options; its output is a table, text, or too long for the page."""
 
     command: tuple[str, ...]
     printed: str = "table"

@@ -1,8 +1,10 @@
 """Time and peak extra memory of every operator against rows, dim and threads.
 
-    python benchmarks/scaling.py [--only moe] [--dtype fp32] [--repeats 5] [--json FILE] [--plot FILE.svg]
+    python benchmarks/scaling.py [--only moe] [--dtype fp32] [--repeats 5] [--json FILE]
+                                 [--plot FILE.svg]
 
-Two of the three stay as they are while the third grows. Memory is what a call has in use beyond inputs and outputs (Linux only).
+One of the three grows while the others are fixed. Memory is the peak of a call beyond its inputs
+and outputs (Linux only).
 """
 
 import argparse
@@ -34,7 +36,7 @@ VARIABLES = ("rows", "dim", "threads")
 
 
 class Family(NamedTuple):
-    """The shapes of an operator: which place of the shape is which, where it stands, and the values it takes."""
+    """The shapes of an operator: positions of rows and dim in the shape, and the values they take."""
 
     shape: tuple[int, ...]
     rows_at: int
@@ -147,11 +149,13 @@ def row(found: dict[str, Any]) -> str:
         else f"{extra / 1e6:.2f} | {100 * extra / found['array_bytes']:.1f} %"
     )
     time = f"{found['milliseconds']:.2f} ({100 * found['spread']:.0f} %)"
-    return f"| {found['operator']} | {shape} | {found['variable']} = {found['value']} | {time} | {found['array_bytes'] / 1e6:.0f} | {memory} |"
+    varied = f"{found['variable']} = {found['value']}"
+    size = f"{found['array_bytes'] / 1e6:.0f}"
+    return f"| {found['operator']} | {shape} | {varied} | {time} | {size} | {memory} |"
 
 
 def draw(results: list[dict[str, Any]]) -> str:
-    """Draw time, and extra memory where it is known, over each variable; a row of curves for every operator."""
+    """Draw time, and extra memory where known, over each variable; one row per operator."""
     rows = []
     for operator in dict.fromkeys(one["operator"] for one in results):
         line = []
@@ -182,7 +186,7 @@ def draw(results: list[dict[str, Any]]) -> str:
         rows.append(line)
     return panels(
         rows,
-        f"Time and peak extra memory; both axes logarithmic; {LEAST_MEGABYTES} MB stands for at most that",
+        f"Time and peak extra memory; logarithmic axes; {LEAST_MEGABYTES} MB means at most that",
     )
 
 

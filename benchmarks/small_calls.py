@@ -101,7 +101,7 @@ def works_of(operator: str, shapes: Shapes) -> dict[str, Callable[[], Any]]:
 
 
 def yardstick() -> Callable[[], Any] | None:
-    """Return PyTorch's embedding gradient of the first case; None where PyTorch is not installed."""
+    """Return PyTorch's embedding gradient of the first case; None without PyTorch."""
     if torch is None:
         return None
     torch.set_num_threads(1)

@@ -1,4 +1,4 @@
-"""Small calls beside those of PyTorch and of compilers, in microseconds: ``python benchmarks/operators.py --small``."""
+"""Small calls beside PyTorch and compilers, in us: ``python benchmarks/operators.py --small``."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def columns(names: list[str]) -> tuple[str, ...]:
 
 
 def measure_small(case: Case, repeats: int, names: list[str]) -> dict[str, Any]:
-    """Time a small call on every way to make it; microseconds by name, every one a median of rounds."""
+    """Return the median microseconds of every way to make a small call, by name."""
     problem = build(case)
     prepared = npu_sim.prepare(problem.operator, **problem.inputs)
     tensors = {

@@ -1,8 +1,9 @@
-"""Start-up: seconds from import to the last result of all five operators on tiny inputs, in a process of its own.
+"""Start-up: seconds from import to the results of five operators on tiny inputs.
 
     python benchmarks/start_up.py [--warm 5] [--json FILE]
 
-Cold: no compiled kernel is on disk. Warm: they come from the cache that the cold process has filled; the median of several processes.
+Each measurement is a new process. Cold: no compiled kernel is on disk. Warm: kernels come from the
+cache that the cold process filled; the median of several processes.
 """
 
 import argparse
@@ -40,7 +41,8 @@ npu_sim.cross_entropy_loss_grad(f32(1), np.full((16, 50), -np.log(f32(50)), f32)
 lap("cross_entropy_loss_grad")
 npu_sim.moe_token_permute_grad(grad, np.arange(64, dtype=i32), 2)
 lap("moe_token_permute_grad")
-npu_sim.conv_tbc_backward(np.ones((7, 2, 8), f32), np.ones((8, 2, 16), f32), np.ones((2, 16, 8), f32), np.zeros(8, f32), pad=0)
+ones = lambda *shape: np.ones(shape, f32)
+npu_sim.conv_tbc_backward(ones(7, 2, 8), ones(8, 2, 16), ones(2, 16, 8), ones(8), pad=0)
 lap("conv_tbc_backward")
 times["total"] = last - start
 print(json.dumps(times))

@@ -1,8 +1,9 @@
-"""How fast sweeps plan: ``python benchmarks/sweep.py [--rows 10000000] [--repeat 3] [--threads N]``.
+"""Speed of sweeps: ``python benchmarks/sweep.py [--rows 10000000] [--repeat 3] [--threads N]``.
 
-Plans ten million shapes of every operator of the vector unit with all columns in memory, and compares with the same planner run by
-Python. The first pass over fresh memory is slower than the following ones where the system hands out pages one by one; both are
-printed. ``--disk FOLDER`` streams a hundred million rows to disk instead and prints the peak memory of the process.
+Plans ten million shapes of every operator of the vector unit with all columns in memory, and
+compares with the same planner run by Python. The first pass is slower where the system allocates
+pages on first use; both are printed. ``--disk FOLDER`` writes a hundred million rows to disk
+instead and prints the peak memory of the process.
 """
 
 import argparse
@@ -79,13 +80,18 @@ def measure(operator, rows, repeat, threads):
     python = PYTHON_ROWS / (time.perf_counter() - start)
     different = mismatches(records, sampled_rows(CHECKED_ROWS, len(records), seed=1))
     count, best = len(records), min(walls)
-    rates = f"{count / best / 1e6:.1f} million/s (first pass {count / walls[0] / 1e6:.1f}; {count / min(processor) / 1e6:.1f} a core second)"
+    first, per_core = count / walls[0] / 1e6, count / min(processor) / 1e6
+    rates = (
+        f"{count / best / 1e6:.1f} million/s (first pass {first:.1f}; {per_core:.1f} a core second)"
+    )
     print(
-        f"{operator:26} {count} rows of {records.dtype.itemsize} bytes: {rates}, {count / best / python:.0f} x Python,",
+        f"{operator:26} {count} rows of {records.dtype.itemsize} bytes: {rates}, "
+        f"{count / best / python:.0f} x Python,",
         end=" ",
     )
     print(
-        f"compiled in {compiled:.1f} s, {CHECKED_ROWS} rows checked: {'equal' if not different else different[:3]}"
+        f"compiled in {compiled:.1f} s, {CHECKED_ROWS} rows checked: "
+        f"{'equal' if not different else different[:3]}"
     )
     return len(records), best, min(processor)
 
@@ -105,7 +111,8 @@ def stream(folder, threads):
     shutil.rmtree(target)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     print(
-        f"{DISK_ROWS} rows, {size / 2**30:.1f} GiB on disk in {seconds:.0f} s; peak memory {peak / 2**30:.2f} GiB"
+        f"{DISK_ROWS} rows, {size / 2**30:.1f} GiB on disk in {seconds:.0f} s; "
+        f"peak memory {peak / 2**30:.2f} GiB"
     )
 
 
@@ -126,7 +133,8 @@ def main():
     ]
     rows, seconds, core_seconds = (sum(values) for values in zip(*measured, strict=True))
     print(
-        f"total: {rows} rows, {rows / seconds / 1e6:.1f} million plans a second, {rows / core_seconds / 1e6:.1f} a core second"
+        f"total: {rows} rows, {rows / seconds / 1e6:.1f} million plans a second, "
+        f"{rows / core_seconds / 1e6:.1f} a core second"
     )
 
 

@@ -1,6 +1,7 @@
-"""Small calls, where planning and the way to the kernel are what is paid: ``python -m pytest benchmarks/test_small_calls.py``.
+"""Small calls, dominated by planning and dispatch (pytest-benchmark).
 
-Not collected by the normal test run. ``--benchmark-json FILE`` keeps the numbers, ``--benchmark-compare`` compares with earlier ones.
+``python -m pytest benchmarks/test_small_calls.py``; not collected by the normal test run.
+``--benchmark-json FILE`` writes the numbers, ``--benchmark-compare`` compares with earlier ones.
 """
 
 import pytest

@@ -86,7 +86,7 @@ def _moe(case: Case, problem: Problem) -> Ways:
 
 
 def _moe_permute(case: Case, problem: Problem) -> Ways:
-    """Sort ids, invert the order, and copy the rows; the inverse by an assignment or by a second sort."""
+    """Sort ids, invert the order (by assignment or a second sort), and copy the rows."""
     experts = case.shape[1]
     tokens, ids = (
         tensor(problem.inputs["tokens"]),

@@ -1,4 +1,4 @@
-"""Print the lowest version that pyproject.toml declares of every dependency, as constraints for pip."""
+"""Print the lowest declared version of every dependency, as constraints for pip."""
 
 import re
 import tomllib

@@ -126,7 +126,8 @@ def page(operator: Operator) -> str:
     releases = tuple(release_table().releases)
     shown = textwrap.dedent(str(plan))
     parts = [
-        f"# {operator.title}\n\n{operator.summary}\n\n<!-- Written by docs/operator_pages.py from the operator's declaration. -->\n",
+        f"# {operator.title}\n\n{operator.summary}\n\n"
+        "<!-- Written by docs/operator_pages.py from the operator's declaration. -->\n",
         section("Products", table(("product", "", "documented limits"), product_rows(operator))),
         section(
             "Arguments",
@@ -161,7 +162,10 @@ def page(operator: Operator) -> str:
     return "\n".join(part for part in parts if part)
 
 
-AXES = "`name*` stands for any number of axes, `name+` for at least one, `1name` for axes of size 1, `?` for one that may be missing."
+AXES = (
+    "`name*` stands for any number of axes, `name+` for at least one, "
+    "`1name` for axes of size 1, `?` for one that may be missing."
+)
 
 
 def decision_rows(plan: Plan) -> Iterable[tuple[object, ...]]:

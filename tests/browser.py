@@ -75,7 +75,7 @@ class Browser:
         return self.driver.execute_script(script, selector)
 
     def violations(self):
-        """Return what axe-core finds wrong with the page for people who do not see or point: rule and places; skips without axe-core."""
+        """Return axe-core's accessibility findings: rule and places; skips without axe-core."""
         if not AXE.is_file():
             pytest.skip("needs axe-core: npm install --no-save axe-core")
         self.driver.execute_script(AXE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What holds for every test: messages are those of the code, whatever the locale of the machine, and no property is a question of time."""
+"""Settings of all tests: English messages whatever the locale, and no deadline for properties."""
 
 import os
 

@@ -14,7 +14,7 @@ def tiling_lines(kernel: str) -> list[dict[str, Any]]:
 
 
 def release_lines(kernel: str) -> list[dict[str, Any]]:
-    """Those of :func:`tiling_lines` that an older release plans otherwise: with ``release``, and its own expectation."""
+    """Lines of :func:`tiling_lines` that an older ``release`` plans differently."""
     return _lines(DATA / "releases" / kernel)
 
 

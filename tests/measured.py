@@ -118,9 +118,13 @@ def write_database(path: Path, rows: Iterable[Row], blocks: str = "blockDim") ->
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE STRING_IDS (id INTEGER, value TEXT)")
         database.execute(
-            "CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, deviceId INTEGER, globalTaskId INTEGER, streamId INTEGER)"
+            "CREATE TABLE TASK (startNs INTEGER, endNs INTEGER, deviceId INTEGER, "
+            "globalTaskId INTEGER, streamId INTEGER)"
         )
-        places = f"name INTEGER, globalTaskId INTEGER, {blocks} INTEGER, taskType INTEGER, opType INTEGER"
+        places = (
+            f"name INTEGER, globalTaskId INTEGER, {blocks} INTEGER, "
+            "taskType INTEGER, opType INTEGER"
+        )
         database.execute(f"CREATE TABLE COMPUTE_TASK_INFO ({places}, {facts})")
         start = 1764246877073569000
         for task, row in enumerate(rows):

@@ -1,4 +1,4 @@
-"""Programs that tests run in a Python of their own: with other numbers of threads, or without a compiler."""
+"""Programs that tests run in a separate Python: other thread counts, or no compiler."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ threads.ALONE_BYTES = threads.ALONE_OPERATIONS = 0
 
 
 def words_printed_by(program, *words, **environment):
-    """Run a program from the root of the repository, with variables set besides those of this process; return what it prints.
+    """Run a program from the repository root with further environment variables; return stdout.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rounding by fp64 arithmetic, without looking at bit patterns, and samples that hit every border."""
+"""Reference rounding in fp64 arithmetic, and samples that hit every boundary."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def unit(values, one):
 
 
 def round_to(values, name, towards_zero=False):
-    """Round fp32 values to a format; the result in fp32, where every format is exact. nan stays some nan."""
+    """Round fp32 values to a format; the result is fp32, which holds every format exactly."""
     one, wide = FORMATS[name], to_fp64(values)
     with np.errstate(invalid="ignore", over="ignore"):
         step = unit(wide, one)

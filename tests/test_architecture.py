@@ -1,6 +1,6 @@
 """The architecture: no import cycles, one order of packages, no module reached by name against it.
 
-`lint-imports` checks imports between packages (`[tool.importlinter]` in pyproject.toml). These tests
+`lint-imports` checks imports between packages (`[tool.importlinter]`, pyproject.toml). These tests
 also cover what it does not see: cycles inside a package, and modules named in strings.
 """
 

@@ -1,9 +1,12 @@
-"""Documents for users say what is true: their commands and programs run, and print what stands below them.
+"""Commands and programs in user documents run, and print what the documents show.
 
-In ``README.md`` and the pages under ``docs/`` every block marked ``sh`` or ``python`` is executed, from the top, in one folder a page.
+Every block marked ``sh`` or ``python`` in ``README.md`` and the pages under ``docs/`` is executed in
+order, in one folder per page.
 
-- A line of a ``sh`` block is a command that succeeds, or ends with ``# exit`` and its code; the set-up of an environment is CI's.
-- A ``python`` block whose first line is ``# name.py`` is that file; others run one after another in one namespace.
+- A line of a ``sh`` block is a command that succeeds, or ends with ``# exit`` and its code.
+  Commands that set up an environment are run by CI.
+- A ``python`` block whose first line is ``# name.py`` is that file; other blocks run one after
+  another in one namespace.
 - A ``text`` block directly below is what they print; ``...`` stands for what was left out.
 - Blocks marked ``sh excerpt`` and ``python excerpt`` are pieces of files that other tests run.
 """
@@ -34,7 +37,11 @@ SET_UP = "python3 -m venv"
 OUTPUT = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 STEP = re.compile(r"^```(sh|python)\n(.*?)^```$(?:\s+^```text\n(.*?)^```$)?", re.M | re.S)
 """What is executed, its text, and what stands below it as its output."""
-TRAINING = "import torch\n\ntorch.nn.functional.rms_norm(torch.ones(4, 64, requires_grad=True), (64,), torch.ones(64)).sum().backward()\n"
+TRAINING = (
+    "import torch\n\n"
+    "x = torch.ones(4, 64, requires_grad=True)\n"
+    "torch.nn.functional.rms_norm(x, (64,), torch.ones(64)).sum().backward()\n"
+)
 
 
 def marks_of(page):

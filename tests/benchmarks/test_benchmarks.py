@@ -1,4 +1,4 @@
-"""The benchmarks measure what they say: PyTorch's ways compute the same as ours, and numbers turn into tables and plots."""
+"""Benchmarks: PyTorch's ways compute the same results, and numbers become tables and plots."""
 
 import sys
 from importlib import import_module
