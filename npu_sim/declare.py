@@ -26,8 +26,7 @@ from npu_sim.framework.tensor_checks import (
 )
 from npu_sim.numbers.values import normal
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.orders.claims import Claim, count_units, probe_terms
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, OutputOrder
 from npu_sim.plans.workspace_model import WorkspacePart

@@ -1,9 +1,8 @@
-"""Summation trees: in which order the terms of one output element are added.
+"""Summation trees: the order in which the terms of one output element are added.
 
 A tree is a leaf (the number of a term) or a pair of trees that one fp32 addition joins. Zeros that
-a kernel starts from or fills lanes with are no terms: adding them changes no value. Addition is
-commutative bit for bit, so a tree says which terms are added to which, not on which side they
-stand.
+a kernel starts from or fills lanes with are not terms, because adding them changes no value.
+Addition is commutative bit for bit: a tree states which terms are added, not on which side.
 """
 
 import hashlib
@@ -233,3 +232,43 @@ def from_meeting_sizes(sizes: np.ndarray) -> Tree:
     tree = canonical(next(iter(trees.values())))
     assert tree is not None
     return tree
+
+
+FOLD_STEP = 8
+"""Half of the numbers, rounded up to a multiple of this, stays in place."""
+
+
+def width_of(count: int) -> int:
+    """Return how many numbers are left for the tree; 0 for fewer than 64, which are not folded."""
+    return 4096 if count >= 4096 else 512 if count >= 512 else 64 if count >= 64 else 0
+
+
+def half_of(count: int) -> int:
+    """Return how many of so many numbers stay in place while the others are added to them."""
+    return ((count + 1) // 2 + FOLD_STEP - 1) // FOLD_STEP * FOLD_STEP
+
+
+def fold_adds(count: int) -> list[int]:
+    """Return how many numbers every addition of a fold adds."""
+    width, adds = width_of(count), []
+    while width and count > 2 * width:
+        half = half_of(count)
+        adds.append(count - half)
+        count = half
+    return [*adds, count - width] if width and count > width else adds
+
+
+def folded(terms: Sequence[Tree | None]) -> Tree | None:
+    """Return the sum of some terms by folding."""
+    values, width = list(terms), width_of(len(terms))
+    if width == 0:
+        return tree64(values)
+    while len(values) > width:
+        front = half_of(len(values)) if len(values) > 2 * width else width
+        values = [
+            join(value, values[front + place] if front + place < len(values) else None)
+            for place, value in enumerate(values[:front])
+        ]
+    while len(values) > 1:
+        values = [join(left, right) for left, right in zip(values[::2], values[1::2], strict=True)]
+    return values[0]

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from npu_sim.orders.parts import Parts
+from npu_sim.orders.claims import Parts
 
 WORST_ROWS = 20
 """Rows that are shown; a file has all of them."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from npu_sim.kernels import order_study
-from npu_sim.orders.parts import Parts
+from npu_sim.orders.claims import Parts
 
 Orders = Mapping[str, tuple[int, tuple[int, int]]]
 """Orders by name: code, and the key words of the seed."""

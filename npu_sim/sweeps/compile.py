@@ -1,10 +1,4 @@
-"""Compiling planners: the same function definitions that a single call runs, rebuilt so that Numba can call them.
-
-A planner is plain Python and knows nothing of Numba. Numba compiles a function only when every function it calls is compiled too,
-so each planner is built again from its own code with compiled functions in place of the plain ones it refers to.
-
-What fills the records is kept on disk, as kernels are: a planner takes seconds to compile.
-"""
+"""Compile planners with Numba, and the loop that fills the records of a sweep."""
 
 import hashlib
 from collections.abc import Callable
@@ -13,13 +7,52 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import numba
+import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.framework.operator import Operator
 from npu_sim.kernels.engine.cache import KernelCache, own_digest
 from npu_sim.kernels.engine.device import device_function
-from npu_sim.sweeps.columns import RecordColumn
-from npu_sim.sweeps.random_draws import logarithmic, mix, scaled
+from npu_sim.sweeps.records import RecordColumn
+
+STEP = np.uint64(0x9E3779B97F4A7C15)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+TWO_TO_32 = 1 << 32
+
+
+def mix(key: Any, row: Any) -> Any:
+    """Return the random 64-bit number of a row under a key (splitmix64)."""
+    state = np.uint64(key) + np.uint64(row) * STEP
+    state = (state ^ (state >> SHIFT_30)) * FIRST
+    state = (state ^ (state >> SHIFT_27)) * SECOND
+    return state ^ (state >> SHIFT_31)
+
+
+def scaled(draw: Any, count: Any) -> Any:
+    """Map a random number to ``range(count)``."""
+    if count <= TWO_TO_32:
+        return np.int64(((draw >> SHIFT_32) * np.uint64(count)) >> SHIFT_32)
+    return np.int64(draw % np.uint64(count))
+
+
+def bit_length(number: Any) -> Any:
+    """Return how many bits a number of 0 or more has."""
+    bits = 0
+    while number > 0:
+        number >>= 1
+        bits += 1
+    return bits
+
+
+def logarithmic(draw: Any, low: Any, high: Any) -> Any:
+    """Map a random number to ``low .. high``: first the number of bits, then a number of that many bits."""
+    shortest = bit_length(low)
+    bits = shortest + scaled(draw, bit_length(high) - shortest + 1)
+    least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
+    return least + scaled(mix(draw, 1), most - least + 1)
+
 
 LIBRARIES = ("numpy", "math")
 """Modules whose functions Numba knows by itself."""

@@ -1,16 +1,21 @@
-"""Computing rows of a sweep on this machine: compiled planners on all cores."""
+"""Engines: compute the rows of a sweep on this machine, or on a Dask cluster (extra ``dask``)."""
 
 import os
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Literal
 
 import numpy as np
 
-from npu_sim.sweeps.columns import RecordColumn
-from npu_sim.sweeps.devices import places_of
-from npu_sim.sweeps.space import Space
+from npu_sim.framework.checks import require_whole
+from npu_sim.status import UsageError, closest, shown
+from npu_sim.sweeps.records import RecordColumn
+from npu_sim.sweeps.space import Space, places_of
 
+Engine = Literal["local", "dask"]
+ENGINES: tuple[Engine, ...] = ("local", "dask")
 TASK_ROWS = 1 << 16
 """Rows of one task of a thread: a few milliseconds, so that threads end together and an
 interruption is quick."""
@@ -100,3 +105,143 @@ def _facts(space: Space) -> tuple[Any, ...]:
         np.array([space.operator.rules(profile) for profile in space.profiles], np.int64),
         np.array([positions for _, positions in places_of(space.profiles).values()], np.int64),
     )
+
+
+TASKS_AHEAD = 3
+"""Tasks handed out per worker thread beyond the one being waited for: enough to keep all busy, few
+enough to bound memory."""
+CONNECT_SECONDS = 30
+
+
+class DaskEngine:
+    """Hands ranges of rows to the workers of a cluster.
+
+    Every task carries the sweep, so that none depends on data in the memory of workers: whichever
+    of them die, others do their tasks.
+
+    Parameters
+    ----------
+    space, columns
+        The sweep.
+    client
+        A connected ``distributed.Client``.
+    """
+
+    def __init__(self, space: Space, columns: tuple[RecordColumn, ...], client: Any) -> None:
+        self.rows = space.rows
+        self.dtype = record_dtype(columns)
+        self._client = client
+        self._sweep = space, columns
+
+    def chunks(self, rows: int, first_chunk: int = 0) -> Iterator[np.ndarray]:
+        """Yield the records chunk by chunk, ``rows`` at a time, from a chunk on.
+
+        Raises
+        ------
+        UsageError
+            When the cluster is gone, or several workers died at the same task.
+        """
+        window = TASKS_AHEAD * max(sum(self._client.nthreads().values()), 1)
+        waiting: deque[Any] = deque()
+        for first in range(first_chunk * rows, self.rows, rows):
+            count = min(rows, self.rows - first)
+            waiting.append(
+                self._client.submit(compute_range, self._sweep, first, count, pure=False)
+            )
+            if len(waiting) >= window:
+                yield _result(waiting.popleft())
+        while waiting:
+            yield _result(waiting.popleft())
+
+
+def _result(future: Any) -> np.ndarray:
+    from distributed import KilledWorker
+
+    try:
+        records: np.ndarray = future.result()
+    except (KilledWorker, CancelledError, OSError) as error:
+        message = f"the cluster cannot compute the sweep: {type(error).__name__}: {error}"
+        raise UsageError(
+            "engine", message, "what is written stays: go on with resume=True"
+        ) from None
+    return records
+
+
+def compute_range(
+    sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int
+) -> np.ndarray:
+    """Compute a range of rows on a worker, on one thread: the cluster runs as many tasks as it has threads."""
+    engine = LocalEngine(*sweep, threads=1)
+    out = np.empty(count, engine.dtype)
+    engine.fill(out, first)
+    return out
+
+
+@contextmanager
+def dask_engine(
+    space: Space, columns: tuple[RecordColumn, ...], scheduler: str | None, workers: int | None
+) -> Iterator[DaskEngine]:
+    """Connect to a cluster, or start one of processes on this machine for the time of the sweep.
+
+    Raises
+    ------
+    UsageError
+        When Dask is not installed or the scheduler does not answer.
+    """
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError:
+        raise UsageError(
+            "engine",
+            "engine = dask: dask.distributed is not installed",
+            "pip install 'npu_sim[dask]'",
+        ) from None
+    if scheduler is None:
+        count = workers or usable_cores()
+        with (
+            LocalCluster(
+                n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
+            ) as cluster,
+            Client(cluster) as client,
+        ):
+            yield DaskEngine(space, columns, client)
+        return
+    try:
+        client = Client(scheduler, timeout=CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        message = f"scheduler = {scheduler!r} does not answer: {error}"
+        raise UsageError(
+            "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786"
+        ) from None
+    with client:
+        yield DaskEngine(space, columns, client)
+
+
+@contextmanager
+def open_engine(
+    engine: str,
+    space: Space,
+    columns: tuple[RecordColumn, ...],
+    scheduler: str | None,
+    threads: int | None,
+) -> Iterator[Any]:
+    """Open the engine of a name.
+
+    Raises
+    ------
+    UsageError
+        When there is none, or it is not installed.
+    """
+    if threads is not None:
+        require_whole("threads", threads, 1)
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise UsageError(
+            "engine",
+            f"engine = {shown(engine)}: no such engine",
+            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
+        )
+    if engine == "local":
+        yield LocalEngine(space, columns, threads)
+    else:
+        with dask_engine(space, columns, scheduler, threads) as running:
+            yield running

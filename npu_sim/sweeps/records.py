@@ -1,11 +1,123 @@
-"""Results of a sweep: a structured NumPy array that knows what its codes mean and which call each row is."""
+"""Records of a sweep: their columns, and the structured array that holds them."""
 
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Self
 
 import numpy as np
 
-from npu_sim.sweeps.columns import RecordColumn
-from npu_sim.sweeps.space import Space
+from npu_sim.cores import Device
+from npu_sim.framework.rows import bound_of
+from npu_sim.releases import default_release
+from npu_sim.status import UsageError, closest
+from npu_sim.sweeps.space import Space, places_of
+
+SLACK = 1024
+"""Room above a declared bound, for alignment and the odd one more."""
+PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
+"""Columns that say for what a row is planned."""
+INTEGERS = (np.int8, np.int16, np.int32, np.int64)
+
+
+@dataclass(frozen=True)
+class RecordColumn:
+    """One field of the records.
+
+    Attributes
+    ----------
+    name
+        Name of the field.
+    dtype
+        NumPy type of its values.
+    source
+        What it holds: the text of an expression over ``row``, ``record``, ``product``, ``soc`` and ``release`` (positions).
+    help
+        What it is.
+    words
+        Meaning of its codes; empty for plain numbers.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    source: str
+    help: str
+    words: tuple[str, ...] = ()
+
+
+def largest_values(space: Space) -> SimpleNamespace:
+    """Return the largest of every axis and device field, and the architectures."""
+    most = {values.axis.name: values.largest for values in space.axes}
+    devices = [profile.device for profile in space.profiles]
+    for name in Device._fields:
+        most[name] = max(getattr(device, name) for device in devices)
+    return SimpleNamespace(**most, npu_archs={device.npu_arch for device in devices})
+
+
+def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple[RecordColumn, ...]:
+    """Return the fields of a sweep's records: product, SoC, release unless all is the newest, the axes that vary, then the plan.
+
+    Parameters
+    ----------
+    space
+        The sweep.
+    wanted
+        Names of the fields to keep; all when None.
+
+    Raises
+    ------
+    UsageError
+        For an unknown name, or sizes whose products exceed 64 bits.
+    """
+    columns = [
+        RecordColumn(name, _narrowest(name, len(words)), name, PLACES[name], words)
+        for name, (words, _) in places_of(space.profiles).items()
+        if name != "release" or words != (default_release(),)
+    ]
+    for values in space.axes:
+        axis = values.axis
+        words = tuple(getattr(axis, "words", ()))
+        columns.append(
+            RecordColumn(
+                axis.name,
+                _narrowest(axis.name, max(values.largest, len(words))),
+                f"row.{axis.name}",
+                axis.help,
+                words,
+            )
+        )
+    most = largest_values(space)
+    for column in space.operator.planner.columns:
+        field, bound = column.field, bound_of(space.operator, column.field, most)
+        if bound == 0 and not field.words:
+            continue
+        dtype = np.dtype(np.float32) if bound is None else _narrowest(column.name, bound)
+        columns.append(
+            RecordColumn(column.name, dtype, f"record.{column.path}", field.help, field.words)
+        )
+    return tuple(columns) if wanted is None else _chosen(columns, wanted)
+
+
+def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[RecordColumn, ...]:
+    known = {column.name: column for column in columns}
+    for name in wanted:
+        if name not in known:
+            raise UsageError(
+                "columns",
+                f"columns: {name!r} is not a column of this sweep",
+                f"columns: {', '.join(known)}{closest(name, known)}",
+            )
+    return tuple(column for name, column in known.items() if name in wanted)
+
+
+def _narrowest(name: str, bound: int) -> np.dtype[Any]:
+    """Return the smallest signed type that holds the bound with some room."""
+    needed = bound if bound <= np.iinfo(np.int8).max else bound + SLACK
+    for integer in INTEGERS:
+        if needed <= np.iinfo(integer).max:
+            return np.dtype(integer)
+    raise UsageError(
+        "grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes"
+    )
 
 
 class Records(np.ndarray):

@@ -2,19 +2,17 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from npu_sim.framework.checks import require_whole
 from npu_sim.registry import load_operator
-from npu_sim.status import UsageError, closest, shown, straight
-from npu_sim.sweeps.columns import RecordColumn, record_columns
-from npu_sim.sweeps.engine import record_dtype
-from npu_sim.sweeps.records import Records
+from npu_sim.status import UsageError, shown, straight
+from npu_sim.sweeps.engine import Engine, open_engine, record_dtype
+from npu_sim.sweeps.records import RecordColumn, Records, record_columns
 from npu_sim.sweeps.space import Space, make_space
 from npu_sim.sweeps.store import Store
 from npu_sim.sweeps.summary import SweepSummary
@@ -24,8 +22,6 @@ CHUNK_ROWS = 1 << 19
 """Rows computed and written at a time: some 60 MB of records."""
 Progress = Callable[[int, int], None]
 """Called with the rows complete and the rows of the sweep."""
-Engine = Literal["local", "dask"]
-ENGINES: tuple[Engine, ...] = ("local", "dask")
 
 
 @straight
@@ -233,37 +229,3 @@ def prepare(
         raise UsageError("columns", f"columns = {shown(columns)} are no names", "a list of names")
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)
-
-
-@contextmanager
-def open_engine(
-    engine: str,
-    space: Space,
-    columns: tuple[RecordColumn, ...],
-    scheduler: str | None,
-    threads: int | None,
-) -> Iterator[Any]:
-    """Open the engine of a name.
-
-    Raises
-    ------
-    UsageError
-        When there is none, or it is not installed.
-    """
-    if threads is not None:
-        require_whole("threads", threads, 1)
-    if not isinstance(engine, str) or engine not in ENGINES:
-        raise UsageError(
-            "engine",
-            f"engine = {shown(engine)}: no such engine",
-            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
-        )
-    if engine == "local":
-        from npu_sim.sweeps.engine import LocalEngine
-
-        yield LocalEngine(space, columns, threads)
-    else:
-        from npu_sim.sweeps.dask_engine import dask_engine
-
-        with dask_engine(space, columns, scheduler, threads) as running:
-            yield running

@@ -24,9 +24,9 @@ from npu_sim.files.writing import (
     write_text,
 )
 from npu_sim.status import UsageError
-from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
-from npu_sim.sweeps.store_columns import written_names
+from npu_sim.sweeps.writers import written_names
 
 
 class Writer(Protocol):
@@ -244,15 +244,15 @@ class Store:
 
 def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColumn, ...]) -> Writer:
     if ending == "":
-        from npu_sim.sweeps.store_columns import ColumnsWriter
+        from npu_sim.sweeps.writers import ColumnsWriter
 
         return ColumnsWriter(partial, space, columns)
     if ending == ".csv":
-        from npu_sim.sweeps.store_csv import CsvWriter
+        from npu_sim.sweeps.writers import CsvWriter
 
         return CsvWriter(partial, space, columns)
     if ending == ".parquet":
-        from npu_sim.sweeps.store_parquet import ParquetWriter
+        from npu_sim.sweeps.writers import ParquetWriter
 
         return ParquetWriter(partial, space, columns)
     hint = "no ending for a folder of .npy columns, .csv, or .parquet"

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.sweeps.columns import RecordColumn
+from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
 
 COUNTED_WHEN_RUNNING = ("overflows", "kernel", "tiling_key", "block_dim")

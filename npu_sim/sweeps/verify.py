@@ -8,10 +8,8 @@ import numpy as np
 
 from npu_sim.operators import plan
 from npu_sim.status import AclnnError
-from npu_sim.sweeps.columns import RecordColumn
-from npu_sim.sweeps.devices import places_of
-from npu_sim.sweeps.records import Records
-from npu_sim.sweeps.space import Space
+from npu_sim.sweeps.records import RecordColumn, Records
+from npu_sim.sweeps.space import Space, places_of
 
 
 class Mismatch(NamedTuple):

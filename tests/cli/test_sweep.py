@@ -8,7 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.sweeps.store_columns import open_columns
+from npu_sim.sweeps.writers import open_columns
 from tests.sweeps.conftest import FEW
 from tests.sweeps.conftest import GRID as NAMED_GRID
 

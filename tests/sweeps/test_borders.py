@@ -5,8 +5,7 @@ import pytest
 
 import npu_sim
 from npu_sim.registry import OPERATOR_NAMES
-from npu_sim.sweeps.borders import PATH_FIELDS
-from npu_sim.sweeps.maps import sweep_map
+from npu_sim.sweeps.maps import PATH_FIELDS, sweep_map
 
 GRIDS = {
     "a border that climbs": (

@@ -81,6 +81,6 @@ def test_workers_that_die_one_after_the_other_lose_nothing(address):
 
 def test_a_scheduler_that_does_not_answer_is_named(small, monkeypatch):
     operator, grid, options = small
-    monkeypatch.setattr("npu_sim.sweeps.dask_engine.CONNECT_SECONDS", 0.2)
+    monkeypatch.setattr("npu_sim.sweeps.engine.CONNECT_SECONDS", 0.2)
     with pytest.raises(UsageError, match="does not answer"):
         npu_sim.sweep(operator, grid, engine="dask", scheduler="tcp://127.0.0.1:1", **options)

@@ -10,7 +10,7 @@ import pytest
 import npu_sim
 from npu_sim import UsageError
 from npu_sim.sweeps.runner import run_sweep, sweep_to
-from npu_sim.sweeps.store_columns import open_columns
+from npu_sim.sweeps.writers import open_columns
 
 CHUNK = 1000
 ENDINGS = ("", ".csv", ".parquet")

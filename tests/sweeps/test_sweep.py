@@ -9,8 +9,8 @@ import npu_sim
 from npu_sim.framework.checks import Holds
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.sweeps import compile
-from npu_sim.sweeps.columns import record_columns
 from npu_sim.sweeps.engine import LocalEngine, record_dtype
+from npu_sim.sweeps.records import record_columns
 from npu_sim.sweeps.space import make_space
 from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
 from npu_sim.tiling.fields import table

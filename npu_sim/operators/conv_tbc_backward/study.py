@@ -13,8 +13,7 @@ from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of
 from npu_sim.operators.conv_tbc_backward.math import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.study import StudyCall
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.parts import Parts
+from npu_sim.orders.claims import Claim, Parts
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the partial sums held at a time: 64 MiB, unless one tap needs more."""

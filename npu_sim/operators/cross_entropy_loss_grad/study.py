@@ -8,8 +8,7 @@ import numpy as np
 
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.probes import probe_terms
+from npu_sim.orders.claims import Claim, probe_terms
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1

@@ -20,9 +20,7 @@ from npu_sim.operators.embedding_dense_backward.outcome import CAST_LIMIT_BYTES
 from npu_sim.operators.embedding_dense_backward.trees import Run, tree_of_row
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.parts import Parts
-from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
 

@@ -8,8 +8,7 @@ import numpy as np
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.orders.claims import Claim, count_units, probe_terms
 
 
 def live_rows(call: StudyCall, token: int) -> list[int]:

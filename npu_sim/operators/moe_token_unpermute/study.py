@@ -9,8 +9,7 @@ from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.orders.claims import Claim, count_units, probe_terms
 
 CHANGES = Changes(grown=grown, places=places)
 

@@ -11,7 +11,7 @@ from npu_sim.operators.shared.study import Changes, StudyCall
 from npu_sim.operators.shared.unpermuted_tokens import experts, grown, places
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim
-from npu_sim.orders.folds import folded
+from npu_sim.orders.trees import folded
 
 PROBED_ROWS = 32
 """Rows of random numbers on which the kernel is compared with the declared tree."""

@@ -6,7 +6,7 @@ Source: specification page ``moe_token_unpermute_grad``, "Instructions and copie
 from dataclasses import dataclass
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.orders.folds import fold_adds, width_of
+from npu_sim.orders.trees import fold_adds, width_of
 from npu_sim.plans.model import Plan
 from npu_sim.timelines.program import (
     Copy,

@@ -14,9 +14,7 @@ from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.rms_norm_grad.compute import split_of
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
-from npu_sim.orders.claims import Claim
-from npu_sim.orders.parts import Parts
-from npu_sim.orders.probes import count_units, probe_terms
+from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
 from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 

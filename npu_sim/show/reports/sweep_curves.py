@@ -11,7 +11,7 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.operators import LIMITS
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
-from npu_sim.sweeps.area import (
+from npu_sim.sweeps.maps import (
     Area,
     ascending,
     edge,

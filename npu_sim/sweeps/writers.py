@@ -1,0 +1,324 @@
+"""Output formats of sweeps: a folder of ``.npy`` columns, CSV, and Parquet (extra ``parquet``)."""
+
+import io
+import json
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from npu_sim.files.reading import JSON_BYTES, read_limited
+from npu_sim.files.schemas import schema
+from npu_sim.files.writing import empty_own, remove_own
+from npu_sim.status import UsageError
+from npu_sim.sweeps.engine import usable_cores
+from npu_sim.sweeps.records import RecordColumn
+from npu_sim.sweeps.space import Space
+
+DESCRIPTION = "sweep.json"
+GIVE = "give a folder that npu-sim sweep --out wrote"
+
+
+class ColumnsWriter:
+    """Appends every chunk to the column files; their headers say the final length from the start."""
+
+    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
+        self.partial = partial
+        self.space = space
+        self.columns = columns
+        self.rows = 0
+        self.least_bytes = space.rows * sum(column.dtype.itemsize for column in columns)
+        self._files: list[IO[bytes]] = []
+
+    def is_own(self, name: str) -> bool:
+        """The description and the columns."""
+        return name == DESCRIPTION or name in {f"{column.name}.npy" for column in self.columns}
+
+    def start(self) -> None:
+        """Write headers and description."""
+        self.partial.mkdir()
+        (self.partial / DESCRIPTION).write_text(
+            json.dumps(description(self.space, self.columns), indent=1) + "\n", encoding="utf-8"
+        )
+        for column in self.columns:
+            (self.partial / f"{column.name}.npy").write_bytes(self._header(column))
+        self.go_on({"rows": 0})
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Cut every column back to the complete rows."""
+        self.rows = int(state["rows"])
+        for column in self.columns:
+            file = (self.partial / f"{column.name}.npy").open("r+b")
+            self._files.append(file)
+            cut_back(file, len(self._header(column)) + self.rows * column.dtype.itemsize)
+
+    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+        """Append a chunk."""
+        for column, file in zip(self.columns, self._files, strict=True):
+            file.write(np.ascontiguousarray(chunk[column.name]).data)
+            file.flush()
+        self.rows += len(chunk)
+        return {"rows": self.rows}
+
+    def finish(self, target: Path) -> None:
+        """Give the folder its final name, in place of an older sweep: a folder may take the name of an empty one."""
+        self.close()
+        if target.exists():
+            empty_own(target, written_names(target).__contains__, last=DESCRIPTION)
+        self.partial.rename(target)
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def _header(self, column: RecordColumn) -> bytes:
+        buffer = io.BytesIO()
+        header = {
+            "descr": np.lib.format.dtype_to_descr(column.dtype),
+            "fortran_order": False,
+            "shape": (self.space.rows,),
+        }
+        np.lib.format.write_array_header_1_0(buffer, header)
+        return buffer.getvalue()
+
+
+def cut_back(file: IO[bytes], size: int) -> None:
+    """Cut an open file to a size and go to its end; ValueError when it is shorter."""
+    found = file.seek(0, os.SEEK_END)
+    if found < size:
+        raise ValueError(f"{file.name} has {found} bytes, {size} were written")
+    file.truncate(size)
+    file.seek(0, os.SEEK_END)
+
+
+def written_names(folder: Path) -> frozenset[str]:
+    """Return the names of the files that a sweep wrote into a folder, as its description says them; none without a description."""
+    try:
+        described = _read_description(folder)
+    except UsageError:
+        return frozenset()
+    return frozenset({DESCRIPTION, *(f"{name}.npy" for name in described["columns"])})
+
+
+def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
+    """Return what was swept and what the columns mean, as plain data."""
+    described = {
+        column.name: {"dtype": str(column.dtype), "help": column.help}
+        | ({"words": list(column.words)} if column.words else {})
+        for column in columns
+    }
+    return {"schema": schema("columns"), **space.as_dict(), "columns": described}
+
+
+def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
+    """Open the columns of a sweep without reading them: they are mapped, and read when they are used.
+
+    Parameters
+    ----------
+    folder
+        What ``npu-sim sweep ... --out FOLDER`` wrote.
+
+    Raises
+    ------
+    UsageError
+        When it is no such folder.
+    """
+    path = Path(folder)
+    names = _read_description(path)["columns"]
+    try:
+        return {name: np.load(path / f"{name}.npy", mmap_mode="r") for name in names}
+    except (OSError, ValueError) as error:
+        raise _no_sweep(path, error) from None
+
+
+def _read_description(folder: Path) -> dict[str, Any]:
+    try:
+        described = json.loads(read_limited("folder", folder / DESCRIPTION, JSON_BYTES, GIVE))
+    except UsageError as error:
+        raise _no_sweep(folder, error.message) from None
+    except (ValueError, RecursionError) as error:
+        raise _no_sweep(folder, error) from None
+    columns = described.get("columns") if isinstance(described, dict) else None
+    if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
+        raise _no_sweep(folder, f"{DESCRIPTION} describes no columns")
+    return dict(described)
+
+
+def _no_sweep(folder: Path, why: Any) -> UsageError:
+    return UsageError("folder", f"{folder} holds no sweep: {why}", GIVE)
+
+
+PIECE_ROWS = 1 << 13
+"""Lines written as text at a time by one thread."""
+LONGEST_NUMBER = 20
+"""Characters of the longest 64-bit number, sign included."""
+
+
+class CsvWriter:
+    """Appends every chunk as text."""
+
+    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
+        self.partial = partial
+        self.least_bytes = 2 * len(columns) * space.rows  # a digit and a comma each
+        self.columns = columns
+        self._file: IO[bytes] | None = None
+
+    def is_own(self, name: str) -> bool:
+        """There is no folder."""
+        return False
+
+    def start(self) -> None:
+        """Write the line of names."""
+        line = ",".join(column.name for column in self.columns) + "\n"
+        self.partial.write_bytes(line.encode())
+        self.go_on({"bytes": len(line)})
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Cut the file back to the complete lines."""
+        self._file = self.partial.open("r+b")
+        cut_back(self._file, int(state["bytes"]))
+
+    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+        """Append a chunk."""
+        assert self._file is not None
+        pieces = [chunk[start : start + PIECE_ROWS] for start in range(0, len(chunk), PIECE_ROWS)]
+        with ThreadPoolExecutor(usable_cores()) as pool:
+            for text in pool.map(self._text, pieces):
+                self._file.write(text.data)
+        self._file.flush()
+        return {"bytes": self._file.tell()}
+
+    def finish(self, target: Path) -> None:
+        """Give the file its final name."""
+        self.close()
+        self.partial.replace(target)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _text(self, records: np.ndarray) -> np.ndarray:
+        from npu_sim.sweeps.csv_text import write_lines  # loads Numba
+
+        values = np.empty((len(self.columns), len(records)), np.int64)
+        words: list[bytes] = []
+        first_words = np.full(len(self.columns), -1)
+        longest = 0
+        for position, column in enumerate(self.columns):
+            codes, texts = _as_codes(column, records[column.name])
+            values[position] = codes
+            if texts:
+                first_words[position] = len(words)
+                words += texts
+            longest += 1 + (max(map(len, texts)) if texts else LONGEST_NUMBER)
+        ends = np.cumsum([0, *map(len, words)])
+        text = np.empty(longest * len(records), np.uint8)
+        size = write_lines(
+            text, values, first_words, np.frombuffer(b"".join(words) or b" ", np.uint8), ends
+        )
+        return text[:size]
+
+
+def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, list[bytes]]:
+    """Return whole numbers, and the words they stand for; fp32 values become words of themselves."""
+    if column.dtype.kind != "f":
+        return values, [word.encode() for word in column.words]
+    unique, codes = np.unique(values, return_inverse=True)
+    return codes, [str(value).encode() for value in unique]
+
+
+JOINING, WHOLE = "joining.parquet", "whole.parquet"
+"""The file that the chunks are joined in, and its name when all of them are."""
+
+
+class ParquetWriter:
+    """Writes every chunk to a file of its own and joins them at the end."""
+
+    def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
+        try:
+            import pyarrow.parquet
+        except ImportError:
+            raise UsageError(
+                "out",
+                "out: .parquet needs pyarrow, which is not installed",
+                "pip install 'npu_sim[parquet]'",
+            ) from None
+        self._pyarrow = pyarrow
+        self.partial = partial
+        self.columns = columns
+        self.chunks = 0
+        self.least_bytes = 0  # dictionaries and compression may make nearly nothing of it
+        fields = [
+            pyarrow.field(column.name, self._type(column), nullable=False) for column in columns
+        ]
+        self.schema = pyarrow.schema(
+            fields, metadata={"npu_sim.sweep": json.dumps(space.as_dict())}
+        )
+
+    def is_own(self, name: str) -> bool:
+        """The files of the chunks, and those they are joined in."""
+        return name in (JOINING, WHOLE) or re.fullmatch(r"[0-9]{6,}\.parquet", name) is not None
+
+    def start(self) -> None:
+        """Make the folder of the chunks."""
+        self.partial.mkdir()
+        self.go_on({"chunks": 0})
+
+    def go_on(self, state: dict[str, Any]) -> None:
+        """Go on after the complete chunks; a file beyond them is written again."""
+        self.chunks = int(state["chunks"])
+        missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
+        joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
+        if missing and not joined:
+            raise ValueError(f"{self._file(missing[0]).name} is missing")
+
+    def write(self, chunk: np.ndarray) -> dict[str, Any]:
+        """Write a chunk."""
+        arrays = [
+            self._array(column, np.ascontiguousarray(chunk[column.name])) for column in self.columns
+        ]
+        table = self._pyarrow.Table.from_arrays(arrays, schema=self.schema)
+        self._pyarrow.parquet.write_table(table, self._file(self.chunks), row_group_size=len(chunk))
+        self.chunks += 1
+        return {"chunks": self.chunks}
+
+    def finish(self, target: Path) -> None:
+        """Join the chunks, one row group each; one that died on the way goes on where it was."""
+        whole = self.partial / WHOLE
+        if any(self.partial.iterdir()):
+            if not whole.exists():
+                self._join(self.partial / JOINING).replace(whole)
+            for chunk in range(self.chunks):
+                self._file(chunk).unlink(missing_ok=True)
+            whole.replace(target)
+        remove_own(self.partial, self.is_own)
+
+    def _join(self, joined: Path) -> Path:
+        with self._pyarrow.parquet.ParquetWriter(joined, self.schema) as writer:
+            for chunk in range(self.chunks):
+                table = self._pyarrow.parquet.read_table(self._file(chunk), schema=self.schema)
+                writer.write_table(table, row_group_size=max(len(table), 1))
+        return joined
+
+    def close(self) -> None:
+        """Nothing stays open between chunks."""
+
+    def _file(self, chunk: int) -> Path:
+        return self.partial / f"{chunk:06}.parquet"
+
+    def _type(self, column: RecordColumn) -> Any:
+        plain = self._pyarrow.from_numpy_dtype(column.dtype)
+        return self._pyarrow.dictionary(plain, self._pyarrow.string()) if column.words else plain
+
+    def _array(self, column: RecordColumn, values: np.ndarray) -> Any:
+        if not column.words:
+            return self._pyarrow.array(values)
+        return self._pyarrow.DictionaryArray.from_arrays(
+            self._pyarrow.array(values), self._pyarrow.array(column.words)
+        )
