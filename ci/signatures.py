@@ -115,9 +115,8 @@ def _package(operators: list[Operator]) -> Iterator[str]:
         from numpy.typing import NDArray
 
         from npu_sim import aclnn, torch as torch
-        from npu_sim.framework.case import Limits
         from npu_sim.framework.prepared import Prepared
-        from npu_sim.framework.results import CoreOrder
+        from npu_sim.framework.target import CoreOrder, Limits
         from npu_sim.questions.compare import Comparison
         from npu_sim.questions.explain import Explanation
         from npu_sim.questions.limits import LimitTable
@@ -150,8 +149,7 @@ def _studies(operators: list[Operator]) -> Iterator[str]:
         from typing import Literal, Unpack, overload
 
         from npu_sim.cores import Profile
-        from npu_sim.framework.case import Limits
-        from npu_sim.framework.results import CoreOrder
+        from npu_sim.framework.target import CoreOrder, Limits
         from npu_sim.studies.certificate import Certificate
         from npu_sim.studies.determinism import DeterminismStudy
         from npu_sim.studies.invariance import InvarianceStudy

@@ -7,9 +7,8 @@ from typing import Any, Literal, SupportsIndex, Unpack, overload
 from numpy.typing import NDArray
 
 from npu_sim import aclnn, torch as torch
-from npu_sim.framework.case import Limits
 from npu_sim.framework.prepared import Prepared
-from npu_sim.framework.results import CoreOrder
+from npu_sim.framework.target import CoreOrder, Limits
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation
 from npu_sim.questions.limits import LimitTable

@@ -1,58 +1,32 @@
-"""The simulated device of a call through a face: product, SoC, release, determinism switch, and the order in which cores' additions arrive.
+"""Target of the current context, used by front ends whose calls do not name one.
 
-The settings belong to the current context (:mod:`contextvars`): every thread and every asynchronous task has its own.
+Every thread and every asynchronous task has its own (:mod:`contextvars`).
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.framework.case import Limits
-from npu_sim.framework.checks import require_bool
-from npu_sim.framework.results import CoreOrder, Order
-from npu_sim.operators import require_limits
+from npu_sim.framework.target import CoreOrder, Limits, Order, Target, require_bool, require_limits
+
+_target: ContextVar[Target | None] = ContextVar("npu_sim.target", default=None)
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What the first stage of a call reads.
-
-    Attributes
-    ----------
-    profile
-        Product, SoC and release.
-    deterministic
-        The determinism switch; off by default, as in the product.
-    order
-        Order in which the atomic additions of different cores arrive.
-    limits
-        ``documented`` or ``hardware``.
-    """
-
-    profile: Profile
-    deterministic: bool = False
-    order: Order = Order()
-    limits: Limits = "documented"
+def chosen_device() -> Target | None:
+    """Return the target chosen in this context; None when there is none."""
+    return _target.get()
 
 
-_settings: ContextVar[Settings | None] = ContextVar("npu_sim.settings", default=None)
-
-
-def chosen_device() -> Settings | None:
-    """Return the settings that were chosen in this context; None when none were."""
-    return _settings.get()
-
-
-def current_device() -> Settings:
-    """Return the settings that calls of this context use."""
-    return chosen_device() or Settings(load_profile())
+def current_device() -> Target:
+    """Return the target of calls in this context: the chosen one, or the defaults."""
+    return chosen_device() or Target(load_profile())
 
 
 def changed(
-    settings: Settings,
+    target: Target,
     product: str | Path | Profile | None = None,
     soc: str | None = None,
     release: str | None = None,
@@ -60,28 +34,28 @@ def changed(
     core_order: CoreOrder | None = None,
     seed: int | None = None,
     limits: Limits | None = None,
-) -> Settings:
-    """Return settings with some of them replaced; None keeps what there is.
+) -> Target:
+    """Return a target with some fields replaced; None keeps the present value.
 
     Raises
     ------
     UsageError
         For an unknown product, SoC, release, order or set of limits.
     """
-    order = settings.order
+    order = target.order
     return replace(
-        settings,
-        profile=_changed_profile(settings.profile, soc, release)
+        target,
+        profile=_changed_profile(target.profile, soc, release)
         if product is None
         else load_profile(product, soc, release),
-        deterministic=settings.deterministic
+        deterministic=target.deterministic
         if deterministic is None
         else require_bool("deterministic", deterministic),
         order=Order(
             order.core_order if core_order is None else core_order,
             order.seed if seed is None else seed,
         ),
-        limits=settings.limits if limits is None else require_limits(limits),
+        limits=target.limits if limits is None else require_limits(limits),
     )
 
 
@@ -100,13 +74,13 @@ def set_device(
     core_order: CoreOrder | None = None,
     seed: int | None = None,
     limits: Limits | None = None,
-) -> Settings:
-    """Change the settings of the current context from here on; what is left out stays."""
-    settings = changed(
+) -> Target:
+    """Change the target of the current context from here on; options left out stay."""
+    target = changed(
         current_device(), product, soc, release, deterministic, core_order, seed, limits
     )
-    _settings.set(settings)
-    return settings
+    _target.set(target)
+    return target
 
 
 @contextmanager
@@ -119,15 +93,17 @@ def device(
     core_order: CoreOrder | None = None,
     seed: int | None = None,
     limits: Limits | None = None,
-) -> Iterator[Settings]:
-    """Change the settings for a block; what is left out stays as it is outside.
+) -> Iterator[Target]:
+    """Change the target inside a ``with`` block; options left out stay as they are outside.
 
     Parameters
     ----------
     product, soc
-        Product (name, YAML file or loaded profile) and SoC. A product alone takes its default SoC; a SoC alone, its product.
+        Product (name, YAML file or loaded profile) and SoC. A product alone takes its default
+        SoC; a SoC alone, its product.
     release
-        Release of the product's software. A product alone takes the newest, a SoC alone keeps what there is.
+        Release of the product's software. A product alone takes the newest; a SoC alone keeps the
+        present one.
     deterministic
         The determinism switch, read at the first stage of a call.
     core_order, seed
@@ -135,10 +111,10 @@ def device(
     limits
         ``documented`` or ``hardware``.
     """
-    token = _settings.set(
+    token = _target.set(
         changed(current_device(), product, soc, release, deterministic, core_order, seed, limits)
     )
     try:
         yield current_device()
     finally:
-        _settings.reset(token)
+        _target.reset(token)

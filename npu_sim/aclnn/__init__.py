@@ -48,8 +48,9 @@ from npu_sim.aclnn.runtime import (
     aclrtSynchronizeStream,
 )
 from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
+from npu_sim.framework.target import Target as Settings
 from npu_sim.registry import all_operators, find_operator
-from npu_sim.settings import Settings, current_device, device, set_device
+from npu_sim.settings import current_device, device, set_device
 
 globals().update(
     AclDataType.__members__ | AclFormat.__members__

@@ -17,10 +17,10 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.execution import execute
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.results import Result
+from npu_sim.framework.target import Target
 from npu_sim.plans.areas import Areas
 from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace
-from npu_sim.settings import Settings
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
 Array = np.ndarray[Any, Any]
@@ -59,7 +59,7 @@ class AclOpExecutor:
     arguments: Arguments
     inputs: dict[str, Array | None]
     outputs: tuple[Array | None, ...]
-    settings: Settings
+    settings: Target
     plan: Plan
     repeatable: bool = False
     result: Result | None = None

@@ -6,7 +6,7 @@ from npu_sim.numbers.formats import TensorSpec
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.framework.case import Limits
+    from npu_sim.framework.target import Limits
 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:

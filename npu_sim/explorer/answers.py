@@ -9,8 +9,9 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.results import Result
+from npu_sim.framework.target import require_limits
 from npu_sim.language import say, translated, translated_data
-from npu_sim.operators import plan, require_limits
+from npu_sim.operators import plan
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator

@@ -9,8 +9,9 @@ from npu_sim.explorer.state import Call, State, call_of
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import require_limits
 from npu_sim.language import translated
-from npu_sim.operators import plan, require_limits
+from npu_sim.operators import plan
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
 from npu_sim.registry import load_operator

@@ -3,16 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from npu_sim.cores import Device, Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Arguments, Output, Tensor
+from npu_sim.framework.target import Limits
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
 
-Limits = Literal["documented", "hardware"]
 Answer = TypeVar("Answer")
 Form = tuple[tuple[int, str, bool, str] | None, ...]
 """Of every tensor of a call its rank, dtype, whether it is contiguous, and storage format; None for

@@ -14,6 +14,7 @@ from npu_sim.cores import load_profile, shipped_products
 from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.expressions import evaluate, in_row, names
+from npu_sim.framework.target import require_bool
 from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, UsageError, shown
 
 Words = Callable[[Any], tuple[str, str]]
@@ -172,13 +173,6 @@ def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
             f"{name} = {shown(value)} is no whole number in range",
             f"{low} <= {name} <= {INT64_MAX}",
         )
-
-
-def require_bool(name: str, value: Any) -> bool:
-    """Check that an attribute is a switch."""
-    if not isinstance(value, bool | np.bool_):
-        raise UsageError(name, f"{name} = {shown(value)} is not a switch", f"{name}: True or False")
-    return bool(value)
 
 
 def require_float(name: str, value: Any) -> float:

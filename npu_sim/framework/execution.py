@@ -10,19 +10,19 @@ import numpy as np
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Arguments, Output
-from npu_sim.framework.case import Case, Limits
+from npu_sim.framework.case import Case
 from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.inputs import own_copies
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.results import (
     UNTIMED,
-    Order,
     OrderMask,
     OutputArray,
     Result,
     Stopwatch,
     output_array,
 )
+from npu_sim.framework.target import Limits, Order
 from npu_sim.numbers.arrays import have_own_memory
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.numbers.storage import kernel_input, storage_view

@@ -6,8 +6,9 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
-from npu_sim.framework.case import Case, Limits
+from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Limits
 from npu_sim.numbers.formats import TensorSpec
 
 

@@ -5,10 +5,11 @@ from functools import partial
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis
-from npu_sim.framework.case import Case, Limits
+from npu_sim.framework.case import Case
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_fields, plan_of
+from npu_sim.framework.target import Limits
 from npu_sim.plans.model import REFUSED, Decision, Flip, Plan
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.status import AclnnError, NpuSimError, UsageError

@@ -9,11 +9,12 @@ from npu_sim.cores import Device, Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.axes import Number, Switch, Word
-from npu_sim.framework.case import Case, Form, Inspection, Limits
+from npu_sim.framework.case import Case, Form, Inspection
 from npu_sim.framework.checks import Check, DtypeCheck, NothingToDo
 from npu_sim.framework.memory import Memory, Signature, signature_of
 from npu_sim.framework.reading import Reader
 from npu_sim.framework.rows import PASSES, RowPlanner, row_planner
+from npu_sim.framework.target import Limits
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import AclnnError
 

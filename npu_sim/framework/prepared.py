@@ -7,7 +7,7 @@ import numpy as np
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import outputs_of
 from npu_sim.framework.flips import plan_with_results
-from npu_sim.framework.results import Order
+from npu_sim.framework.target import Order
 from npu_sim.numbers.formats import TensorSpec, as_array, numpy_dtype
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed

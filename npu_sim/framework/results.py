@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -14,48 +13,7 @@ from npu_sim.numbers.arrays import memory_of, overlaps_itself
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
-from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError, closest, shown
-
-CoreOrder = Literal["sequential", "reverse", "round_robin", "random"]
-CORE_ORDERS: tuple[CoreOrder, ...] = ("sequential", "reverse", "round_robin", "random")
-"""Orders in which the atomic additions of different cores may arrive (specification page
-``numerics``); kernels take the position."""
-
-
-@dataclass(frozen=True)
-class Order:
-    """Which of the legal orders of atomic additions a run takes.
-
-    Attributes
-    ----------
-    core_order
-        One of ``CORE_ORDERS``.
-    seed
-        Seed of ``random``; other orders ignore it.
-    """
-
-    core_order: CoreOrder = "sequential"
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
-            message = f"core_order = {shown(self.core_order)} is not an order"
-            raise UsageError(
-                "core_order",
-                message,
-                f"orders: {', '.join(CORE_ORDERS)}{closest(self.core_order, CORE_ORDERS)}",
-            )
-        if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
-            raise UsageError(
-                "seed",
-                f"seed = {shown(self.seed)} is not an unsigned 64-bit number",
-                "0 <= seed < 2^64",
-            )
-
-    @property
-    def code(self) -> int:
-        """Position in ``CORE_ORDERS``, as kernels take it."""
-        return CORE_ORDERS.index(self.core_order)
+from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError
 
 
 class OrderMask(Printed):

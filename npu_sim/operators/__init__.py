@@ -10,34 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.cores import Profile, load_profile, shipped_products
+from npu_sim.cores import Profile, shipped_products
 from npu_sim.framework.arguments import tensor_of
-from npu_sim.framework.case import Case, Limits
-from npu_sim.framework.checks import require_bool
+from npu_sim.framework.case import Case
 from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.memory import PLAIN, signature_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import CoreOrder, Order, Result, Stopwatch
+from npu_sim.framework.results import Result, Stopwatch
+from npu_sim.framework.target import CoreOrder, Limits, Order, target_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
-from npu_sim.status import UsageError, closest, shown, straight
+from npu_sim.status import straight
 
 if TYPE_CHECKING:
     from npu_sim.framework.prepared import Prepared
-
-LIMITS: tuple[Limits, ...] = ("documented", "hardware")
-
-
-def require_limits(limits: str) -> Limits:
-    """Check the ``limits`` switch."""
-    for known in LIMITS:
-        if isinstance(limits, str) and limits == known:
-            return known
-    raise UsageError(
-        "limits",
-        f"limits = {shown(limits)} is not a set of limits",
-        f"one of: {', '.join(LIMITS)}{closest(limits, LIMITS)}",
-    )
 
 
 @straight
@@ -209,7 +195,7 @@ def _case(
     release: str | None,
     deterministic: bool,
     limits: Limits,
-    core_order: CoreOrder | None = None,
+    core_order: CoreOrder = "sequential",
     seed: int = 0,
 ) -> Case:
     """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out.
@@ -225,12 +211,9 @@ def _case(
 
     def check() -> Case:
         built = declared.build(arguments, infer=infer)
-        loaded = load_profile(product, soc, release)
-        switch = require_bool("deterministic", deterministic)
-        if core_order is not None:
-            Order(core_order, seed)  # refused before the call is looked at
+        target = target_of(product, soc, release, deterministic, limits, core_order, seed)
         checked = declared.check if signature is None else declared.checked
-        return checked(built, loaded, switch, require_limits(limits))
+        return checked(built, target.profile, target.deterministic, target.limits)
 
     return declared.remembered(signature, check)
 
@@ -260,4 +243,4 @@ def _function_of(declared: Operator) -> Callable[..., Any]:
     return functions.public_function(declared, _outputs)
 
 
-__all__ = ["LIMITS", "plan", "prepare", "public_function", "require_limits", "run"]
+__all__ = ["plan", "prepare", "public_function", "run"]

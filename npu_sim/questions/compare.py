@@ -8,12 +8,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.case import Limits
-from npu_sim.framework.checks import require_bool
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
-from npu_sim.operators import require_limits
+from npu_sim.framework.target import Limits, require_bool, require_limits
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans

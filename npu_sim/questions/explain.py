@@ -5,13 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
-from npu_sim.framework.case import Limits
-from npu_sim.framework.checks import require_bool
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
-from npu_sim.operators import LIMITS, require_limits
+from npu_sim.framework.target import LIMITS, Limits, require_bool, require_limits
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.determinism_price import mode_prices

@@ -8,8 +8,8 @@ from npu_sim.cores import Profile
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import require_limits
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators import require_limits
 from npu_sim.plans.model import Plan
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator

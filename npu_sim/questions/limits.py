@@ -10,12 +10,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number, Values
-from npu_sim.framework.case import Limits
-from npu_sim.framework.checks import require_bool
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import overflow_of
-from npu_sim.operators import LIMITS
+from npu_sim.framework.target import LIMITS, Limits, require_bool
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of

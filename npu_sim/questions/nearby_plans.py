@@ -5,9 +5,9 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
-from npu_sim.framework.case import Limits
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.flips import axis_of, with_results
+from npu_sim.framework.target import Limits
 from npu_sim.plans.model import Plan
 
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
-from npu_sim.framework.case import Limits
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import Limits
 from npu_sim.plans.model import Plan
 from npu_sim.questions.legal_ranges import Interval
 from npu_sim.questions.limits import find_bound

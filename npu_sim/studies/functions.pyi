@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Literal, Unpack, overload
 
 from npu_sim.cores import Profile
-from npu_sim.framework.case import Limits
-from npu_sim.framework.results import CoreOrder
+from npu_sim.framework.target import CoreOrder, Limits
 from npu_sim.studies.certificate import Certificate
 from npu_sim.studies.determinism import DeterminismStudy
 from npu_sim.studies.invariance import InvarianceStudy

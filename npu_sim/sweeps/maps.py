@@ -22,7 +22,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.planning import plan_of
-from npu_sim.operators import LIMITS
+from npu_sim.framework.target import LIMITS
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.status import AclnnError

@@ -10,9 +10,10 @@ import torch
 
 from npu_sim.framework.functions import signature_of
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Target
 from npu_sim.operators import run
 from npu_sim.registry import load_operator
-from npu_sim.settings import Settings, chosen_device, device
+from npu_sim.settings import chosen_device, device
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array
 
 Outputs = tuple[Any, ...]
@@ -25,7 +26,7 @@ def device_of(ctx: Any) -> Iterator[None]:
     if chosen_device() is not None:
         yield
         return
-    kept: Settings = ctx.settings
+    kept: Target = ctx.settings
     order = kept.order
     with device(
         kept.profile,
@@ -46,9 +47,7 @@ def inputs_of(operator: Operator) -> list[inspect.Parameter]:
     ]
 
 
-def compute(
-    operator: str, settings: Settings, arguments: dict[str, Any], out: Any = None
-) -> Outputs:
+def compute(operator: str, settings: Target, arguments: dict[str, Any], out: Any = None) -> Outputs:
     """Run an operator on tensors; return its outputs in order, None for one that is not written.
 
     Parameters

@@ -14,7 +14,7 @@ from npu_sim import NpuSimError
 from npu_sim.cores import config_directory, load_profile, shipped_products
 from npu_sim.files.tensors import read_tensor
 from npu_sim.framework.axes import Number, Switch, Word
-from npu_sim.framework.results import CORE_ORDERS
+from npu_sim.framework.target import CORE_ORDERS
 from npu_sim.questions.preflight import check_line
 from npu_sim.registry import load_operator
 from npu_sim.releases import release_names

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.results import Order
+from npu_sim.framework.target import Order
 from npu_sim.kernels.order_study import arrival_of
 from npu_sim.kernels.random_order import seed_words
 from npu_sim.operators.embedding_dense_backward.outcome import GRAD

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npu_sim.framework.results import Order
+from npu_sim.framework.target import Order
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 
 NOBODY = -1

@@ -11,7 +11,8 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
 from npu_sim.framework.inputs import own_copies
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import Order, Result
+from npu_sim.framework.results import Result
+from npu_sim.framework.target import Order
 from npu_sim.numbers.formats import as_array
 from npu_sim.operators import run
 from npu_sim.registry import load_operator

@@ -7,11 +7,10 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.case import Case
-from npu_sim.framework.checks import require_bool
 from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
-from npu_sim.operators import require_limits
+from npu_sim.framework.target import require_bool, require_limits
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
