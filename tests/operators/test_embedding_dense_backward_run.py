@@ -6,8 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import config_directory
-from npu_sim.operators.shared.formulas import plain
-from npu_sim.operators.shared.study import study_call
+from npu_sim.operators.shared.study import plain, study_call
 from npu_sim.status import AclnnError, UsageError
 
 OPERATOR = "embedding_dense_backward"

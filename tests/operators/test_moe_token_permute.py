@@ -6,8 +6,8 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.operators.shared.formulas import plain
 from npu_sim.operators.shared.generate import generate
+from npu_sim.operators.shared.study import plain
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError
 from tests.golden import tiling_lines

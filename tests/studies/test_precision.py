@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from npu_sim.operators.shared.formulas import plain
-from npu_sim.operators.shared.study import study_call
+from npu_sim.operators.shared.study import plain, study_call
 from npu_sim.studies.precision import HISTOGRAM_EDGES, study_precision
 from npu_sim.studies.terms import terms_of
 from tests.studies import calls

@@ -1,19 +1,19 @@
-"""Computing ConvTbcBackward: what its kernels are told of a checked call; loaded with the first run.
+"""ConvTbcBackward: computation in the order of the product, the formula, and generated data.
 
-Source: specification page ``conv_tbc_backward``, "Execution".
+Source: specification page ``conv_tbc_backward``, "Execution" and "Formulas". Kernels are imported
+when a call runs: plans need this module, but not Numba.
 """
 
+from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run
-from npu_sim.kernels import conv_tbc_backward as kernels
-from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.numbers.storage import storage_view
-from npu_sim.operators.conv_tbc_backward import staging
-from npu_sim.operators.conv_tbc_backward.math import (
+from npu_sim.numbers.values import normal
+from npu_sim.operators.conv_tbc_backward.decisions import (
     computed_in,
     converts_to_fp16,
     elementwise_gradients,
@@ -22,28 +22,45 @@ from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import tail_spli
 from npu_sim.tiling.conv_tbc_backward.planner import is_split, problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
 
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.kernels.conv_tbc_backward import Shares, TailTiles
 
-def shares_of(case: Case) -> staging.Reduction:
-    """Return how the reduction of gradWeight is shared by cores, as the kernel takes it."""
+BIAS_SPREAD = 0.02
+"""Standard deviation of a generated bias."""
+
+
+def shares_of(case: Case) -> "tuple[Shares, TailTiles]":
+    """Return how cores split the reduction of gradWeight, as the kernel takes it."""
+    from npu_sim.kernels.conv_tbc_backward import NO_TAIL, Shares, TailTiles
+
     batch, out_time, tiling = case.row.B, case.row.To, case.tiling
     if tiling.route == ROUTE_MATMUL:
-        # One product summed over the batch: the batch takes the place of time, see `compute`.
-        return kernels.Shares(1, 1, batch, batch), kernels.NO_TAIL
+        # One product summed over the batch: the batch takes the place of time, see _grad_weight.
+        return Shares(1, 1, batch, batch), NO_TAIL
     if tiling.route == ROUTE_PLANNER:
         tail = tail_split(tiling.published, problem_of(case.row, case.rules))
-        return kernels.Shares(
-            batch, batch, out_time, out_time, anew=1
-        ), kernels.NO_TAIL if tail is None else kernels.TailTiles(*tail)
-    return kernels.Shares(
-        batch, tiling.weight_model.single_samples, out_time, tiling.weight_model.single_reduction
-    ), kernels.NO_TAIL
+        shares = Shares(batch, batch, out_time, out_time, anew=1)
+        return shares, NO_TAIL if tail is None else TailTiles(*tail)
+    model = tiling.weight_model
+    return Shares(batch, model.single_samples, out_time, model.single_reduction), NO_TAIL
+
+
+def roundings(case: Case) -> tuple[int, int]:
+    """Return the rounding of operands, and of finished sums of gradInput, to the compute dtype."""
+    from npu_sim.kernels import conv_tbc_backward as kernels
+
+    if converts_to_fp16(case):
+        to_fp16 = kernels.TO_FP16_SATURATED if case.profile.saturates else kernels.TO_FP16
+        return to_fp16, to_fp16
+    return (kernels.TO_HF32 if computed_in(case) == "hf32" else kernels.EXACT), kernels.EXACT
 
 
 def weight_order_mask(case: Case) -> np.ndarray:
-    """Return which elements of gradWeight depend on timing: terms of at least two cores reach them.
+    """Return which elements of gradWeight depend on timing: two cores or more add terms to them.
 
-    Every core that shares a tile adds all of it; where a share of the time axis has no term for a
-    tap (it meets only padding), what is added is 0, which changes no sum and does not count.
+    Every core that shares a tile adds all of it. Where a core's part of the time axis has no term
+    for a tap (only padding), it adds 0, which changes no sum and does not count.
     """
     row, tiling = case.row, case.tiling.weight_model
     shape = (row.K, row.Cin, row.Cout)
@@ -52,31 +69,24 @@ def weight_order_mask(case: Case) -> np.ndarray:
     starts = np.arange(tiling.time_blocks)[:, None] * tiling.single_reduction
     stops = np.minimum(starts + tiling.single_reduction, row.To)
     shifts = np.arange(row.K)[None, :] - row.pad
-    cores = (np.maximum(starts, -shifts) < np.minimum(stops, row.T - shifts)).sum(
-        axis=0
-    ) * tiling.sample_blocks
+    has_terms = np.maximum(starts, -shifts) < np.minimum(stops, row.T - shifts)
+    cores = has_terms.sum(axis=0) * tiling.sample_blocks
     return np.broadcast_to((cores > 1)[:, None, None], shape).copy()
 
 
 def bias_order_mask(case: Case) -> np.ndarray:
-    """Return which elements of gradBias depend on timing: all of them, or none."""
+    """Return which elements of gradBias depend on timing: all or none."""
     return np.full(case.row.Cout, case.tiling.bias_cores > 1)
 
 
-def roundings(case: Case) -> staging.Roundings:
-    """Return how operands, and finished sums of gradInput, are rounded to the compute dtype."""
-    if converts_to_fp16(case):
-        to_fp16 = kernels.TO_FP16_SATURATED if case.profile.saturates else kernels.TO_FP16
-        return to_fp16, to_fp16
-    return (kernels.TO_HF32 if computed_in(case) == "hf32" else kernels.EXACT), kernels.EXACT
-
-
-def compute(run: Run) -> None:
-    """Compute the three gradients; with a workspace, every tensor between the kernels in its area."""
+def compute(run: "Run") -> None:
+    """Compute the three gradients; with a workspace, each intermediate tensor lies in its area."""
     case = run.case
     with run.watch.stage("compute"):
         if run.areas and case.tiling.route != ROUTE_MATMUL:
-            staging.compute(run, run.areas, roundings(case), shares_of(case))
+            from npu_sim.operators.conv_tbc_backward import compute_in_workspace
+
+            compute_in_workspace.compute(run, run.areas, roundings(case), shares_of(case))
         else:
             _compute(run)
     run.masks |= {
@@ -85,54 +95,104 @@ def compute(run: Run) -> None:
     }
 
 
-def _compute(run: Run) -> None:
-    grad = run.stored("grad_output")
+def _compute(run: "Run") -> None:
+    from npu_sim.kernels.conv_tbc_backward import grad_bias
+
+    grad, rows, order = run.stored("grad_output"), run.case.tiling.bias_rows, run.order
     _grad_input(run, grad)
     _grad_weight(run, grad)
-    kernels.grad_bias(
-        grad, run.written("grad_bias"), run.case.tiling.bias_rows, run.order.code, run.order.seed
-    )
+    grad_bias(grad, run.written("grad_bias"), rows, order.code, order.seed)
 
 
-def _grad_input(run: Run, grad: np.ndarray) -> None:
+def _grad_input(run: "Run", grad: np.ndarray) -> None:
+    from npu_sim.kernels import conv_tbc_backward as kernels
+
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
     operand, result = run.case.once(roundings)
     if "gradInput" in run.case.once(elementwise_gradients):
-        # K = T: every time step of the result is that of one tap.
+        # K = T: every time step of the result comes from one tap.
         for tap in range(row.K):
             kernels.multiply_elements(grad.reshape(-1), weight[tap].reshape(-1), operand, out[tap])
         return
     kernels.grad_input(grad, weight, out, row.pad, operand, result)
 
 
-def _grad_weight(run: Run, grad: np.ndarray) -> None:
+def _grad_weight(run: "Run", grad: np.ndarray) -> None:
+    from npu_sim.kernels import conv_tbc_backward as kernels
+    from npu_sim.kernels.elementwise import narrow_array, widen_array
+
     row, case, out = run.case.row, run.case, run.written("grad_weight")
     x, (operand, _) = run.stored("input"), case.once(roundings)
     shares, order = case.once(shares_of), (run.order.code, run.order.seed)
     if case.tiling.route != ROUTE_MATMUL:
         kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)
-    elif "gradWeight" in case.once(elementwise_gradients):
-        kernels.multiply_elements(
-            x.reshape(-1), grad.reshape(-1), operand, out.reshape(-1, row.Cout)
-        )
-    else:
-        # Taps lie a whole batch apart when the batch takes the place of time.
-        views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
-        # The product leaves in the dtype of its operands; a cast brings it back (page
-        # ``workspace``).
-        product = np.empty(out.shape, np.float16) if converts_to_fp16(case) else None
-        kernels.grad_weight(
-            *views,
-            0,
-            row.B,
-            operand,
-            out if product is None else storage_view(product),
-            *shares,
-            *order,
-        )
-        if product is not None:
-            narrow_array(
-                widen_array(product),
-                run.outputs["grad_weight"].dtype,
-                out=run.outputs["grad_weight"],
-            )
+        return
+    if "gradWeight" in case.once(elementwise_gradients):
+        products = out.reshape(-1, row.Cout)
+        kernels.multiply_elements(x.reshape(-1), grad.reshape(-1), operand, products)
+        return
+    # The batch takes the place of time, so taps lie a whole batch apart.
+    views = x.reshape(row.T * row.B, 1, row.Cin), grad.reshape(row.B, 1, row.Cout)
+    if not converts_to_fp16(case):
+        kernels.grad_weight(*views, 0, row.B, operand, out, *shares, *order)
+        return
+    # The product has the dtype of its operands; a cast to the output follows (page "workspace").
+    product, target = np.empty(out.shape, np.float16), run.outputs["grad_weight"]
+    kernels.grad_weight(*views, 0, row.B, operand, storage_view(product), *shares, *order)
+    narrow_array(widen_array(product), target.dtype, out=target)
+
+
+def fill(run: "Run") -> None:
+    """Give the outputs of a call whose input or weight is empty: gradBias is the constant B * To."""
+    from npu_sim.kernels.elementwise import narrow_array
+
+    for array in run.outputs.values():
+        array.fill(0)
+    row, bias = run.case.row, run.outputs["grad_bias"]
+    terms = np.full(bias.shape, row.B * row.To, np.float32)
+    bias[...] = narrow_array(terms, bias.dtype, saturate=run.case.profile.saturates)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Return the gradients by their formulas, computed in ``precision``."""
+    gradient, x, weight = (
+        tensors[name].astype(precision) for name in ("grad_output", "input", "weight")
+    )
+    out_time, batch, out_channels = gradient.shape
+    time, _, in_channels = x.shape
+    grad_input, grad_weight = np.zeros(x.shape, precision), np.zeros(weight.shape, precision)
+    for tap in range(weight.shape[0]):
+        # Output time t meets input time t + tap - pad where both exist.
+        shift = tap - arguments.pad
+        first, stop = max(0, -shift), min(out_time, time - shift)
+        if first >= stop:
+            continue
+        rows = gradient[first:stop].reshape(-1, out_channels)
+        products = (rows @ weight[tap].T).reshape(stop - first, batch, in_channels)
+        grad_input[first + shift : stop + shift] += products
+        grad_weight[tap] = x[first + shift : stop + shift].reshape(-1, in_channels).T @ rows
+    return {
+        "grad_input": grad_input,
+        "grad_weight": grad_weight,
+        "grad_bias": gradient.sum(axis=(0, 1)),
+    }
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return random inputs like those of a speech model.
+
+    Activations have order 1, weights are small, and gradients are those of a loss averaged over
+    all output rows.
+    """
+    random = np.random.default_rng(seed)
+    taps, in_channels, _ = arguments.weight.shape
+    out_time, batch, _ = arguments.grad_output.shape
+    scales = {
+        "grad_output": 1.0 / np.sqrt(max(out_time * batch, 1)),
+        "input": 1.0,
+        "weight": 1.0 / np.sqrt(max(taps * in_channels, 1)),
+        "bias": BIAS_SPREAD,
+    }
+    return {name: normal(random, arguments[name], scale) for name, scale in scales.items()}

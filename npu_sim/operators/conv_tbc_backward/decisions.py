@@ -1,17 +1,19 @@
 """What decides the plan of ConvTbcBackward, and what a user should know about it."""
 
-from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN
+from functools import cache
+from itertools import product
+
+from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework.case import Case
-from npu_sim.operators.conv_tbc_backward.math import (
-    CONTRACTIONS,
-    CUBE_MATH_TYPES,
-    compute_dtype,
-    computed_in,
-    converts_to_fp16,
-    elementwise_gradients,
-)
+from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.plans.model import Caveat, Decision, Flip
-from npu_sim.tiling.conv_tbc_backward.planner import TRAINING_SERIES_UNKNOWN, problem_of
+from npu_sim.tiling.conv_tbc_backward.planner import (
+    COMPUTE_BITS,
+    COMPUTE_DTYPES,
+    MATH_TYPES,
+    TRAINING_SERIES_UNKNOWN,
+    problem_of,
+)
 from npu_sim.tiling.conv_tbc_backward.problem import (
     BIAS_UNIT_ROWS,
     ROUTE_GATE_FAILED,
@@ -21,8 +23,62 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     ConvTbcProblem,
     gate_bytes,
     is_plannable,
+    multiplies_elements,
     published_planner_takes,
 )
+
+CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
+"""The vendor's names of the values of cubeMathType."""
+CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
+"""Along which axis the matrix product of each gradient sums."""
+
+
+def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
+    """Return the dtype the cube unit computes in; None where the product refuses the combination."""
+    if dtype == "float16" or cube_math_type == 2:
+        return "float16" if "float16" in cube_dtypes else None
+    if dtype == "bfloat16":
+        return "bfloat16" if "bfloat16" in cube_dtypes else None
+    if cube_math_type == 0:
+        return "float32" if "float32" in cube_dtypes else None
+    if "hf32" in cube_dtypes:
+        return "hf32"
+    return "float16" if cube_math_type == 1 and "float16" in cube_dtypes else None
+
+
+def compute_codes(profile: Profile) -> int:
+    """Return the code of the cube unit's dtype for every dtype and cubeMathType, as ``tiling.conv_tbc_backward`` takes them apart."""
+    return _packed(profile.product.cube_dtypes)
+
+
+@cache
+def _packed(cube_dtypes: tuple[str, ...]) -> int:
+    packed = 0
+    for place, (dtype, math_type) in enumerate(product(FLOAT_DTYPES, range(MATH_TYPES))):
+        packed |= COMPUTE_DTYPES.index(compute_dtype(dtype, math_type, cube_dtypes) or "none") << (
+            COMPUTE_BITS * place
+        )
+    return packed
+
+
+def computed_in(case: Case) -> str:
+    """Return the dtype of the cube unit for a call that has a tiling."""
+    return COMPUTE_DTYPES[case.tiling.compute]
+
+
+def elementwise_gradients(case: Case) -> tuple[str, ...]:
+    """Return the gradients that are products of elements, not of matrices: gradInput for Cout == 1, gradWeight for B == 1."""
+    return tuple(
+        name
+        for name, axis in CONTRACTIONS.items()
+        if multiplies_elements(case.tiling.route, getattr(case.row, axis))
+    )
+
+
+def converts_to_fp16(case: Case) -> bool:
+    """Whether operands are cast to fp16 before the cube unit sees them."""
+    return computed_in(case) == "float16" and case.specs["input"].dtype != "float16"
+
 
 SMALLEST_ROW_BYTES = 32
 """A row of input in L1 takes at least this, so that no time beyond L1 / 32 passes the gate."""

@@ -3,10 +3,7 @@
 Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
@@ -25,12 +22,12 @@ from npu_sim.framework.tensor_checks import (
     SameDtype,
     Shapes,
 )
-from npu_sim.numbers.values import normal
-from npu_sim.operators.conv_tbc_backward.math import (
+from npu_sim.operators.conv_tbc_backward.compute import compute, data, fill, formula
+from npu_sim.operators.conv_tbc_backward.decisions import (
     CUBE_MATH_TYPES,
     compute_codes,
+    compute_dtype,
     computed_in,
-    refusal_words,
 )
 from npu_sim.operators.conv_tbc_backward.plan import describe, describe_empty
 from npu_sim.plans.answers import Evidence
@@ -38,12 +35,8 @@ from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING
 from npu_sim.tiling.conv_tbc_backward import planner as tiler
 from npu_sim.tiling.conv_tbc_backward.cube_tiling import BUFFER_NAMES
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 DTYPES = ("float16", "float32", "bfloat16")
 PLAIN_OR_NCL = ("ND", "NCL")
-BIAS_SPREAD = 0.02
 
 
 def dtypes_of(profile: Profile) -> list[str]:
@@ -67,6 +60,30 @@ def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
     return message, "pad >= 1 or K < T, or a later release"
 
 
+def _math_type_words(call: Inspection) -> tuple[str, str]:
+    """Say which cubeMathType the product takes instead."""
+    dtype, cube, chosen = (
+        call.specs["input"].dtype,
+        call.profile.product.cube_dtypes,
+        int(call.arguments.cube_math_type),
+    )
+    legal = [
+        f"{code} ({name})"
+        for code, name in enumerate(CUBE_MATH_TYPES)
+        if compute_dtype(dtype, code, cube)
+    ]
+    message = (
+        f"cube_math_type = {chosen} ({CUBE_MATH_TYPES[chosen]}) with {dtype}: the cube unit of {call.profile.product.title} "
+        f"computes {', '.join(cube)} only"
+    )
+    return (
+        message,
+        f"cube_math_type: {' or '.join(legal)}"
+        if legal
+        else f"no cube_math_type takes {dtype} on this product",
+    )
+
+
 def hardware_limit(case: Case) -> tuple[str, str, str]:
     """Say which buffer is too small for the smallest tile, and which K fits: tiles only grow with K."""
     planned = {"gradInput": case.tiling.input_model, "gradWeight": case.tiling.weight_model}
@@ -87,72 +104,10 @@ def hardware_limit(case: Case) -> tuple[str, str, str]:
     )
 
 
-def fill(run: "Run") -> None:
-    """Give the outputs of a call whose input or weight is empty: gradBias is the constant B * To."""
-    from npu_sim.kernels.elementwise import narrow_array
-
-    for array in run.outputs.values():
-        array.fill(0)
-    row, bias = run.case.row, run.outputs["grad_bias"]
-    bias[...] = narrow_array(
-        np.full(bias.shape, row.B * row.To, np.float32),
-        bias.dtype,
-        saturate=run.case.profile.saturates,
-    )
-
-
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Compute the gradients as their formulas say (page, "Formulas"), one tap at a time."""
-    gradient, x, weight = (
-        tensors[name].astype(precision) for name in ("grad_output", "input", "weight")
-    )
-    out_time, batch, out_channels = gradient.shape
-    time, _, in_channels = x.shape
-    grad_input, grad_weight = np.zeros(x.shape, precision), np.zeros(weight.shape, precision)
-    for tap in range(weight.shape[0]):
-        # Output time t meets input time t + tap - pad where both exist.
-        shift = tap - arguments.pad
-        first, stop = max(0, -shift), min(out_time, time - shift)
-        if first >= stop:
-            continue
-        rows = gradient[first:stop].reshape(-1, out_channels)
-        grad_input[first + shift : stop + shift] += (rows @ weight[tap].T).reshape(
-            stop - first, batch, in_channels
-        )
-        grad_weight[tap] = x[first + shift : stop + shift].reshape(-1, in_channels).T @ rows
-    return {
-        "grad_input": grad_input,
-        "grad_weight": grad_weight,
-        "grad_bias": gradient.sum(axis=(0, 1)),
-    }
-
-
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a speech model has them: activations of order 1, small weights, gradients of a loss averaged over tokens."""
-    random = np.random.default_rng(seed)
-    taps, in_channels, _ = arguments.weight.shape
-    out_time, batch, _ = arguments.grad_output.shape
-    scales = {
-        "grad_output": 1.0 / np.sqrt(max(out_time * batch, 1)),
-        "input": 1.0,
-        "weight": 1.0 / np.sqrt(max(taps * in_channels, 1)),
-        "bias": BIAS_SPREAD,
-    }
-    return {name: normal(random, arguments[name], scale) for name, scale in scales.items()}
-
-
-def _compute(run: "Run") -> None:
-    from npu_sim.operators.conv_tbc_backward.compute import compute
-
-    compute(run)
-
-
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.conv_tbc_backward import timeline, timeline_steps
+    from npu_sim.operators.conv_tbc_backward import timeline
 
-    return {"program": timeline.program, "steps": timeline_steps.steps}
+    return {"program": timeline.program, "steps": timeline.steps}
 
 
 def _study_hooks() -> dict[str, Any]:
@@ -267,7 +222,7 @@ OPERATOR = Operator(
         Holds("K <= kernel_width_at_most", "weight", status=INVALID, documented=True),
         Holds("pad <= pad_at_most", "pad", status=INVALID, documented=True),
         Attributes("cube_math_type"),
-        Fits(tiler.takes_math_type, "cube_math_type", refusal_words, INVALID),
+        Fits(tiler.takes_math_type, "cube_math_type", _math_type_words, INVALID),
         NothingToDo("T == 0 or Cin == 0 or K == 0"),
         Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_words, MISSING),
     ),
@@ -278,7 +233,7 @@ OPERATOR = Operator(
     planner_words=hardware_limit,
     inline=False,
     describe=describe,
-    compute=_compute,
+    compute=compute,
     empty="empty: no gradient is computed, gradInput and gradWeight are 0",
     describe_empty=describe_empty,
     fill=fill,

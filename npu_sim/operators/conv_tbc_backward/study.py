@@ -11,7 +11,7 @@ from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of
-from npu_sim.operators.conv_tbc_backward.math import CUBE_MATH_TYPES, compute_dtype
+from npu_sim.operators.conv_tbc_backward.decisions import CUBE_MATH_TYPES, compute_dtype
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders.claims import Claim, Parts
 

@@ -2,7 +2,7 @@
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.case import Case
-from npu_sim.operators.conv_tbc_backward.math import (
+from npu_sim.operators.conv_tbc_backward.decisions import (
     computed_in,
     converts_to_fp16,
     elementwise_gradients,

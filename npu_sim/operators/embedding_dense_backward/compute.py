@@ -6,27 +6,31 @@ complement), the fp32 result or fp32 copy of out, the frequency counters, and wh
 on the native 16-bit path. Reserved and not filled: the system workspace.
 """
 
+from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import Run
 from npu_sim.framework.results import runtime_failure
-from npu_sim.kernels import embedding_dense_backward as kernels
-from npu_sim.kernels.elementwise import narrow_array, widen_array
-from npu_sim.kernels.embedding_dense_backward import chunks as cuts
-from npu_sim.kernels.embedding_dense_backward.grouping import convert_indices, first_out_of_range
+from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
-from npu_sim.operators.embedding_dense_backward.outcome import GRAD, rows_per_flush
+from npu_sim.numbers.values import normal, zipf
+from npu_sim.operators.embedding_dense_backward.planner import GRAD, rows_per_flush
 from npu_sim.plans.areas import Areas, contiguous
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+    from npu_sim.kernels.embedding_dense_backward import Cut, Grouped, Scratch
 
 Array = np.ndarray[Any, Any]
 
 
-def cut_of(case: Case) -> cuts.Cut:
+def cut_of(case: Case) -> "Cut":
     """Return how the case's rows are cut over cores, as the kernel takes it."""
+    from npu_sim.kernels.embedding_dense_backward import chunks as cuts
+
     outcome = case.tiling
     if outcome.kernel == GRAD:
         path = cuts.INDEX_ORDER if outcome.older.splits_weights else cuts.ROW_ATOMIC
@@ -54,8 +58,10 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     AclnnError
         361001 for an index outside [0, num_weights), naming the first one's position and value.
     """
-    converted = convert_indices(indices, num_weights)
-    bad = first_out_of_range(converted, num_weights)
+    from npu_sim.kernels.embedding_dense_backward import grouping
+
+    converted = grouping.convert_indices(indices, num_weights)
+    bad = grouping.first_out_of_range(converted, num_weights)
     if bad >= 0:
         position = ", ".join(str(int(place)) for place in np.unravel_index(bad, indices.shape))
         message = f"indices[{position}] = {indices.reshape(-1)[bad]} is out of range: num_weights = {num_weights}"
@@ -65,27 +71,27 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     return converted
 
 
-def compute(run: Run) -> None:
+def compute(run: "Run") -> None:
     """Compute the gradient; with a workspace, every intermediate tensor in its area."""
+    from npu_sim.kernels.embedding_dense_backward import order_dependent_rows
+
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], run.case.row.num_weights)
     with run.watch.stage("compute"):
         if run.areas:
             grouped = _in_workspace(run, indices, run.areas)
             # What lies in the workspace may be gone when somebody asks.
-            run.masks["grad_weight"] = kernels.order_dependent_rows(grouped)
+            run.masks["grad_weight"] = order_dependent_rows(grouped)
         else:
             grouped = _grouped(run, run.stored("grad"), indices, run.written("grad_weight"))
-            run.masks["grad_weight"] = partial(kernels.order_dependent_rows, grouped)
+            run.masks["grad_weight"] = partial(order_dependent_rows, grouped)
 
 
 def _grouped(
-    run: Run,
-    grad: Array,
-    indices: Array,
-    result: Array,
-    scratch: kernels.Scratch = kernels.NO_SCRATCH,
-) -> kernels.Grouped:
+    run: "Run", grad: Array, indices: Array, result: Array, scratch: "Scratch | None" = None
+) -> "Grouped":
+    from npu_sim.kernels import embedding_dense_backward as kernels
+
     row, order = run.case.row, run.order
     call = (
         run.case.once(cut_of),
@@ -93,18 +99,21 @@ def _grouped(
         row.scale_grad_by_freq == 1,
         order.code,
         order.seed,
-        scratch,
+        scratch or kernels.NO_SCRATCH,
     )
     return kernels.embedding_dense_backward(grad.reshape(row.rows, row.dim), indices, result, *call)
 
 
-def _in_workspace(run: Run, indices: Array, areas: Areas) -> kernels.Grouped:
+def _in_workspace(run: "Run", indices: Array, areas: Areas) -> "Grouped":
+    from npu_sim.kernels.elementwise import narrow_array
+    from npu_sim.kernels.embedding_dense_backward import Scratch
+
     case, row = run.case, run.case.row
     written = run.outputs["grad_weight"] = _last_array(run, areas)
     grad = _grad(run, areas)
     _place_indices(run.tensors["indices"], indices, areas)
     result = _result(case, written, areas)
-    scratch = kernels.Scratch(
+    scratch = Scratch(
         _area(areas, "positions", row.rows, "int32"),
         _area(areas, "frequency counters", row.num_weights, "float32"),
     )
@@ -121,7 +130,7 @@ def _in_workspace(run: Run, indices: Array, areas: Areas) -> kernels.Grouped:
     return grouped
 
 
-def _last_array(run: Run, areas: Areas) -> Array:
+def _last_array(run: "Run", areas: Areas) -> Array:
     """Return the array whose values go to the caller: in the workspace when the caller's array is strided."""
     spec = run.case.specs["out"]
     if "result in the dtype of out" in areas:
@@ -135,7 +144,9 @@ def _area(areas: Areas, name: str, size: int, dtype: str) -> Array | None:
     return areas.array(name, (size,), dtype) if name in areas else None
 
 
-def _grad(run: Run, areas: Areas) -> Array:
+def _grad(run: "Run", areas: Areas) -> Array:
+    from npu_sim.kernels.elementwise import widen_array
+
     rows = contiguous("grad", run.tensors["grad"], areas)
     if "grad as fp32" in areas:
         return widen_array(rows, out=areas.array("grad as fp32", rows.shape, "float32"))
@@ -164,12 +175,14 @@ def _result(case: Case, written: Array, areas: Areas) -> Array:
     return written
 
 
-def _stage(case: Case, grad: Array, grouped: kernels.Grouped, areas: Areas) -> None:
+def _stage(case: Case, grad: Array, grouped: "Grouped", areas: Areas) -> None:
     """Write what every core stages: the sums of its first and its last index, and those indices.
 
     A core whose slice holds one index stages zeros second; the padding index stages zeros. Rows
     longer than the Unified Buffer are staged a piece at a time: the last piece is what stays.
     """
+    from npu_sim.kernels.embedding_dense_backward import core_sum
+
     tiling, grad = case.tiling.tiling, grad.reshape(case.row.rows, case.row.dim)
     columns = tiling.tail_dim or tiling.former_dim
     core_starts = grouped.cut.core_starts()
@@ -192,4 +205,59 @@ def _stage(case: Case, grad: Array, grouped: kernels.Grouped, areas: Areas) -> N
             if index == grouped.padding_idx or (slot == 1 and first == last):
                 sums[:] = 0
             else:
-                sums[:] = kernels.core_sum(grad, grouped.marked, own_begin, own_stop)[-columns:]
+                sums[:] = core_sum(grad, grouped.marked, own_begin, own_stop)[-columns:]
+
+
+BLOCK_COLUMNS = 256
+"""Columns of the formula summed at a time, so that the gathered copy of the gradient stays
+small."""
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Sum the rows of every index, and divide them by their number when scaled."""
+    indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
+    grad = (
+        tensors["grad"].reshape(indices.size, -1)
+        if indices.size
+        else tensors["grad"].reshape(0, tensors["grad"].shape[-1])
+    )
+    out = np.zeros((arguments.num_weights, grad.shape[1]), precision)
+    order = np.argsort(indices, kind="stable")
+    kept = order[indices[order] != arguments.padding_idx]
+    if kept.size == 0:
+        return {"grad_weight": out}
+    words, starts, counts = np.unique(indices[kept], return_index=True, return_counts=True)
+    for begin in range(0, grad.shape[1], BLOCK_COLUMNS):
+        columns = slice(begin, begin + BLOCK_COLUMNS)
+        out[words, columns] = np.add.reduceat(grad[kept, columns].astype(precision), starts, axis=0)
+    if arguments.scale_grad_by_freq:
+        out[words] /= counts.astype(precision)[:, None]
+    return {"grad_weight": out}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return normal gradients of tokens that occur as often as words do (Zipf's law), frequent ones first as in most vocabularies."""
+    random, indices = np.random.default_rng(seed), arguments.indices
+    gradient = normal(random, arguments.grad)
+    words = max(min(arguments.num_weights, _countable(indices)), 1)
+    return {
+        "grad": gradient,
+        "indices": zipf(random, indices.numel, words)
+        .reshape(indices.shape)
+        .astype(numpy_dtype(indices.dtype)),
+    }
+
+
+def _countable(spec: TensorSpec) -> int:
+    """Return how many whole numbers from 0 on a dtype holds without a gap."""
+    if spec.dtype == "bool":
+        return 2
+    dtype = numpy_dtype(spec.dtype)
+    if dtype.kind in "iu":
+        return int(np.iinfo(dtype).max) + 1
+    mantissa_bits = (
+        FORMATS[spec.dtype].mantissa_bits if spec.dtype in FORMATS else np.finfo(dtype).nmant
+    )
+    return int(2 ** (mantissa_bits + 1)) + 1

@@ -4,10 +4,7 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 ``embedding_dense_backward``, "Contract" and "Documented limits".
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived, Number, Switch, Word
@@ -16,22 +13,15 @@ from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo
 from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Dtypes, Formats, Ranks, SameDtype, Shapes
-from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
-from npu_sim.numbers.values import normal, zipf
-from npu_sim.operators.embedding_dense_backward import outcome
+from npu_sim.operators.embedding_dense_backward import planner
+from npu_sim.operators.embedding_dense_backward.compute import compute, data, formula
 from npu_sim.operators.embedding_dense_backward.plan import describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 
-if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
 UINT64_MAX = 2**64 - 1
-BLOCK_COLUMNS = 256
-"""Columns of the formula summed at a time, so that the gathered copy of the gradient stays
-small."""
 
 
 def check_index_count(call: Inspection) -> None:
@@ -57,9 +47,9 @@ def _no_weights_words(call: Inspection) -> tuple[str, str]:
 def _scaled_words(call: Inspection) -> tuple[str, str]:
     """The embeddingDim bound of the Atlas training series (product document, "约束与限制")."""
     row, device, cores = call.row, call.device, call.device.vector_cores
-    index_bytes, bound_bytes = outcome.older_index_bytes(row), call.rules.scale_bound_bytes
+    index_bytes, bound_bytes = planner.older_index_bytes(row), call.rules.scale_bound_bytes
     documented, hardware = (
-        str(max(dim, 0) or "none") for dim in outcome.largest_scaled_dims(row, device, bound_bytes)
+        str(max(dim, 0) or "none") for dim in planner.largest_scaled_dims(row, device, bound_bytes)
     )
     physical = device.ub_bytes - v1.UB_RESERVED_BYTES - v1.BLOCK_BYTES
     bound = (
@@ -86,66 +76,10 @@ def _no_tiling_words(case: Case) -> tuple[str, str, str]:
     )
 
 
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Sum the rows of every index, and divide them by their number when scaled."""
-    indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
-    grad = (
-        tensors["grad"].reshape(indices.size, -1)
-        if indices.size
-        else tensors["grad"].reshape(0, tensors["grad"].shape[-1])
-    )
-    out = np.zeros((arguments.num_weights, grad.shape[1]), precision)
-    order = np.argsort(indices, kind="stable")
-    kept = order[indices[order] != arguments.padding_idx]
-    if kept.size == 0:
-        return {"grad_weight": out}
-    words, starts, counts = np.unique(indices[kept], return_index=True, return_counts=True)
-    for begin in range(0, grad.shape[1], BLOCK_COLUMNS):
-        columns = slice(begin, begin + BLOCK_COLUMNS)
-        out[words, columns] = np.add.reduceat(grad[kept, columns].astype(precision), starts, axis=0)
-    if arguments.scale_grad_by_freq:
-        out[words] /= counts.astype(precision)[:, None]
-    return {"grad_weight": out}
-
-
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal gradients of tokens that occur as often as words do (Zipf's law), frequent ones first as in most vocabularies."""
-    random, indices = np.random.default_rng(seed), arguments.indices
-    gradient = normal(random, arguments.grad)
-    words = max(min(arguments.num_weights, _countable(indices)), 1)
-    return {
-        "grad": gradient,
-        "indices": zipf(random, indices.numel, words)
-        .reshape(indices.shape)
-        .astype(numpy_dtype(indices.dtype)),
-    }
-
-
-def _countable(spec: TensorSpec) -> int:
-    """Return how many whole numbers from 0 on a dtype holds without a gap."""
-    if spec.dtype == "bool":
-        return 2
-    dtype = numpy_dtype(spec.dtype)
-    if dtype.kind in "iu":
-        return int(np.iinfo(dtype).max) + 1
-    mantissa_bits = (
-        FORMATS[spec.dtype].mantissa_bits if spec.dtype in FORMATS else np.finfo(dtype).nmant
-    )
-    return int(2 ** (mantissa_bits + 1)) + 1
-
-
-def _compute(run: "Run") -> None:
-    from npu_sim.operators.embedding_dense_backward.compute import compute
-
-    compute(run)
-
-
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.embedding_dense_backward import timeline, timeline_steps
+    from npu_sim.operators.embedding_dense_backward import timeline
 
-    return {"program": timeline.program, "steps": timeline_steps.steps}
+    return {"program": timeline.program, "steps": timeline.steps}
 
 
 def _study_hooks() -> dict[str, Any]:
@@ -202,7 +136,7 @@ OPERATOR = Operator(
     ),
     axes=(
         Word("grad_dtype", "dtype of grad", FLOAT_DTYPES, "float32"),
-        Word("indices_dtype", "dtype of indices", outcome.INDEX_DTYPES, "int32"),
+        Word("indices_dtype", "dtype of indices", planner.INDEX_DTYPES, "int32"),
         Switch("scale_grad_by_freq", "scale_grad_by_freq", aliases=("scaleGradByFreq",)),
         Number(
             "num_weights", "rows of the output", 1000, unit="weight row", aliases=("numWeights",)
@@ -225,7 +159,7 @@ OPERATOR = Operator(
         Supported(),
         Attributes("num_weights padding_idx scale_grad_by_freq"),
         Dtypes("grad", lambda profile: profile.product.dtypes),
-        Dtypes("indices", outcome.INDEX_DTYPES),
+        Dtypes("indices", planner.INDEX_DTYPES),
         SameDtype("out", "grad"),
         Ranks("grad indices out", 0),
         Ranks("grad", 2),
@@ -236,19 +170,19 @@ OPERATOR = Operator(
         Formats(PLAIN_FORMATS),
         NothingToDo("rows == 0 or dim == 0"),
         Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_words),
-        Fits(outcome.fits_scaled, "grad", _scaled_words),
+        Fits(planner.fits_scaled, "grad", _scaled_words),
     ),
-    tiling=outcome.Outcome,
-    tile=outcome.tile_row,
-    has_tiling=outcome.has_tiling,
+    tiling=planner.Outcome,
+    tile=planner.tile_row,
+    has_tiling=planner.has_tiling,
     describe=describe,
-    compute=_compute,
+    compute=compute,
     formula=formula,
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: nothing runs, the output is all zeros",
     planner_words=_no_tiling_words,
-    bounds={"older": outcome.older_can_run},
+    bounds={"older": planner.older_can_run},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

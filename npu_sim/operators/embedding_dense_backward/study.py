@@ -1,26 +1,30 @@
 """EmbeddingDenseBackward in the laboratory: the contributions of the rows that several cores add to."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.results import Result
+from npu_sim.framework.results import Order, Result
 from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
 from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT
 from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
 from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
+from npu_sim.kernels.order_study import arrival_of
+from npu_sim.kernels.random_order import seed_words
 from npu_sim.kernels.ulp import ulp_distance
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
-from npu_sim.operators.embedding_dense_backward.outcome import CAST_LIMIT_BYTES
-from npu_sim.operators.embedding_dense_backward.trees import Run, tree_of_row
+from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, GRAD
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
+from npu_sim.orders.trees import Tree, left_fold
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
 
@@ -124,7 +128,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     for index in np.flatnonzero(np.diff(starts)).tolist():
         if index == case.row.padding_idx:
             continue
-        terms = Run(
+        terms = IndexRun(
             index, int(starts[index]), positions[starts[index] : starts[index + 1]].tolist()
         )
         tree = tree_of_row(case, terms, call.order, core_ends)
@@ -250,3 +254,125 @@ def _words(call: StudyCall) -> NDArray[np.int64]:
     """Return the index of every row, fractions cut off."""
     words: NDArray[np.int64] = np.trunc(call.tensors["indices"]).astype(np.int64).reshape(-1)
     return words
+
+
+STAGE_CHUNK_SLOTS = 11
+
+
+class IndexRun(NamedTuple):
+    """The rows of grad with index ``word``: ``rows`` ascending, at the slots ``first..first + len(rows)`` of the sorted list."""
+
+    word: int
+    first: int
+    rows: Sequence[int]
+
+
+def _chunks(items: Sequence[Tree | None], size: int) -> list[Tree | None]:
+    return [left_fold(items[begin : begin + size]) for begin in range(0, len(items), size)]
+
+
+def _by_core(
+    run: IndexRun, core_of: Callable[[int], int], by_slot: bool
+) -> list[tuple[int, list[int]]]:
+    """Return the rows of a run by core, as (core, terms): terms are numbered by their place in the run."""
+    places = [
+        (core_of(run.first + term if by_slot else row), term) for term, row in enumerate(run.rows)
+    ]
+    return [
+        (core, [term for _, term in group])
+        for core, group in groupby(places, key=lambda pair: pair[0])
+    ]
+
+
+def _merged(contributions: list[tuple[int, Tree | None]], order: Order, index: int) -> Tree | None:
+    """Fold contributions (core, tree) in their order of arrival."""
+    cores = np.array([core for core, _ in contributions], np.int64)
+    values = np.zeros((cores.size, 1), np.float32)
+    arrived = arrival_of(order.code, seed_words(order.seed), index, cores, values, 0, 1)
+    return left_fold([contributions[place][1] for place in arrived])
+
+
+def tree_of_row(
+    case: Case, run: IndexRun, order: Order, core_ends: Sequence[tuple[int, int]]
+) -> Tree | None:
+    """Return the summation tree of a run; terms are numbered in row order.
+
+    Parameters
+    ----------
+    case
+        The call.
+    run
+        The rows of one index, at least one.
+    order
+        Order of arrival of atomic additions.
+    core_ends
+        For native 16-bit: the first and the last index of every core's slice.
+    """
+    outcome = case.tiling
+    if outcome.kernel == GRAD:
+        if outcome.older.splits_weights:
+            return left_fold(range(len(run.rows)))
+        grouped = _by_core(run, lambda row: row // outcome.older.share, by_slot=False)
+        return _merged([(core, term) for core, terms in grouped for term in terms], order, run.word)
+    tiling = outcome.tiling
+    ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
+    starts = np.array([start for start, _ in ranges])
+
+    def core_of(place: int) -> int:
+        return int(np.searchsorted(starts, place, side="right")) - 1
+
+    if tiling.tiling_key >= 100:
+        return _small_dim(run, order, core_of, ranges, tiling.small_dim.max_row_in_ub)
+    grouped = _by_core(run, core_of, by_slot=True)
+    if tiling.tiling_key >= 10:
+        return _deterministic(grouped, case.rules.rows_per_deterministic_flush)
+    if outcome.native_16_bit:
+        return _staged(run, grouped, core_ends, case.rules.rows_per_flush)
+    contributions = [
+        (core, chunk)
+        for core, terms in grouped
+        for chunk in _chunks(terms, case.rules.rows_per_flush)
+    ]
+    return _merged(contributions, order, run.word)
+
+
+def _small_dim(
+    run: IndexRun,
+    order: Order,
+    core_of: Callable[[int], int],
+    ranges: Sequence[tuple[int, int]],
+    most_rows: int,
+) -> Tree | None:
+    contributions: list[tuple[int, Tree | None]] = []
+    for core, terms in _by_core(run, core_of, by_slot=False):
+        start, stop = ranges[core]
+        copied = min(most_rows, stop - start)
+        batches = groupby(terms, key=lambda term: (run.rows[term] - start) // copied)
+        contributions += [(core, left_fold(list(batch))) for _, batch in batches]
+    return _merged(contributions, order, run.word)
+
+
+def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree | None:
+    """The core where the run starts walks its own share backwards, then the rest forwards."""
+    backwards = grouped[0][1][::-1]
+    forwards = [term for _, terms in grouped[1:] for term in terms]
+    return left_fold([*_chunks(backwards, most), *_chunks(forwards, most)])
+
+
+def _staged(
+    run: IndexRun,
+    grouped: Sequence[tuple[int, list[int]]],
+    core_ends: Sequence[tuple[int, int]],
+    most: int,
+) -> Tree | None:
+    sums = {core: left_fold(_chunks(terms, most)) for core, terms in grouped}
+    core = grouped[0][0]
+    if len(grouped) == 1 and run.word not in core_ends[core]:
+        return sums[core]
+    slots: list[Tree | None] = []
+    for core, (first, last) in enumerate(core_ends):
+        if first == last == run.word:
+            slots += [sums[core], None]
+        elif run.word in (first, last):
+            slots.append(sums[core])
+    return left_fold(_chunks(slots, STAGE_CHUNK_SLOTS))

@@ -6,7 +6,7 @@ Source: specification page ``moe_token_permute_grad``.
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.operators.shared import token_sums_plan
+from npu_sim.operators.shared import token_sums
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling.token_sums import INDEX_BYTES
 
@@ -16,8 +16,8 @@ INT32_MAX = 2147483647
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     index_bytes = case.tiling.batch_tokens * case.tiling.top_k * INDEX_BYTES
-    entries = token_sums_plan.Entries("indices", INDEX_BYTES, {"indices": index_bytes}, "grad")
-    return token_sums_plan.describe(case, entries, _caveats(case))
+    entries = token_sums.Entries("indices", INDEX_BYTES, {"indices": index_bytes}, "grad")
+    return token_sums.describe(case, entries, _caveats(case))
 
 
 def _caveats(case: Case) -> tuple[Caveat, ...]:

@@ -6,7 +6,7 @@ Source: specification page ``moe_token_unpermute``.
 from typing import Any
 
 from npu_sim.framework.case import Case
-from npu_sim.operators.shared import token_sums_plan
+from npu_sim.operators.shared import token_sums
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
@@ -18,14 +18,14 @@ def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
     probs = probs_code(case)
     buffers = tiler.entry_buffers(case.tiling, probs)._asdict()
-    entries = token_sums_plan.Entries(
+    entries = token_sums.Entries(
         name=entry_name(case),
         bytes=tiler.bytes_of_entry(probs),
         buffers={BUFFER_NAMES[name]: size for name, size in buffers.items() if size},
         rows="permuted_tokens",
         most=MOST_TOPK if case.row.has_probs else 1,
     )
-    plan = token_sums_plan.describe(case, entries, ())
+    plan = token_sums.describe(case, entries, ())
     (memory,) = plan["memories"]
     return {**plan, "caveats": _caveats(case, -memory.free_bytes)}
 

@@ -1,7 +1,7 @@
 """What the tiles of MoeTokenUnpermute hold and add."""
 
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.shared.token_sums_steps import token_sums
+from npu_sim.operators.shared.token_sums_timeline import token_sums
 from npu_sim.plans.model import Plan
 from npu_sim.timelines.step_table import StepTable
 

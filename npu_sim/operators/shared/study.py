@@ -124,3 +124,33 @@ class Changes:
     found: Callable[[StudyCall, str, np.ndarray], np.ndarray | None] | None = None
     others: Callable[[StudyCall], Iterator[tuple[str, StudyCall, Restore]]] | None = None
     places: Callable[[StudyCall], Mapping[str, int]] | None = None
+
+
+def plain(
+    operator: str,
+    arguments: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    precision: Any = np.float64,
+) -> dict[str, np.ndarray]:
+    """Compute an operator by its formula.
+
+    Parameters
+    ----------
+    operator
+        Name of the operator.
+    arguments
+        The call; only its attributes are read.
+    tensors
+        The input tensors by name, in the operator's dtypes.
+    precision
+        ``numpy.float64`` or ``numpy.float32``: the dtype of every intermediate value and of the results.
+
+    Returns
+    -------
+    dict
+        Output arrays by name, in ``precision``.
+    """
+    values: dict[str, np.ndarray] = load_operator(operator).hook("formula")(
+        arguments, tensors, np.dtype(precision)
+    )
+    return values

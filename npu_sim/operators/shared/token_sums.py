@@ -3,14 +3,22 @@
 Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``.
 """
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.results import runtime_failure
-from npu_sim.operators.shared.token_sums_plan import element_bytes
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.workspace import kernel_workspace
+from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import token_sums as moe
 from npu_sim.tiling.common import align
+from npu_sim.tiling.fields import vendor_fields
 
 
 def check_padding(call: Inspection) -> None:
@@ -72,3 +80,230 @@ def buffer_words(
         message,
         f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every hidden size",
     )
+
+
+@dataclass(frozen=True)
+class Entries:
+    """What an operator says of the entries of a token: an index, and its factor where there are probs.
+
+    Attributes
+    ----------
+    name
+        What they are called.
+    bytes
+        Bytes of one in the Unified Buffer.
+    buffers
+        Bytes of those of a batch in the Unified Buffer, by name: the indices, then what comes after the rows.
+    rows
+        What the rows that are summed are called.
+    most
+        The most entries of a token that the contract takes, whatever fits; -1 when nothing bounds them.
+    """
+
+    name: str
+    bytes: int
+    buffers: Mapping[str, int]
+    rows: str
+    most: int = -1
+
+
+def describe(case: Case, entries: Entries, caveats: Sequence[Caveat]) -> dict[str, Any]:
+    """Return the fields of the plan that depend on the case, which has a tiling."""
+    tiling = case.tiling
+    ranges = [moe.token_range(tiling, core) for core in range(tiling.block_dim)]
+    return {
+        "kernel": case.operator.title,
+        "path": _path(tiling),
+        "path_reason": _path_reason(case, tiling),
+        "tiling_key": tiling.tiling_key,
+        "block_dim": tiling.block_dim,
+        "cores_note": _cores_note(tiling),
+        "per_core": _per_core(tiling, entries),
+        "tiling": vendor_fields(tiling),
+        "cores": lambda: tuple(
+            CoreWork(core=core, ranges={"tokens": tokens}) for core, tokens in enumerate(ranges)
+        ),
+        "memories": (_memory(case, tiling, entries),),
+        "decisions": lambda: _decisions(case, tiling, entries),
+        "workspace": _workspace(case, tiling),
+        "order": (_order(case),),
+        "caveats": tuple(caveats),
+    }
+
+
+def element_bytes(case: Case) -> int:
+    """Return the bytes of one element of the rows and of the output."""
+    return case.specs[case.operator.outputs[0].name].itemsize
+
+
+def _longest(case: Case, buffers: int = moe.FEWEST_BUFFERS) -> int:
+    """Return the longest piece of a row that fits with so many input rows."""
+    return moe.max_hidden(case.device.ub_bytes, buffers, element_bytes(case))
+
+
+def _bytes_left(case: Case) -> int:
+    """Return the bytes that rows leave for indices."""
+    return moe.bytes_for_entries(case.device.ub_bytes, case.row.hidden, element_bytes(case))
+
+
+def _is_split(tiling: moe.Tiling) -> bool:
+    return tiling.hidden_length < tiling.hidden
+
+
+def _path(tiling: moe.Tiling) -> str:
+    return "rows in pieces" if _is_split(tiling) else "whole rows"
+
+
+def _path_reason(case: Case, tiling: moe.Tiling) -> str:
+    longest = _longest(case)
+    if not _is_split(tiling):
+        return f"hidden {case.row.hidden} <= {longest}"
+    rest = f", then {tiling.hidden_remainder}" if tiling.hidden_remainder else ""
+    return f"hidden {case.row.hidden} > {longest}; {tiling.hidden_pieces} of {tiling.hidden_length} columns{rest}"
+
+
+def _count(tokens: int) -> str:
+    return "1 token" if tokens == 1 else f"{tokens} tokens"
+
+
+def _cores_note(tiling: moe.Tiling) -> str:
+    if tiling.core_remainder == 0:
+        return f"{_count(tiling.core_tokens)} each"
+    others = tiling.block_dim - tiling.core_remainder
+    return f"{_count(tiling.core_tokens + 1)} on {tiling.core_remainder} cores, {tiling.core_tokens} on {others}"
+
+
+def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
+    rows = f"{tiling.buffers} rows of {entries.rows} in flight"
+    if tiling.batches == 1 and tiling.batch_remainder == 0:
+        return f"{entries.name} of {_count(tiling.batch_tokens)} at once; {rows}"
+    batches = "one batch" if tiling.batches == 1 else f"{tiling.batches} batches"
+    rest = f" and one of {tiling.batch_remainder}" if tiling.batch_remainder else ""
+    return f"{entries.name} in {batches} of {_count(tiling.batch_tokens)}{rest}; {rows}"
+
+
+def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
+    length = align(tiling.hidden_length, moe.HIDDEN_ALIGNMENT)
+    row_bytes = length * element_bytes(case)
+    indices, *others = (
+        Allocation(name=name, bytes=size, note=f"of {_count(tiling.batch_tokens)}")
+        for name, size in entries.buffers.items()
+    )
+    buffers = [
+        Allocation(
+            name="token rows", bytes=tiling.buffers * row_bytes, note=f"{tiling.buffers} input rows"
+        ),
+        indices,
+        Allocation(name="result row", bytes=row_bytes),
+    ]
+    if element_bytes(case) == 2:
+        buffers.append(Allocation(name="sum in fp32", bytes=4 * length + moe.MARGIN_BYTES))
+        buffers.append(Allocation(name="row in fp32", bytes=4 * length))
+    margin = case.profile.product.ub_reserved_bytes
+    return Memory(
+        name="UB",
+        capacity_bytes=case.device.ub_bytes,
+        margin_bytes=margin,
+        allocations=(*buffers, *others),
+    )
+
+
+def _decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
+    return (
+        _split_decision(case, tiling, entries),
+        *_buffer_decisions(case, tiling, entries),
+        _topk_decision(case, tiling, entries),
+        _batch_decision(case, tiling, entries),
+    )
+
+
+def _split_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
+    longest = _longest(case)
+    whole = not _is_split(tiling)
+    summed = (
+        f"a row of {entries.rows} is summed in one piece"
+        if whole
+        else f"rows are summed in pieces of {longest} columns, to the same sums"
+    )
+    return Decision(
+        name="whole rows",
+        condition="align(hidden, 512) <= longest piece that fits with 2 input rows",
+        values={
+            "align(hidden, 512)": align(case.row.hidden, moe.HIDDEN_ALIGNMENT),
+            "longest": longest,
+        },
+        outcome=whole,
+        effect=summed,
+        flips=(Flip(argument="hidden", value=longest + 1 if whole else longest),),
+    )
+
+
+def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
+    """One decision for every number of input rows that was tried."""
+    decisions = []
+    for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
+        longest = _longest(case, buffers)
+        fits = tiling.hidden_length <= longest
+        yes, no = (
+            f"{buffers} rows of {entries.rows} are in flight",
+            f"fewer than {buffers} rows of {entries.rows} are in flight",
+        )
+        decisions.append(
+            Decision(
+                name=f"{buffers} input rows",
+                condition=f"length <= longest piece that fits with {buffers} input rows",
+                values={"length": tiling.hidden_length, "longest": longest},
+                outcome=fits,
+                effect=yes if fits else no,
+                flips=(Flip(argument="hidden", value=longest + 1 if fits else longest),),
+            )
+        )
+    return tuple(decisions)
+
+
+def _topk_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
+    left = _bytes_left(case)
+    beyond = left // entries.bytes + 1
+    return Decision(
+        name=f"{entries.name} of a token fit",
+        condition=f"{entries.bytes} * numTopk <= bytes left beside the rows",
+        values={"numTopk": tiling.top_k, "bytes left": left},
+        outcome=True,
+        effect="the kernel can work",
+        flips=(Flip(argument="num_topk", value=beyond),)
+        if entries.most < 0 or beyond <= entries.most
+        else (),
+    )
+
+
+def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision:
+    left = _bytes_left(case)
+    token_bytes = tiling.top_k * entries.bytes
+    one_batch = tiling.core_tokens * token_bytes <= left
+    beyond = (left // token_bytes + 1) * case.device.vector_cores
+    in_batches = f"{entries.name} are copied for {_count(tiling.batch_tokens)} at a time"
+    return Decision(
+        name=f"{entries.name} in one batch",
+        condition=f"tokens of a core * numTopk * {entries.bytes} <= bytes left beside the rows",
+        values={
+            "tokens of a core": tiling.core_tokens,
+            "bytes needed": tiling.core_tokens * token_bytes,
+            "bytes left": left,
+        },
+        outcome=one_batch,
+        effect=f"{entries.name} are copied at once" if one_batch else in_batches,
+        flips=(Flip(argument="tokens", value=beyond if one_batch else beyond - 1),),
+    )
+
+
+def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
+    own = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
+    if tiling.workspace_bytes == 0:
+        note = "the planner does not ask for it at this release; whether the framework adds it is not published"
+        own = own.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
+    return kernel_workspace((own,), case.copies, case.operator.title)
+
+
+def _order(case: Case) -> OutputOrder:
+    reason = "every token is summed by one core, its rows in k order; nothing is added atomically"
+    return OutputOrder(output=case.operator.outputs[0].output, fixed=True, reason=reason)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.operators import run
-from npu_sim.operators.shared.formulas import plain
+from npu_sim.operators.shared.study import plain
 from npu_sim.registry import load_operator
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 

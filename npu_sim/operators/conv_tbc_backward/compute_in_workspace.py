@@ -14,7 +14,7 @@ from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.elementwise import narrow_array, widen_array
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
-from npu_sim.operators.conv_tbc_backward.math import computed_in, converts_to_fp16
+from npu_sim.operators.conv_tbc_backward.decisions import computed_in, converts_to_fp16
 from npu_sim.operators.conv_tbc_backward.workspace import ENTRY_ORDER, OPERANDS
 from npu_sim.plans.areas import Areas, contiguous
 from npu_sim.tiling.common import ceil_div
