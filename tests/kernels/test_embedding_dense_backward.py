@@ -52,11 +52,11 @@ def cut_of(case: reference.Case) -> chunks.Cut:
     if path == chunks.SMALL_DIM:
         return chunks.small_dim_cut(len(sizes), sizes[0], sizes[-1], case.batch_rows)
     if path > chunks.SMALL_DIM:
-        return chunks.share_cut(path, len(sizes), sizes[0])
+        return chunks.dense_grad_cut(path, len(sizes), sizes[0])
     flush_rows = (
         reference.DETERMINISTIC_FLUSH_ROWS if path == chunks.DETERMINISTIC else case.flush_rows
     )
-    return chunks.even_cut(
+    return chunks.sorted_cut(
         path,
         len(sizes),
         sum(size > sizes[-1] for size in sizes),

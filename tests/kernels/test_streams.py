@@ -5,7 +5,7 @@ import pytest
 
 from npu_sim.kernels import cross_entropy_loss_grad, moe_token_permute, rms_norm_grad, token_sums
 from npu_sim.kernels.embedding_dense_backward import sums as embedding_dense_backward_sums
-from npu_sim.kernels.embedding_dense_backward.chunks import ROW_ATOMIC, share_cut
+from npu_sim.kernels.embedding_dense_backward.chunks import ROW_ATOMIC, dense_grad_cut
 from npu_sim.kernels.embedding_dense_backward.gradient import embedding_dense_backward
 
 F = np.float32
@@ -139,7 +139,7 @@ def test_embedding(monkeypatch, dtype, columns, offset, scale):
 
     def compute(out):
         embedding_dense_backward(
-            grad, indices, out, share_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale
+            grad, indices, out, dense_grad_cut(ROW_ATOMIC, 4, -(-indices.size // 4)), 9, scale
         )
 
     through, past = both_ways(

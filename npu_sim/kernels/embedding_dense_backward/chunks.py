@@ -1,13 +1,15 @@
-"""EmbeddingDenseBackward: which core adds which rows, and where its sums are cut into chunks.
+"""EmbeddingDenseBackward: division of the rows of grad among cores and into chunks.
 
-All rows of grad with one index form a *run*: a range of slots of the sorted list, each slot naming
-a row of grad. Every path of the device adds a run in *chunks*: rows summed from zero, then added
-once to the output row. `mark_chunks` brings every run into the device's program order and marks the
-last slot of each chunk; the sums, the merges, the mask and the declared summation trees only read
-the marks. So this is the one place that says how a path cuts a run.
+All rows of grad with the same index form a *run*: a range of slots of the sorted list, where each
+slot names a row of grad. Every path of the device adds a run in *chunks*: the rows of a chunk are
+summed from zero, and that sum is added once to the output row. `mark_chunks` puts every run into
+the device's program order and marks the last slot of each chunk. The sums, the merges, the mask of
+order-dependent rows and the declared summation trees only read these marks; how a path forms its
+chunks is defined here and nowhere else. (The work of the host is divided by *thread*, never by
+chunk.)
 
-A slot holds its row of grad, or the bitwise complement of it (negative) when it is the last of a
-chunk. Either way the row is ``max(slot, ~slot)``.
+A slot holds its row of grad, or the bitwise complement of it (negative) when it is the last slot of
+a chunk. Either way the row is ``max(slot, ~slot)``.
 
 Source: specification page ``embedding_dense_backward``, "Tiling" and "Kernels and accumulation
 order".
@@ -23,27 +25,26 @@ from npu_sim.kernels.engine.compile import device_function, kernel
 Integers = NDArray[Any]
 """int32 or int64, one dimension: int32 wherever the values fit, to halve the memory."""
 
-# Paths. Up to DETERMINISTIC the cores split the sorted list, after it the rows of grad as they
-# come.
+# Paths. SORTED, STAGED and DETERMINISTIC divide the sorted list among the cores. SMALL_DIM and
+# ROW_ATOMIC divide the rows of grad in their given order, INDEX_ORDER the weight rows.
 SORTED = 0
 """Keys 0 and 1, fp32: atomic, chunks of ``chunk_rows`` slots within a core."""
 STAGED = 1
-"""Key 0, native 16-bit: chunks as in SORTED, but cores meet in stage slots instead of
-atomically."""
+"""Key 0, native 16-bit: chunks as in SORTED, but the sums of different cores are combined through
+stage slots instead of atomic additions."""
 DETERMINISTIC = 2
-"""Keys 10 and 11: the core where a run starts adds all of it, first backwards, then forwards, in
-chunks of ``chunk_rows``."""
+"""Keys 10 and 11: the core where a run starts adds the entire run in chunks of ``chunk_rows``: its
+own slots backwards, then the following slots forwards."""
 SMALL_DIM = 3
 """Keys 100 and 101: atomic, one chunk per index and batch of rows."""
 ROW_ATOMIC = 4
 """EmbeddingDenseGrad without scale: atomic, every row is a chunk."""
 INDEX_ORDER = 5
-"""EmbeddingDenseGrad with scale: the cores split the weight rows, one core adds all of a run, row
-by row."""
+"""EmbeddingDenseGrad with scale: one core owns each weight row and adds its run row by row."""
 
 
 class Cut(NamedTuple):
-    """How one call is cut over cores: plain integers out of the plan.
+    """Division of one call among the simulated cores, as integers from the plan.
 
     The first ``former_cores`` cores take ``former_rows`` each, the others ``tail_rows`` each: slots
     of the sorted list (SORTED, STAGED, DETERMINISTIC), rows of grad (SMALL_DIM, ROW_ATOMIC) or
@@ -56,55 +57,58 @@ class Cut(NamedTuple):
     former_rows: int
     tail_rows: int
     batch_rows: int
-    """SMALL_DIM: rows a core copies at a time; a chunk stays within one batch. Unused elsewhere."""
+    """SMALL_DIM: rows a core copies at a time. No chunk crosses a batch. Unused elsewhere."""
     chunk_rows: int
-    """SORTED, STAGED, DETERMINISTIC: rows of a chunk. Unused elsewhere."""
+    """SORTED, STAGED, DETERMINISTIC: rows per chunk. Unused elsewhere."""
 
     @property
     def is_atomic(self) -> bool:
-        """Whether contributions of different cores to one row arrive in any order."""
+        """Whether contributions of different cores to one row can arrive in any order."""
         return self.path in (SORTED, SMALL_DIM, ROW_ATOMIC)
 
     @property
     def splits_slots(self) -> bool:
-        """Whether the cores split the sorted list, not the rows of grad."""
+        """Whether the cores divide the sorted list rather than rows."""
         return self.path <= DETERMINISTIC
 
     def core_starts(self) -> NDArray[np.int64]:
-        """Return the first slot (or row) of each core, and the end of the last."""
+        """Return the first slot (or row) of each core, followed by the end of the last."""
         tail_cores = self.cores - self.former_cores
-        shares = [self.former_rows] * self.former_cores + [self.tail_rows] * tail_cores
-        return np.concatenate(([0], np.cumsum(shares, dtype=np.int64)))
+        sizes = [self.former_rows] * self.former_cores + [self.tail_rows] * tail_cores
+        return np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
 
 
-def even_cut(
+def sorted_cut(
     path: int, cores: int, former_cores: int, former_rows: int, tail_rows: int, chunk_rows: int
 ) -> Cut:
-    """Cut of SORTED, STAGED and DETERMINISTIC: the row split of the tiling."""
+    """Return the cut of SORTED, STAGED and DETERMINISTIC: the row split of the tiling."""
     return Cut(path, cores, former_cores, former_rows, tail_rows, 0, chunk_rows)
 
 
 def small_dim_cut(cores: int, former_copy_row: int, tail_copy_row: int, max_row_in_ub: int) -> Cut:
-    """Cut of SMALL_DIM: the last core takes ``tail_copy_row`` rows."""
+    """Return the cut of SMALL_DIM: the last core takes ``tail_copy_row`` rows."""
     return Cut(SMALL_DIM, cores, cores - 1, former_copy_row, tail_copy_row, max_row_in_ub, 0)
 
 
-def share_cut(path: int, cores: int, share: int) -> Cut:
-    """Cut of ROW_ATOMIC and INDEX_ORDER: ``share`` rows (or weight rows) each, the last core what is left."""
-    return Cut(path, cores, cores, share, share, 0, 0)
+def dense_grad_cut(path: int, cores: int, core_rows: int) -> Cut:
+    """Return the cut of ROW_ATOMIC or INDEX_ORDER: ``core_rows`` (weight) rows per core, at most.
+
+    The last core takes the remainder.
+    """
+    return Cut(path, cores, cores, core_rows, core_rows, 0, 0)
 
 
 def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
-    """Bring every run into program order and mark the last slot of each chunk, in place.
+    """Put every run into program order and mark the last slot of each chunk, in place.
 
     Parameters
     ----------
     cut : Cut
-        How the call is cut over cores.
+        Division of the call among cores.
     starts : int32 or int64 (num_weights + 1,)
         The run of weight row w is starts[w]..starts[w + 1].
     positions : same dtype (rows,)
-        The row of grad at each slot, ascending within a run; marked on return.
+        The row of grad at each slot, ascending within a run. Marked on return.
     """
     if cut.splits_slots:
         backwards = cut.path == DETERMINISTIC
@@ -117,7 +121,7 @@ def mark_chunks(cut: Cut, starts: Integers, positions: Integers) -> None:
 
 @device_function
 def _mark_every(marked: Integers, begin: int, end: int, chunk_rows: int) -> None:
-    """Cut the slots begin..end, at least one, into chunks of ``chunk_rows``, the last one shorter."""
+    """Mark chunks of ``chunk_rows`` in the slots begin..end (at least one); the last is shorter."""
     for last in range(begin + chunk_rows - 1, end - 1, chunk_rows):
         marked[last] = ~marked[last]
     marked[end - 1] = ~marked[end - 1]
@@ -125,14 +129,18 @@ def _mark_every(marked: Integers, begin: int, end: int, chunk_rows: int) -> None
 
 @kernel
 def _mark_slots(
-    share: int,
+    thread: int,
     core_starts: NDArray[np.int64],
     backwards: bool,
-    rows: int,
+    chunk_rows: int,
     starts: Integers,
     marked: Integers,
 ) -> None:
-    """SORTED, STAGED, DETERMINISTIC: runs follow each other through the cores' slices of the sorted list, in chunks of ``rows``."""
+    """SORTED, STAGED, DETERMINISTIC: mark chunks of ``chunk_rows`` in each core's slice of a run.
+
+    With ``backwards``, the core where a run starts takes all of it: its own slots in reverse order,
+    then the slots beyond its slice.
+    """
     core = 0
     for index in range(starts.size - 1):
         begin, stop = np.int64(starts[index]), np.int64(starts[index + 1])
@@ -141,31 +149,30 @@ def _mark_slots(
         while core_starts[core + 1] <= begin:
             core += 1
         if backwards:
-            # Back from the end of the first core's share of the run, then on from there.
-            share_end = min(stop, core_starts[core + 1])
-            for ahead in range((share_end - begin) // 2):
-                first, last = begin + ahead, share_end - 1 - ahead
+            slice_end = min(stop, core_starts[core + 1])
+            for offset in range((slice_end - begin) // 2):
+                first, last = begin + offset, slice_end - 1 - offset
                 marked[first], marked[last] = marked[last], marked[first]
-            _mark_every(marked, begin, share_end, rows)
-            if share_end < stop:
-                _mark_every(marked, share_end, stop, rows)
+            _mark_every(marked, begin, slice_end, chunk_rows)
+            if slice_end < stop:
+                _mark_every(marked, slice_end, stop, chunk_rows)
             continue
         last_core = core
         while begin < stop:
             end = min(stop, core_starts[last_core + 1])
-            _mark_every(marked, begin, end, rows)
+            _mark_every(marked, begin, end, chunk_rows)
             begin, last_core = end, last_core + 1
 
 
 @kernel
 def _mark_batches(
-    share: int, last_core: int, core_rows: int, batch_rows: int, starts: Integers, marked: Integers
+    thread: int, last_core: int, core_rows: int, batch_rows: int, starts: Integers, marked: Integers
 ) -> None:
-    """SMALL_DIM: a chunk ends where the next row belongs to another batch or core, and with the run.
+    """SMALL_DIM: end a chunk where the next row is of another batch or core, and at a run's end.
 
-    Division by multiplication: (row + 0.5) / divisor lies at least 0.5 / divisor from every
-    integer, far more than the error of two fp64 roundings while rows stay below 2^50. It lets the
-    compiler take many slots at a time.
+    The divisions are multiplications by a reciprocal, which vectorise. They are exact: (row + 0.5)
+    / divisor is at least 0.5 / divisor away from every integer, far more than the error of two fp64
+    roundings while rows stay below 2^50.
     """
     per_core, per_batch = 1.0 / core_rows, 1.0 / batch_rows
     for slot in range(marked.size - 1):
@@ -185,7 +192,7 @@ def _mark_batches(
 
 
 def reached_by_several_cores(cut: Cut, starts: Integers, marked: Integers) -> NDArray[np.bool_]:
-    """Return the mask (num_weights,) of rows that contributions of at least two cores reach in an open order."""
+    """Return the mask (num_weights,) of rows to which several cores add in any order."""
     mask = np.zeros(starts.size - 1, np.bool_)
     if not cut.is_atomic:
         return mask
@@ -197,17 +204,18 @@ def reached_by_several_cores(cut: Cut, starts: Integers, marked: Integers) -> ND
     for first in range(0, mask.size, _PIECE):
         bounds = starts[first : first + _PIECE + 1]
         rows = np.flatnonzero(np.diff(bounds) > 1)
-        # Rows of grad ascend within a run: its ends lie on the lowest and the highest core.
+        # Rows of grad ascend within a run, so its ends belong to its lowest and highest core.
         low, high = marked[bounds[rows]], marked[bounds[rows + 1] - 1]
         mask[first + rows] = _core_of(cut, low) != _core_of(cut, high)
     return mask
 
 
 def _core_of(cut: Cut, slots: Integers) -> Integers:
-    """Return the cores of marked slots where the rows of grad are split; only the last core may have another number of rows."""
+    """Return the core of each marked slot for paths that divide the rows of grad."""
+    # Only the last core may have a different number of rows.
     cores: Integers = np.minimum(np.maximum(slots, ~slots) // cut.former_rows, cut.cores - 1)
     return cores
 
 
 _PIECE = 1 << 20
-"""Runs looked at together, so that temporaries stay small."""
+"""Runs processed at a time, to keep temporaries small."""

@@ -1,9 +1,9 @@
-"""EmbeddingDenseBackward: the sum of grad's rows for every index, in the device's order.
+"""EmbeddingDenseBackward: for every index, the sum of its rows of grad in the device's order.
 
-Rows of grad are grouped by index (``..._grouping``), every run is cut into chunks as the cores of
-the device would (``..._chunks``), brought into the order of arrival (``..._merge``), and summed
-(``..._sums``, ``..._staged``). Every element of the output is written by one thread, in an order
-that no thread count changes.
+Steps: group the rows of grad by index (`grouping`), mark the chunks in which the device's cores add
+them (`chunks`), put the chunks of different cores into their order of arrival (`order`), and sum
+(`sums`; `order` for the staged rows of the native 16-bit path). The result does not depend on the
+number of threads.
 
 Source: specification page ``embedding_dense_backward``.
 """
@@ -25,35 +25,34 @@ from npu_sim.kernels.embedding_dense_backward.grouping import group_rows
 from npu_sim.kernels.embedding_dense_backward.order import merge_rows, staged_rows, sum_staged_rows
 from npu_sim.kernels.embedding_dense_backward.sums import (
     NO_ROWS,
-    SCALE_NOTHING,
     SCALE_ROWS,
     SCALE_SUM,
+    Runs,
     sum_chunks,
     sum_runs,
 )
 from npu_sim.kernels.random_order import SEQUENTIAL
 from npu_sim.kernels.vectors.lanes import Stored
 
-NO_FACTORS = np.empty(0, np.float32)
 EXACT_COUNT = 1 << 24
-"""fp32 counts every integer up to here; beyond, a counter depends on how it was added up."""
+"""fp32 counts exactly up to here; beyond, a counter depends on its order of additions."""
 
 
 class Scratch(NamedTuple):
-    """Arrays in the product's workspace that hold what the call works with; None where there is none."""
+    """Arrays in the product's workspace that receive intermediate values; None if not present."""
 
     positions: Integers | None = None
-    """int32 (rows,): takes a copy of ``Grouped.marked``, which says where kernels read and so stays
-    out of the caller's reach."""
+    """int32 (rows,): receives a copy of ``Grouped.marked``. Kernels read the original, because the
+    caller can modify the workspace."""
     counters: NDArray[np.float32] | None = None
-    """float32 (num_weights,): how often each index occurs, with scale."""
+    """float32 (num_weights,): receives the count of each index, with scale."""
 
 
 NO_SCRATCH = Scratch()
 
 
 class Grouped(NamedTuple):
-    """One call's grouping and cut: the run of weight row w is ``starts[w]..starts[w + 1]`` of ``marked``."""
+    """Grouping of one call; the run of weight row w is slots starts[w]..starts[w + 1]."""
 
     cut: Cut
     starts: Integers
@@ -83,15 +82,15 @@ def embedding_dense_backward(
     out : dtype of grad (num_weights, dim)
         C-contiguous; every element is written.
     cut : Cut
-        How rows are cut over cores, from the plan.
+        Division of the rows among cores, from the plan.
     padding_idx : int
-        Weight row that gets nothing; a value outside 0..num_weights-1 matches none.
+        Weight row that stays zero; a value outside 0..num_weights-1 matches none.
     scale : bool
-        scaleGradByFreq.
+        Attribute scaleGradByFreq.
     core_order, seed : int
         Code of the order in which chunks of several cores arrive; deterministic paths ignore it.
     scratch : Scratch
-        What the workspace has room for.
+        Arrays of the workspace.
 
     Returns
     -------
@@ -107,16 +106,19 @@ def embedding_dense_backward(
     if cut.is_atomic and core_order != SEQUENTIAL:
         rows = np.flatnonzero(order_dependent_rows(grouped))
         arrived = merge_rows(cut, starts, marked, rows, core_order, seed)
-    mode = SCALE_NOTHING if not scale else SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
-    factors = _factors(grouped, arrived, mode, scratch.counters) if scale else NO_FACTORS
+    runs = Runs(starts, grouped.padding_idx)
+    if scale:
+        mode = SCALE_ROWS if cut.path == INDEX_ORDER else SCALE_SUM
+        factors = _factors(grouped, arrived, mode, scratch.counters)
+        runs = runs._replace(scale=mode, factors=factors)
     staged = staged_rows(cut, starts, grouped.padding_idx) if cut.path == STAGED else NO_ROWS
-    sum_runs(grad, starts, arrived, grouped.padding_idx, mode, factors, out, staged)
+    sum_runs(grad, arrived, runs, out, staged)
     sum_staged_rows(grad, cut, starts, marked, staged, out)
     return grouped
 
 
 def order_dependent_rows(grouped: Grouped) -> NDArray[np.bool_]:
-    """Return the mask (num_weights,) of output rows that contributions of at least two cores reach in an open order."""
+    """Return the mask (num_weights,) of output rows to which several cores add in any order."""
     mask = reached_by_several_cores(grouped.cut, grouped.starts, grouped.marked)
     if grouped.padding_idx >= 0:
         mask[grouped.padding_idx] = False
@@ -129,7 +131,7 @@ def _factors(
     """Return the fp32 reciprocal of every row's counter, 1 where it is 0.
 
     EmbeddingDenseGrad counts in the dtype of the index. EmbeddingDenseGradV2 adds the rows of every
-    flush in fp32, which is exact up to 2^24. Nothing counts the padding row.
+    flush in fp32, which is exact up to 2^24. The padding row is not counted.
     """
     starts = grouped.starts
     counts = np.diff(starts)
@@ -142,13 +144,12 @@ def _factors(
             counters[row] = np.add.accumulate(np.diff(ends, prepend=-1), dtype=np.float32)[-1]
     if grouped.padding_idx >= 0:
         counters[grouped.padding_idx] = 0
-    return (np.float32(1) / np.where(counters == 0, np.float32(1), counters)).astype(
-        np.float32, copy=False
-    )
+    reciprocals = np.float32(1) / np.where(counters == 0, np.float32(1), counters)
+    return reciprocals.astype(np.float32, copy=False)
 
 
 def core_sum(grad: Stored, marked: Integers, begin: int, stop: int) -> NDArray[np.float32]:
-    """Return one core's sum of the slots begin..stop: its chunks, one after the other."""
+    """Return one core's sum of the slots begin..stop: its chunks added in order."""
     stops = begin + 1 + np.flatnonzero(marked[begin:stop] < 0).astype(np.int64)
     values = np.empty((stops.size, grad.shape[1]), np.float32)
     sum_chunks(grad, marked, np.concatenate(([begin], stops[:-1])).astype(np.int64), stops, values)

@@ -1,12 +1,14 @@
-"""EmbeddingDenseBackward: indices as kernels want them, and rows of grad grouped by index.
+"""EmbeddingDenseBackward: rows of grad grouped by index, and the groups divided over threads.
 
-Grouping is a counting sort: stable like the device's sort, and it needs two passes over the indices
-and one over the weight rows instead of comparisons.
+Grouping is a counting sort. It is stable, like the device's sort, and needs two passes over the
+indices and one over the weight rows instead of comparisons.
+
+Source: specification page ``embedding_dense_backward``, "Kernels and accumulation order".
 """
 
 from bisect import bisect_left
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +21,10 @@ from npu_sim.numbers.storage import UNSIGNED
 INT32_MAX = 2147483647
 _INT32, _INT64 = np.dtype(np.int32), np.dtype(np.int64)
 NO_INDEX = -1
-"""What `convert_indices` makes of a value that is no index of any row."""
+"""Result of `convert_indices` for a value that is not the index of any row."""
 LOOKAHEAD_ROWS = 16
-"""Rows whose slot is asked for ahead of time; slots lie anywhere, and a third of the sort was
-waiting for them."""
+"""Prefetch distance for slots, in rows. Slots are scattered; without prefetching, a third of the
+time of the sort went to waiting for them."""
 _PIECE = 1 << 20
 """Elements or runs processed at a time, to keep temporaries small."""
 
@@ -33,7 +35,7 @@ def integer_dtype(largest: int) -> np.dtype[Any]:
 
 
 def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
-    """Return indices as kernels take them: one dimension, contiguous, integers.
+    """Return indices in the form kernels take: one-dimensional, contiguous, integers.
 
     Parameters
     ----------
@@ -45,9 +47,8 @@ def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
     Returns
     -------
     array of int32, or of int64 when ``num_weights`` is above 2^31 - 1
-        Values outside 0..num_weights-1 stay out of range; those that the dtype cannot hold, nan and
-        inf become -1. The input itself when nothing has to change; nothing may be written through
-        it.
+        Values outside 0..num_weights-1 stay out of range. nan, inf and values that the dtype cannot
+        hold become -1. May be the input itself, so it must not be written to.
     """
     flat = (
         indices
@@ -61,8 +62,8 @@ def convert_indices(indices: NDArray[Any], num_weights: int) -> Integers:
     for first in range(0, flat.size, _PIECE):
         piece = flat[first : first + _PIECE]
         if piece.dtype.kind == "f":
-            # Above -1, because -0.5 truncates to 0. nan fails both comparisons. As fp64: fp16 ends
-            # at 65504.
+            # The limit is -1 because -0.5 truncates to 0. nan fails both comparisons. num_weights
+            # is compared in fp64 because fp16 ends at 65504.
             usable = (piece > -1) & (piece < np.float64(num_weights))
             out[first : first + _PIECE] = np.where(usable, piece, NO_INDEX).astype(target)
         elif piece.dtype.itemsize > target.itemsize:
@@ -79,12 +80,10 @@ def first_out_of_range(converted: Integers, num_weights: int) -> int:
 
     ``converted`` is a result of `convert_indices`.
     """
-    # Seen as unsigned, negative values are the largest of all: one comparison, and no temporary
-    # when all is well.
+    # Viewed as unsigned, negative values are the largest: one comparison finds both kinds, without
+    # a temporary. argmax is faster than max on small arrays.
     unsigned = converted.view(UNSIGNED[converted.itemsize])
-    if (
-        unsigned.size == 0 or unsigned[unsigned.argmax()] < num_weights
-    ):  # max() takes longer than a small call's indices are worth
+    if unsigned.size == 0 or unsigned[unsigned.argmax()] < num_weights:
         return -1
     for first in range(0, unsigned.size, _PIECE):
         bad = unsigned[first : first + _PIECE] >= num_weights
@@ -108,25 +107,19 @@ def group_rows(indices: Integers, num_weights: int) -> tuple[Integers, Integers]
     starts : int32 or int64 (num_weights + 1,)
         The run of weight row w is starts[w]..starts[w + 1] of the sorted list.
     positions : int32 or int64 (rows,)
-        The row of grad at each slot of the sorted list; ascending within a run.
+        The row of grad at each slot of the sorted list, ascending within a run.
     """
     dtype = integer_dtype(indices.size)
     starts, positions = np.empty(num_weights + 1, dtype), np.empty(indices.size, dtype)
-    # Numba lets negative indices count from the end, which costs a comparison for each; unsigned
-    # ones have none.
-    _group.over(
-        1,
-        *[
-            array.view(UNSIGNED[4]) if array.itemsize == 4 else array
-            for array in (indices, starts, positions)
-        ],
-    )
+    # Numba checks signed indices for negative values (counted from the end); unsigned ones not.
+    arrays = (indices, starts, positions)
+    _group.over(1, *[a.view(UNSIGNED[4]) if a.itemsize == 4 else a for a in arrays])
     return starts, positions
 
 
 @kernel
-def _group(share: int, indices: Integers, starts: Integers, positions: Integers) -> None:
-    """Counting sort on one thread: on several, they would write to the same cache lines and take twice as long."""
+def _group(thread: int, indices: Integers, starts: Integers, positions: Integers) -> None:
+    """Counting sort on one thread; with several, shared cache lines made it take twice as long."""
     starts[:] = 0
     for row in range(indices.size):
         starts[indices[row]] += 1
@@ -141,62 +134,66 @@ def _group(share: int, indices: Integers, starts: Integers, positions: Integers)
         index = indices[row]
         positions[starts[index]] = row
         starts[index] += 1
-    # Every start has moved to the end of its run, which is where the next one starts.
+    # Every start is now the end of its run, which is the start of the next one.
     for weight_row in range(starts.size - 1, 0, -1):
         starts[weight_row] = starts[weight_row - 1]
     starts[0] = 0
 
 
 # --- Division of the runs over threads ---
+
 ROW_COST = 1
-"""Cost of an output row in rows of grad."""
-HOT_SHARE = 8
-"""A run above 1/8 of a thread's share of the rows is split by columns over all threads."""
+"""Cost of writing an output row, in rows of grad."""
+HOT_FRACTION = 8
+"""A run longer than 1/8 of a thread's part of the rows is split by columns over all threads."""
+
+
+class Division(NamedTuple):
+    """Output rows of each thread."""
+
+    bounds: NDArray[np.int64]
+    """int64 (2 * threads + 1,): thread t owns the output rows bounds[t]..bounds[t + 1], and the
+    first special row not before them is special[bounds[threads + 1 + t]]."""
+    special: NDArray[np.int64]
+    """int64: output rows that their owner does not write alone, ascending: r for a row split by
+    columns over all threads, ~r for a row that is skipped."""
 
 
 @lru_cache(maxsize=64)
-def _whole(runs: int) -> NDArray[np.int64]:
-    """Return the bounds of the only thread, which are not to be changed."""
+def _one_thread_bounds(runs: int) -> NDArray[np.int64]:
+    """Return the bounds for one thread; shared between calls, so they must not be modified."""
     return np.array([0, runs, 0], np.int64)
 
 
-def divide(
-    starts: Integers, threads: int, skipped: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Divide the runs among threads.
+def divide(starts: Integers, threads: int, skipped: NDArray[np.int64]) -> Division:
+    """Divide the runs evenly over threads.
 
     Parameters
     ----------
     starts : int32 or int64 (runs + 1,)
         The run of output row r is starts[r]..starts[r + 1].
     threads : int
-        How many threads there are.
+        Number of threads.
     skipped : int64
-        Output rows that nobody writes, ascending.
-
-    Returns
-    -------
-    bounds : int64 (2 * threads + 1,)
-        Thread t owns the output rows bounds[t]..bounds[t + 1], and bounds[threads + 1 + t] is the place among the special rows of
-        the first of them that is not before its own.
-    special : int64
-        Output rows that are not their owner's alone, ascending: r where the run is too long for one thread, ~r where it is skipped.
+        Output rows that are not written, ascending.
     """
     runs = starts.size - 1
     if threads == 1:
-        return _whole(runs), ~skipped if skipped.size else skipped
+        return Division(_one_thread_bounds(runs), ~skipped if skipped.size else skipped)
     rows = int(starts[-1])
-    limit = rows // (threads * HOT_SHARE)
-    pieces = range(0, runs, _PIECE)
-    found = [
+    limit = rows // (threads * HOT_FRACTION)
+    long_runs = [
         first + np.flatnonzero(np.diff(starts[first : first + _PIECE + 1]) > limit)
-        for first in pieces
+        for first in range(0, runs, _PIECE)
     ]
-    special = np.union1d(np.concatenate([np.empty(0, np.int64), *found]), skipped).astype(np.int64)
-    apart = np.concatenate(([0], np.cumsum(starts[special + 1] - starts[special], dtype=np.int64)))
+    special = np.concatenate([np.empty(0, np.int64), *long_runs])
+    special = np.union1d(special, skipped).astype(np.int64)
+    lengths = starts[special + 1] - starts[special]
+    special_rows_before = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
 
     def work_before(run: int) -> int:
-        return int(starts[run]) - int(apart[np.searchsorted(special, run)]) + ROW_COST * run
+        special_rows = int(special_rows_before[np.searchsorted(special, run)])
+        return int(starts[run]) - special_rows + ROW_COST * run
 
     total = work_before(runs)
     bounds = [
@@ -205,4 +202,4 @@ def divide(
     ]
     places = np.searchsorted(special, bounds)
     special[np.isin(special, skipped)] ^= -1
-    return np.array([*bounds, runs, *places], np.int64), special
+    return Division(np.array([*bounds, runs, *places], np.int64), special)

@@ -1,9 +1,18 @@
-"""EmbeddingDenseBackward: in which order the chunks of several cores reach one output row.
+"""EmbeddingDenseBackward: how the chunks of several cores reach one output row.
 
-Every core's own chunks keep their order; between cores the order is open, and this module draws it.
+Atomic paths: every core's own chunks stay in order, and between cores any order is possible.
+`merge_rows` draws one and rearranges the slots accordingly.
 
-Source: specification page ``numerics``, "Atomic addition to global memory".
+Native 16-bit path: each core writes the sums of its first and its last index to two fp32 *stage
+slots*; a core whose slice holds a single index writes zeros to the second. Adjacent stage slots of
+one index are summed in chunks of 11 slots (zeros included), and each chunk is added to a second
+accumulator. `sum_staged_rows` computes these rows.
+
+Sources: specification pages ``numerics``, "Atomic addition to global memory", and
+``embedding_dense_backward``, "key 0, native 16-bit".
 """
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,10 +22,13 @@ from npu_sim.kernels.embedding_dense_backward.sums import (
     BLOCK_LINES,
     ONE,
     ZERO,
+    MarkedRows,
     PassBuffers,
+    Run,
+    ThreadBuffers,
     clear_lines,
     pass_buffers,
-    sum_kept_lines,
+    sum_lines,
 )
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.threads import thread_count
@@ -26,166 +38,159 @@ from npu_sim.kernels.vectors.lanes import Stored, splat, store
 from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
 from npu_sim.numbers.scalars import narrow, widen
 
-Lines = NDArray[np.int64]
-"""(cores, 3): a line for each core that contributes to a run, cores ascending; see the columns."""
+# --- Atomic paths ---
+
+Cursors = NDArray[np.int64]
+"""(cores, 3): the state of each core that contributes to a run, cores ascending."""
 CORE, NEXT, LEFT = 0, 1, 2
-"""The core, its next slot, and how many chunks it has left."""
-LINE_COLUMNS = 3
+"""Columns of `Cursors`: the core, its next slot, and the number of chunks it has left."""
+CURSOR_COLUMNS = 3
+
+
+class ArrivalOrder(NamedTuple):
+    """How the slots are divided among cores, and the order in which the cores' chunks arrive."""
+
+    core_starts: NDArray[np.int64]
+    """First slot (or row of grad) of each core."""
+    by_slot: bool
+    """Whether ``core_starts`` are slots rather than rows of grad."""
+    order: int
+    """Code of the order; see `npu_sim.kernels.random_order`."""
+    seed: tuple[int, int]
 
 
 @device_function
-def open_lines(
-    core_starts: NDArray[np.int64],
-    by_slot: bool,
-    marked: Integers,
-    begin: int,
-    stop: int,
-    lines: Lines,
+def _place_cursors(
+    arrival: ArrivalOrder, marked: Integers, begin: int, stop: int, cursors: Cursors
 ) -> int:
-    """Write a line for each core that contributes to the run begin..stop; return how many."""
+    """Write a cursor for each core that contributes to the run begin..stop; return the number."""
     count, core = 0, 0
     for slot in range(begin, stop):
-        place = slot if by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
-        while core_starts[core + 1] <= place:
+        place = slot if arrival.by_slot else max(np.int64(marked[slot]), ~np.int64(marked[slot]))
+        while arrival.core_starts[core + 1] <= place:
             core += 1
-        if count == 0 or lines[count - 1, CORE] != core:
-            lines[count, CORE], lines[count, NEXT], lines[count, LEFT] = core, slot, 0
+        if count == 0 or cursors[count - 1, CORE] != core:
+            cursors[count, CORE], cursors[count, NEXT], cursors[count, LEFT] = core, slot, 0
             count += 1
-        lines[count - 1, LEFT] += marked[slot] < 0
+        cursors[count - 1, LEFT] += marked[slot] < 0
     return count
 
 
 @device_function
-def pick_line(
-    order: int,
-    seed: tuple[int, int],
-    row: int,
-    step: int,
-    left: int,
-    last: int,
-    count: int,
-    lines: Lines,
+def _pick_cursor(
+    arrival: ArrivalOrder, row: int, step: int, left: int, last: int, count: int, cursors: Cursors
 ) -> int:
-    """Return the line whose next chunk arrives.
+    """Return the cursor whose next chunk arrives.
 
-    ``left`` chunks of ``count`` lines remain; ``last`` is the line before this one, -1 at first.
+    ``left`` chunks remain at ``count`` cursors; ``last`` is the previous cursor, -1 at first.
     """
-    if order == RANDOM:
-        # Choosing a core with probability proportional to its chunks left makes every merge equally
-        # likely.
-        drawn, line = draw_below(left, seed, row, step), 0
-        while drawn >= lines[line, LEFT]:
-            drawn -= lines[line, LEFT]
-            line += 1
-        return line
-    direction = -1 if order == REVERSE else 1
-    line = last
+    if arrival.order == RANDOM:
+        # Choosing a core with probability proportional to its remaining chunks makes all merges
+        # equally likely.
+        drawn, cursor = draw_below(left, arrival.seed, row, step), 0
+        while drawn >= cursors[cursor, LEFT]:
+            drawn -= cursors[cursor, LEFT]
+            cursor += 1
+        return cursor
+    direction = -1 if arrival.order == REVERSE else 1
+    cursor = last
     if last < 0:
-        line = count - 1 if order == REVERSE else 0
-    elif order == ROUND_ROBIN:
-        line = (last + 1) % count
-    while lines[line, LEFT] == 0:
-        line = (line + direction) % count
-    return line
+        cursor = count - 1 if arrival.order == REVERSE else 0
+    elif arrival.order == ROUND_ROBIN:
+        cursor = (last + 1) % count
+    while cursors[cursor, LEFT] == 0:
+        cursor = (cursor + direction) % count
+    return cursor
 
 
 @device_function
 def _merge_run(
-    core_starts: NDArray[np.int64],
-    by_slot: bool,
-    order: int,
-    seed: tuple[int, int],
+    arrival: ArrivalOrder,
     row: int,
-    marked: Integers,
     begin: int,
     stop: int,
+    marked: Integers,
     merged: Integers,
-    lines: Lines,
+    cursors: Cursors,
 ) -> None:
-    """Write the slots begin..stop of ``marked`` to those of ``merged``, chunk by chunk in the order of arrival."""
-    count = open_lines(core_starts, by_slot, marked, begin, stop, lines)
+    """Copy the slots begin..stop from ``marked`` to ``merged``, chunk by chunk as they arrive."""
+    count = _place_cursors(arrival, marked, begin, stop, cursors)
     left = np.int64(0)
-    for line in range(count):
-        left += lines[line, LEFT]
-    line, step, target = -1, 0, begin
+    for cursor in range(count):
+        left += cursors[cursor, LEFT]
+    cursor, step, target = -1, 0, begin
     while left > 0:
-        line = pick_line(order, seed, row, step, left, line, count, lines)
-        slot = lines[line, NEXT]
+        cursor = _pick_cursor(arrival, row, step, left, cursor, count, cursors)
+        slot = cursors[cursor, NEXT]
         while marked[slot] >= 0:
             merged[target] = marked[slot]
             slot, target = slot + 1, target + 1
         merged[target] = marked[slot]
-        lines[line, NEXT], target = slot + 1, target + 1
-        lines[line, LEFT] -= 1
+        cursors[cursor, NEXT], target = slot + 1, target + 1
+        cursors[cursor, LEFT] -= 1
         left, step = left - 1, step + 1
 
 
 @kernel
 def _merge_all(
     thread: int,
-    core_starts: NDArray[np.int64],
-    by_slot: bool,
-    order: int,
-    seed: tuple[int, int],
+    arrival: ArrivalOrder,
     rows: NDArray[np.int64],
     starts: Integers,
     marked: Integers,
     merged: Integers,
-    lines: NDArray[np.int64],
+    cursors: NDArray[np.int64],
 ) -> None:
-    threads = len(lines)
+    threads = len(cursors)
     for place in range(thread, rows.size, threads):
         row = rows[place]
         begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-        _merge_run(
-            core_starts, by_slot, order, seed, row, marked, begin, stop, merged, lines[thread]
-        )
+        _merge_run(arrival, row, begin, stop, marked, merged, cursors[thread])
 
 
 def merge_rows(
     cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], order: int, seed: int
 ) -> Integers:
-    """Return a copy of ``marked`` in which the runs of some weight rows are in their order of arrival.
+    """Return a copy of ``marked`` in which the runs of ``rows`` are in their order of arrival.
 
     Parameters
     ----------
     cut : Cut
-        How the call is cut over cores: an atomic path.
+        Division of the call among cores, on an atomic path.
     starts, marked : int32 or int64
         The grouped and marked call.
     rows : int64
         Weight rows that several cores reach.
     order, seed : int
-        Code of the order (`npu_sim.kernels.random_order`); the seed matters for RANDOM.
+        Code of the order (`npu_sim.kernels.random_order`) and its seed, which only RANDOM uses.
     """
     merged = marked.copy()
-    lines = np.empty((thread_count(), cut.cores, LINE_COLUMNS), np.int64)
-    _merge_all.over(
-        len(lines),
-        cut.core_starts(),
-        cut.splits_slots,
-        order,
-        seed_words(seed),
-        rows,
-        starts,
-        marked,
-        merged,
-        lines,
-    )
+    arrival = ArrivalOrder(cut.core_starts(), cut.splits_slots, order, seed_words(seed))
+    cursors = np.empty((thread_count(), cut.cores, CURSOR_COLUMNS), np.int64)
+    _merge_all.over(len(cursors), arrival, rows, starts, marked, merged, cursors)
     return merged
 
 
-# --- Staged rows (native 16-bit) ---
+# --- Staged rows of the native 16-bit path ---
+
 STAGE_CHUNK_SLOTS = 11
-"""Stage slots summed before they are added to the second accumulator."""
+"""Stage slots that are summed before they are added to the second accumulator."""
 
 
 def staged_rows(cut: Cut, starts: Integers, padding_idx: int) -> NDArray[np.int64]:
-    """Return the weight rows whose runs reach several cores, ascending; without the padding row, which gets zeros."""
+    """Return the weight rows that several cores reach, ascending, without the padding row."""
     inner = cut.core_starts()[1:-1]
     rows = np.searchsorted(starts, inner, side="right") - 1
     reached = np.unique(rows[starts[rows] < inner]).astype(np.int64)
     return reached[reached != padding_idx]
+
+
+class Staged(NamedTuple):
+    """The staged weight rows and the slices of the cores."""
+
+    indices: NDArray[np.int64]
+    starts: Integers
+    core_starts: NDArray[np.int64]
 
 
 @device_function
@@ -196,48 +201,40 @@ def _add_lines(sums: Kept, more: Kept, lines: int, step: int, like: Stored) -> N
 
 @kernel
 def _sum_staged(
-    share: int,
-    buffers: PassBuffers,
-    grad: Stored,
-    dim: int,
-    core_starts: NDArray[np.int64],
-    starts: Integers,
-    marked: Integers,
-    rows: NDArray[np.int64],
-    out: Stored,
+    thread: int, rows: MarkedRows, staged: Staged, buffers: PassBuffers, out: Stored
 ) -> None:
-    step = LINE_BYTES // out.itemsize
+    """Sum the staged rows; threads take turns at blocks of BLOCK_LINES cache lines of a row."""
+    dim, step, core_starts = rows.dim, LINE_BYTES // out.itemsize, staged.core_starts
     all_lines = (dim + step - 1) // step
     blocks = (all_lines + BLOCK_LINES - 1) // BLOCK_LINES
-    zero, ones = splat(ZERO, out), splat(ONE, out)
-    offsets, closes, kept = buffers.offsets[share], buffers.closes[share], buffers.sums[share]
-    totals, slots, caches, chunks = kept[0], kept[1], kept[2], kept[3]
-    for part in range(share, rows.size * blocks, buffers.offsets.shape[0]):
-        row, block = rows[part // blocks], part % blocks * BLOCK_LINES
+    zero, sums = splat(ZERO, out), buffers.sums[thread]
+    totals, slots, core_sums, chunks = sums[0], sums[1], sums[2], sums[3]
+    core_buffers = ThreadBuffers(
+        buffers.offsets[thread], buffers.closes[thread], core_sums, chunks, buffers.carry[thread]
+    )
+    for part in range(thread, staged.indices.size * blocks, buffers.offsets.shape[0]):
+        row, block = staged.indices[part // blocks], part % blocks * BLOCK_LINES
         lines = min(BLOCK_LINES, all_lines - block)
         clear_lines(totals, lines, step, zero)
         clear_lines(slots, lines, step, zero)
         clear_lines(chunks, lines, step, zero)
-        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-        core, taken = 0, 0
+        begin, stop = np.int64(staged.starts[row]), np.int64(staged.starts[row + 1])
+        core, slots_in_chunk = 0, 0
         while begin < stop:
             while core_starts[core + 1] <= begin:
                 core += 1
             end = min(stop, core_starts[core + 1])
-            clear_lines(caches, lines, step, zero)
-            sum_kept_lines(
-                grad, marked, begin, end, ones, dim, block, lines, offsets, closes, caches, chunks
-            )
-            _add_lines(slots, caches, lines, step, out)
+            clear_lines(core_sums, lines, step, zero)
+            sum_lines(rows, Run(begin, end, ONE, ONE), block, lines, core_buffers)
+            _add_lines(slots, core_sums, lines, step, out)
             whole_slice = begin == core_starts[core] and end == core_starts[core + 1]
-            for _ in range(
-                2 if whole_slice else 1
-            ):  # the second slot holds zeros: no sum changes, but it counts
-                taken += 1
-                if taken == STAGE_CHUNK_SLOTS:
+            # The zeros in the second slot change no sum but count as a slot.
+            for _ in range(2 if whole_slice else 1):
+                slots_in_chunk += 1
+                if slots_in_chunk == STAGE_CHUNK_SLOTS:
                     _add_lines(totals, slots, lines, step, out)
                     clear_lines(slots, lines, step, zero)
-                    taken = 0
+                    slots_in_chunk = 0
             begin = end
         _add_lines(totals, slots, lines, step, out)
         for line in range(lines):
@@ -246,47 +243,46 @@ def _sum_staged(
 
 
 @kernel
-def _sum_narrow_staged(
-    part: int,
-    grad: Stored,
-    dim: int,
-    core_starts: NDArray[np.int64],
-    starts: Integers,
-    marked: Integers,
-    rows: NDArray[np.int64],
-    out: Stored,
-) -> None:
-    """The same for rows shorter than a cache line, an element at a time."""
-    row, column = rows[part // dim], part % dim
-    total, slots, cache, chunk, core, taken = ZERO, ZERO, ZERO, ZERO, 0, 0
-    core_begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
+def _sum_narrow_staged(part: int, rows: MarkedRows, staged: Staged, out: Stored) -> None:
+    """Like `_sum_staged`, for one element of a row shorter than a cache line."""
+    core_starts, dim = staged.core_starts, rows.dim
+    row, column = staged.indices[part // dim], part % dim
+    total, slots, core_sum, chunk, core, slots_in_chunk = ZERO, ZERO, ZERO, ZERO, 0, 0
+    core_begin, stop = np.int64(staged.starts[row]), np.int64(staged.starts[row + 1])
     for slot in range(core_begin, stop):
-        position = np.int64(marked[slot])
-        chunk = chunk + widen(grad[max(position, ~position) * dim + column])
+        position = np.int64(rows.marked[slot])
+        chunk = chunk + widen(rows.grad[max(position, ~position) * dim + column])
         if position < 0:
-            cache, chunk = cache + chunk, ZERO
+            core_sum, chunk = core_sum + chunk, ZERO
         while core_starts[core + 1] <= slot:
             core += 1
         if slot + 1 == stop or slot + 1 == core_starts[core + 1]:
-            slots, cache = slots + cache, ZERO
+            slots, core_sum = slots + core_sum, ZERO
             whole_slice = core_begin == core_starts[core] and slot + 1 == core_starts[core + 1]
             for _ in range(2 if whole_slice else 1):
-                taken += 1
-                if taken == STAGE_CHUNK_SLOTS:
-                    total, slots, taken = total + slots, ZERO, 0
+                slots_in_chunk += 1
+                if slots_in_chunk == STAGE_CHUNK_SLOTS:
+                    total, slots, slots_in_chunk = total + slots, ZERO, 0
             core_begin = slot + 1
     out[np.int64(row) * dim + column] = narrow(total + slots, out)
 
 
 def sum_staged_rows(
-    grad: Stored, cut: Cut, starts: Integers, marked: Integers, rows: NDArray[np.int64], out: Stored
+    grad: Stored,
+    cut: Cut,
+    starts: Integers,
+    marked: Integers,
+    indices: NDArray[np.int64],
+    out: Stored,
 ) -> None:
-    """Write the rows of `staged_rows`; arrays as in `sum_runs`."""
-    if rows.size:
-        dim = grad.shape[1]
-        arguments = grad.reshape(-1), dim, cut.core_starts(), starts, marked, rows, out.reshape(-1)
-        if dim * out.itemsize < LINE_BYTES:
-            _sum_narrow_staged.over(rows.size * dim, *arguments)
-        else:
-            threads = thread_count()
-            _sum_staged.over(threads, pass_buffers(threads, 4, out.itemsize), *arguments)
+    """Write the rows of ``out`` that `staged_rows` returned as ``indices``."""
+    if not indices.size:
+        return
+    rows = MarkedRows(grad.reshape(-1), grad.shape[1], marked)
+    staged = Staged(indices, starts, cut.core_starts())
+    if rows.dim * out.itemsize < LINE_BYTES:
+        _sum_narrow_staged.over(indices.size * rows.dim, rows, staged, out.reshape(-1))
+    else:
+        threads = thread_count()
+        buffers = pass_buffers(threads, 4, out.itemsize)
+        _sum_staged.over(threads, rows, staged, buffers, out.reshape(-1))

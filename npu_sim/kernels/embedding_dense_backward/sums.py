@@ -1,8 +1,16 @@
-"""EmbeddingDenseBackward: the sum of one marked run, a cache line of columns at a time.
+"""EmbeddingDenseBackward: sums of marked runs, written to the output rows on all threads.
 
-``chunk = chunk + row``, and at a mark ``total = total + chunk``, both from +0 and in registers. A
-run of many rows takes several passes over its columns, between which both accumulators wait in
-memory, so that the rows of a pass stay in the caches. All arrays are flat.
+Order of accumulation of one run, for every path: ``chunk = chunk + row``, and at the mark that ends
+a chunk ``total = total + chunk`` and ``chunk = 0``. Both accumulators are fp32 and start at +0; the
+total is rounded once, on store.
+
+A cache line of columns is summed at a time, in registers. A long run is processed in several passes
+over its columns; between passes the accumulators stay in memory and the rows of a pass stay in the
+caches. One thread writes each output element, except in the incomplete last cache line of a row
+split by columns: there two threads compute and store the same bits. Arrays passed to device
+functions are flat.
+
+Source: specification page ``embedding_dense_backward``, "Kernels and accumulation order".
 """
 
 from typing import Any, NamedTuple
@@ -11,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.embedding_dense_backward.chunks import Integers
-from npu_sim.kernels.embedding_dense_backward.grouping import divide
+from npu_sim.kernels.embedding_dense_backward.grouping import Division, divide
 from npu_sim.kernels.engine.compile import device_function, kernel
 from npu_sim.kernels.engine.scratch import kept, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
@@ -32,43 +40,96 @@ from npu_sim.kernels.vectors.lanes_kept import Kept, keep, recall
 from npu_sim.numbers.scalars import narrow, widen
 
 Lanes = Any
-Offsets = NDArray[np.int64]
-Closes = NDArray[np.bool_]
+
+SCALE_NOTHING = 0
+SCALE_SUM = 1
+"""Multiply each sum by its factor: the scale pass of keys 1, 11 and 101."""
+SCALE_ROWS = 2
+"""Multiply every row by the factor: EmbeddingDenseGrad with scale."""
 
 PASS_ROWS = 16
-"""Rows of a pass: as many streams as the processor's prefetcher follows."""
+"""Rows per pass: as many streams as the processor's prefetcher follows."""
 BLOCK_LINES = 64
-"""Cache lines of columns that a long run is summed over before its next ones: their accumulators
-stay in the first-level cache."""
+"""Cache lines of columns over which a long run is summed before the next ones. Their accumulators
+stay in the L1 cache."""
 LOOKAHEAD_ROWS = 8
-"""Rows of grad are asked for this many rows ahead. Rows are scattered, so the processor cannot
-foresee them; 8 was as good as 12 and 16 for rows of 256 to 4096 bytes, and 4 a little worse."""
+"""Prefetch distance in rows of grad. Rows are scattered, so the hardware cannot predict them. 8 was
+as good as 12 and 16 for rows of 256 to 4096 bytes; 4 was slightly worse."""
 LOOKAHEAD_BYTES = 1024
-"""How much of a row of grad is asked for: the processor's own prefetcher follows within a longer
-row."""
+"""Bytes of a row of grad to prefetch. In longer rows the hardware prefetcher takes over."""
 OUT_LOOKAHEAD_BYTES = 4096
-"""How much of the next output row is asked for while one is summed: a tenth faster for rows of 4096
+"""Bytes of the next output row to prefetch while one is summed: 10 % faster for rows of 4096
 bytes."""
 ZERO = np.float32(0)
+ONE = np.float32(1)
+NO_ROWS = np.empty(0, np.int64)
+NO_LINE = -(1 << 62)
+"""No cache line is pending. Not -1: the line in which the first row begins may start one element
+before the array."""
+
+
+class MarkedRows(NamedTuple):
+    """Rows of grad in summation order."""
+
+    grad: Stored
+    """The rows, flat."""
+    dim: int
+    """Columns of a row."""
+    marked: Integers
+    """Slots: the row of grad each one names, and the ends of chunks."""
+
+
+class Runs(NamedTuple):
+    """The runs of all output rows, and their scaling."""
+
+    starts: Integers
+    """int32 or int64 (rows + 1,): the run of output row r is slots starts[r]..starts[r + 1]."""
+    zero_row: int
+    """Output row that stays zero; -1 for none."""
+    scale: int = SCALE_NOTHING
+    """SCALE_NOTHING, SCALE_SUM or SCALE_ROWS."""
+    factors: NDArray[np.float32] = np.empty(0, np.float32)
+    """float32 (rows,) for SCALE_SUM and SCALE_ROWS; empty otherwise."""
+
+
+class Run(NamedTuple):
+    """The slots begin..stop of one output row."""
+
+    begin: int
+    stop: int
+    weight: np.float32
+    """Factor of every row."""
+    factor: np.float32
+    """Factor of the sum."""
 
 
 class PassBuffers(NamedTuple):
-    """What threads note and keep between passes: a row of each array for every thread."""
+    """Scratch of all threads; the first axis of every array is the thread."""
 
     offsets: Any
     """int64 (threads, PASS_ROWS or more): where the rows of a pass start in grad."""
     closes: Any
-    """bool (threads, PASS_ROWS or more): which of them close a chunk."""
+    """bool (threads, PASS_ROWS or more): whether each of them ends a chunk."""
     sums: Any
     """float32 (threads, sums, lanes of BLOCK_LINES cache lines or more): accumulators."""
     carry: Any
-    """float32 (threads, a cache line of elements or more): what one output row leaves of a line for
-    the next."""
+    """float32 (threads, a cache line of elements or more): the part of an output row in the cache
+    line where the next row begins."""
+
+
+class ThreadBuffers(NamedTuple):
+    """Scratch of one thread; see `PassBuffers`."""
+
+    offsets: NDArray[np.int64]
+    closes: NDArray[np.bool_]
+    totals: Kept
+    chunks: Kept
+    carry: Kept
 
 
 @kept
 def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
-    """Return the buffers of so many threads with so many accumulators each, for rows of elements of that size."""
+    """Return scratch with ``sums`` accumulators per thread, for elements of the given size."""
     return PassBuffers(
         thread_scratch(threads, PASS_ROWS, dtype=np.int64),
         thread_scratch(threads, PASS_ROWS, dtype=np.bool_),
@@ -77,140 +138,89 @@ def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
     )
 
 
+# --- Long runs: several passes, accumulators in memory between them ---
+
+
 @device_function
 def read_slots(
-    grad: Stored,
-    marked: Integers,
-    slot: int,
-    count: int,
-    dim: int,
-    column: int,
-    offsets: Offsets,
-    closes: Closes,
+    rows: MarkedRows, slot: int, count: int, column: int, buffers: ThreadBuffers
 ) -> None:
-    """Note where the rows of ``count`` slots start in grad and which of them close a chunk; prefetch rows to come."""
+    """Store the start of each slot's row and whether it ends a chunk; prefetch later rows."""
+    grad, dim, marked = rows.grad, rows.dim, rows.marked
     step = LINE_BYTES // grad.itemsize
     columns = min(dim - column, LOOKAHEAD_BYTES // grad.itemsize)
     for place in range(count):
         row = np.int64(marked[slot + place])
-        closes[place] = row < 0
-        offsets[place] = max(row, ~row) * dim
+        buffers.closes[place] = row < 0
+        buffers.offsets[place] = max(row, ~row) * dim
         if slot + place + LOOKAHEAD_ROWS < marked.size:
-            ahead = np.int64(marked[slot + place + LOOKAHEAD_ROWS])
-            first = max(ahead, ~ahead) * dim + column
+            later = np.int64(marked[slot + place + LOOKAHEAD_ROWS])
+            first = max(later, ~later) * dim + column
             for element in range(first, first + columns, step):
                 prefetch(grad, element)
 
 
 @device_function
-def look_ahead_in_out(out: Stored, start: int, dim: int) -> None:
-    """Prefetch the output row at ``start``."""
-    step = LINE_BYTES // out.itemsize
-    for element in range(start, start + min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize), step):
-        prefetch(out, element)
-
-
-@device_function
-def clear_lines(kept: Kept, lines: int, step: int, zero: Lanes) -> None:
-    """Set kept lines to zero."""
+def clear_lines(sums: Kept, lines: int, step: int, zero: Lanes) -> None:
+    """Set accumulators to zero."""
     for line in range(lines):
-        keep(kept, line * step, zero)
+        keep(sums, line * step, zero)
 
 
 @device_function
-def sum_kept_lines(
-    grad: Stored,
-    marked: Integers,
-    begin: int,
-    stop: int,
-    weights: Lanes,
-    dim: int,
-    first_line: int,
-    lines: int,
-    offsets: Offsets,
-    closes: Closes,
-    totals: Kept,
-    chunks: Kept,
+def sum_lines(
+    rows: MarkedRows, run: Run, first_line: int, lines: int, buffers: ThreadBuffers
 ) -> None:
-    """Add a run to some lines of ``totals``, in passes; totals and chunks were set before, and chunks are zero again afterwards."""
-    step = LINE_BYTES // grad.itemsize
-    zero = splat(ZERO, grad)
-    for slot in range(begin, stop, PASS_ROWS):
-        count = min(PASS_ROWS, stop - slot)
-        read_slots(
-            grad, marked, slot, count, dim, min(first_line * step, dim - step), offsets, closes
-        )
+    """Add a run to ``lines`` cache lines of ``buffers.totals``.
+
+    The caller initialises totals and chunks. Chunks are zero again on return, because a run ends
+    with the end of a chunk.
+    """
+    grad, step = rows.grad, LINE_BYTES // rows.grad.itemsize
+    last_column = rows.dim - step
+    zero, weights = splat(ZERO, grad), splat(run.weight, grad)
+    for slot in range(run.begin, run.stop, PASS_ROWS):
+        count = min(PASS_ROWS, run.stop - slot)
+        read_slots(rows, slot, count, min(first_line * step, last_column), buffers)
         for line in range(lines):
-            column = min((first_line + line) * step, dim - step)
-            total, chunk = recall(totals, line * step, grad), recall(chunks, line * step, grad)
+            column = min((first_line + line) * step, last_column)
+            total = recall(buffers.totals, line * step, grad)
+            chunk = recall(buffers.chunks, line * step, grad)
             for place in range(count):
-                chunk = chunk + load(grad, offsets[place] + column) * weights
-                if closes[place]:
+                chunk = chunk + load(grad, buffers.offsets[place] + column) * weights
+                if buffers.closes[place]:
                     total, chunk = total + chunk, zero
-            keep(totals, line * step, total)
-            keep(chunks, line * step, chunk)
+            keep(buffers.totals, line * step, total)
+            keep(buffers.chunks, line * step, chunk)
 
 
 @device_function
-def write_long_run(
-    grad: Stored,
-    marked: Integers,
-    begin: int,
-    stop: int,
-    weight: np.float32,
-    factor: np.float32,
+def _write_long_run(
+    rows: MarkedRows,
+    run: Run,
     out: Stored,
     out_start: int,
-    dim: int,
     first_line: int,
     end_line: int,
-    offsets: Offsets,
-    closes: Closes,
-    totals: Kept,
-    chunks: Kept,
+    buffers: ThreadBuffers,
 ) -> None:
-    """Write the lines first..end of an output row; see `write_run`."""
+    """Write the cache lines first_line..end_line of an output row."""
     step = LINE_BYTES // out.itemsize
-    zero, weights, factors = splat(ZERO, out), splat(weight, out), splat(factor, out)
+    zero, factors = splat(ZERO, out), splat(run.factor, out)
     for block in range(first_line, end_line, BLOCK_LINES):
         lines = min(BLOCK_LINES, end_line - block)
-        clear_lines(totals, lines, step, zero)
-        clear_lines(chunks, lines, step, zero)
-        sum_kept_lines(
-            grad, marked, begin, stop, weights, dim, block, lines, offsets, closes, totals, chunks
-        )
+        clear_lines(buffers.totals, lines, step, zero)
+        clear_lines(buffers.chunks, lines, step, zero)
+        sum_lines(rows, run, block, lines, buffers)
         for line in range(lines):
-            column = min((block + line) * step, dim - step)
-            store(out, out_start + column, recall(totals, line * step, out) * factors)
+            column = min((block + line) * step, rows.dim - step)
+            store(out, out_start + column, recall(buffers.totals, line * step, out) * factors)
 
 
-@device_function
-def write_narrow_row(
-    grad: Stored,
-    marked: Integers,
-    begin: int,
-    stop: int,
-    weight: np.float32,
-    factor: np.float32,
-    out: Stored,
-    out_start: int,
-    dim: int,
-) -> None:
-    """Write an output row shorter than a cache line."""
-    for column in range(dim):
-        total, chunk = ZERO, ZERO
-        for slot in range(begin, stop):
-            row = np.int64(marked[slot])
-            chunk = chunk + widen(grad[max(row, ~row) * dim + column]) * weight
-            if row < 0:
-                total, chunk = total + chunk, ZERO
-        out[out_start + column] = narrow(total * factor, out)
-
-
-# --- Output rows of short runs ---
-NO_LINE = -(1 << 62)
-"""No line waits for its second part. Not -1: the line in which the first row begins may start one
-element before the array."""
+# --- Short runs: one pass, accumulators in registers ---
+#
+# The cache line in which one output row ends and the next begins is stored once, when both parts
+# are known; until then the first part is in ``carry``. So every line can be a non-temporal store.
 
 
 @device_function
@@ -222,164 +232,158 @@ def _put(out: Stored, index: int, lanes: Lanes, streams: bool) -> None:
 
 
 @device_function
-def _sum_some(
+def _sum_line(
+    grad: Stored, buffers: ThreadBuffers, count: int, column: int, weight: Lanes
+) -> Lanes:
+    """Return the sum of one cache line of the rows in ``buffers``; the last row ends a chunk."""
+    zero = splat(ZERO, grad)
+    total, chunk = zero, zero
+    for place in range(count):
+        chunk = chunk + load(grad, buffers.offsets[place] + column) * weight
+        if buffers.closes[place]:
+            total, chunk = total + chunk, zero
+    return total
+
+
+@device_function
+def _sum_partial_line(
     grad: Stored,
-    offsets: Offsets,
-    closes: Closes,
+    buffers: ThreadBuffers,
     count: int,
     column: int,
     first: int,
     stop: int,
     weight: Lanes,
-    zero: Lanes,
 ) -> Lanes:
-    """Return the sum of a part of a line of the noted rows: of the elements first..stop from ``column`` on."""
+    """Like `_sum_line`, reading only the elements first..stop from ``column`` on."""
+    zero = splat(ZERO, grad)
     total, chunk = zero, zero
     for place in range(count):
-        chunk = chunk + load_some(grad, offsets[place] + column, first, stop, grad) * weight
-        if closes[place]:
+        row = load_some(grad, buffers.offsets[place] + column, first, stop, grad)
+        chunk = chunk + row * weight
+        if buffers.closes[place]:
             total, chunk = total + chunk, zero
     return total
 
 
 @device_function
-def _sum_line(
-    grad: Stored,
-    offsets: Offsets,
-    closes: Closes,
-    count: int,
-    column: int,
-    weight: Lanes,
-    zero: Lanes,
-) -> Lanes:
-    """Return the sum of one line of the noted rows, the last of which closes a chunk."""
-    total, chunk = zero, zero
-    for place in range(count):
-        chunk = chunk + load(grad, offsets[place] + column) * weight
-        if closes[place]:
-            total, chunk = total + chunk, zero
-    return total
-
-
-@device_function
-def write_run(
-    grad: Stored,
-    offsets: Offsets,
-    closes: Closes,
-    count: int,
-    weight: np.float32,
-    factor: np.float32,
+def _write_short_run(
+    rows: MarkedRows,
+    run: Run,
     out: Stored,
     out_start: int,
-    dim: int,
     streams: bool,
-    carry: Kept,
     open_line: int,
+    buffers: ThreadBuffers,
 ) -> int:
-    """Write the output row of a run that takes one pass: every row times the weight, their sum times the factor, rounded once.
+    """Write the output row of a run of at most PASS_ROWS rows, already read by `read_slots`.
 
-    ``open_line`` is the start of the line whose first part is in ``carry``: the one in which this
-    row begins, or `NO_LINE`. Returns that of the line in which this row ends.
+    ``open_line`` is the start of the cache line whose first part is in ``buffers.carry``: the line
+    in which this row begins, or `NO_LINE`. Return the same for the line in which this row ends.
     """
+    grad, dim, count = rows.grad, rows.dim, run.stop - run.begin
     step = LINE_BYTES // out.itemsize
-    zero, weights, factors = splat(ZERO, out), splat(weight, out), splat(factor, out)
+    zero, weight, factor = splat(ZERO, out), splat(run.weight, out), splat(run.factor, out)
     first = to_next_line(out, out_start)
     end = first + (dim - first) // step * step
     if first > 0:
-        beginning = (
-            _sum_some(grad, offsets, closes, count, first - step, step - first, step, weights, zero)
-            * factors
-        )
+        part = _sum_partial_line(grad, buffers, count, first - step, step - first, step, weight)
+        part = part * factor
         line = out_start + first - step
         if open_line == line:
-            _put(out, line, merge(recall(carry, 0, out), beginning, step - first, out), streams)
+            _put(out, line, merge(recall(buffers.carry, 0, out), part, step - first, out), streams)
         else:
-            store_some(out, line, beginning, step - first, step)
+            store_some(out, line, part, step - first, step)
     column = first
     while column + 2 * step <= end:
         total, chunk, next_total, next_chunk = zero, zero, zero, zero
         for place in range(count):
-            start = offsets[place] + column
-            chunk = chunk + load(grad, start) * weights
-            next_chunk = next_chunk + load(grad, start + step) * weights
-            if closes[place]:
+            start = buffers.offsets[place] + column
+            chunk = chunk + load(grad, start) * weight
+            next_chunk = next_chunk + load(grad, start + step) * weight
+            if buffers.closes[place]:
                 total, next_total = total + chunk, next_total + next_chunk
                 chunk, next_chunk = zero, zero
-        _put(out, out_start + column, total * factors, streams)
-        _put(out, out_start + column + step, next_total * factors, streams)
+        _put(out, out_start + column, total * factor, streams)
+        _put(out, out_start + column + step, next_total * factor, streams)
         column += 2 * step
     if column < end:
-        _put(
-            out,
-            out_start + column,
-            _sum_line(grad, offsets, closes, count, column, weights, zero) * factors,
-            streams,
-        )
+        total = _sum_line(grad, buffers, count, column, weight)
+        _put(out, out_start + column, total * factor, streams)
     if end == dim:
         return NO_LINE
-    keep(
-        carry,
-        0,
-        _sum_some(grad, offsets, closes, count, end, 0, dim - end, weights, zero) * factors,
-    )
+    rest = _sum_partial_line(grad, buffers, count, end, 0, dim - end, weight)
+    keep(buffers.carry, 0, rest * factor)
     return out_start + end
 
 
 @device_function
-def flush_line(out: Stored, carry: Kept, open_line: int, stop: int) -> int:
-    """Store what waits for a row that is not written next, up to element ``stop``; returns `NO_LINE`."""
+def _flush_line(out: Stored, carry: Kept, open_line: int, stop: int) -> int:
+    """Store the pending part of a cache line, up to element ``stop``; return `NO_LINE`."""
     if open_line != NO_LINE:
         store_some(out, open_line, recall(carry, 0, out), 0, stop - open_line)
     return NO_LINE
 
 
-# --- All output rows, on all threads ---
-SCALE_NOTHING = 0
-SCALE_SUM = 1
-"""The sum times the factor: the scale pass of keys 1, 11 and 101."""
-SCALE_ROWS = 2
-"""Every row times the factor: EmbeddingDenseGrad with scale."""
-ONE = np.float32(1)
-NO_ROWS = np.empty(0, np.int64)
+# --- All output rows ---
 
 
 @device_function
-def _is_special(special: NDArray[np.int64], at: int, row: int) -> bool:
-    """Whether a row is the next special one."""
-    return at < special.size and max(special[at], ~special[at]) == row
+def _run_of(runs: Runs, row: int) -> Run:
+    """Return the run of an output row; an empty one for the row that stays zero."""
+    begin, stop = np.int64(runs.starts[row]), np.int64(runs.starts[row + 1])
+    if row == runs.zero_row:
+        stop = begin
+    weight = runs.factors[row] if runs.scale == SCALE_ROWS else ONE
+    factor = runs.factors[row] if runs.scale == SCALE_SUM else ONE
+    return Run(begin, stop, weight, factor)
+
+
+@device_function
+def _is_special(special: NDArray[np.int64], place: int, row: int) -> bool:
+    """Whether a row is the special row at ``place``."""
+    return place < special.size and max(special[place], ~special[place]) == row
+
+
+@device_function
+def _prefetch_out(out: Stored, start: int, dim: int) -> None:
+    """Prefetch the output row at ``start``."""
+    step = LINE_BYTES // out.itemsize
+    for element in range(start, start + min(dim, OUT_LOOKAHEAD_BYTES // out.itemsize), step):
+        prefetch(out, element)
 
 
 @kernel
 def _sum_wide(
     thread: int,
-    grad: Stored,
-    dim: int,
-    starts: Integers,
-    marked: Integers,
-    silent_row: int,
-    scale: int,
-    factors: NDArray[np.float32],
-    bounds: NDArray[np.int64],
-    special: NDArray[np.int64],
+    rows: MarkedRows,
+    runs: Runs,
+    division: Division,
     streams: bool,
     buffers: PassBuffers,
     out: Stored,
 ) -> None:
-    """Write a thread's own rows, then its lines of every row that is too long for one thread; rows have a cache line at least."""
+    """Write a thread's own rows, then its columns of every row split over all threads.
+
+    Rows are at least a cache line long.
+    """
+    bounds, special, dim = division.bounds, division.special, rows.dim
     threads, step = bounds.size // 2, LINE_BYTES // out.itemsize
-    offsets, closes, carry = buffers.offsets[thread], buffers.closes[thread], buffers.carry[thread]
-    totals, chunks = buffers.sums[thread, 0], buffers.sums[thread, 1]
+    sums, carry = buffers.sums[thread], buffers.carry[thread]
+    own_buffers = ThreadBuffers(
+        buffers.offsets[thread], buffers.closes[thread], sums[0], sums[1], carry
+    )
     first, own = bounds[thread], bounds[thread + 1] - bounds[thread]
-    at, open_line = bounds[threads + 1 + thread], NO_LINE
+    place, open_line = bounds[threads + 1 + thread], NO_LINE
     first_line, end_line = 0, (dim + step - 1) // step
     for turn in range(own + special.size):
         row = first + turn
-        if turn < own and _is_special(special, at, row):
-            open_line = flush_line(out, carry, open_line, row * dim)
-            at += 1
+        if turn < own and _is_special(special, place, row):
+            open_line = _flush_line(out, carry, open_line, row * dim)
+            place += 1
             continue
         if turn >= own:
-            open_line = flush_line(out, carry, open_line, (first + own) * dim)
+            open_line = _flush_line(out, carry, open_line, (first + own) * dim)
             row = special[turn - own]
             first_line = thread * (dim // step) // threads
             end_line = (
@@ -389,91 +393,47 @@ def _sum_wide(
             )
         if row < 0:
             continue
-        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-        if row == silent_row:
-            stop = begin
-        weight = factors[row] if scale == SCALE_ROWS else ONE
-        factor = factors[row] if scale == SCALE_SUM else ONE
-        out_start = np.int64(row) * dim
-        if stop - begin <= PASS_ROWS and turn < own:
+        run, out_start = _run_of(runs, row), np.int64(row) * dim
+        count = run.stop - run.begin
+        if count <= PASS_ROWS and turn < own:
             if not streams:
-                look_ahead_in_out(out, out_start + dim, dim)
-            read_slots(grad, marked, begin, stop - begin, dim, 0, offsets, closes)
-            open_line = write_run(
-                grad,
-                offsets,
-                closes,
-                stop - begin,
-                weight,
-                factor,
-                out,
-                out_start,
-                dim,
-                streams,
-                carry,
-                open_line,
-            )
+                _prefetch_out(out, out_start + dim, dim)
+            read_slots(rows, run.begin, count, 0, own_buffers)
+            open_line = _write_short_run(rows, run, out, out_start, streams, open_line, own_buffers)
         else:
-            open_line = flush_line(out, carry, open_line, out_start)
-            write_long_run(
-                grad,
-                marked,
-                begin,
-                stop,
-                weight,
-                factor,
-                out,
-                out_start,
-                dim,
-                first_line,
-                end_line,
-                offsets,
-                closes,
-                totals,
-                chunks,
-            )
-    flush_line(out, carry, open_line, (first + own) * dim)
+            open_line = _flush_line(out, carry, open_line, out_start)
+            _write_long_run(rows, run, out, out_start, first_line, end_line, own_buffers)
+    _flush_line(out, carry, open_line, (first + own) * dim)
     end_streams()
 
 
+@device_function
+def _write_narrow_row(rows: MarkedRows, run: Run, out: Stored, out_start: int) -> None:
+    for column in range(rows.dim):
+        total, chunk = ZERO, ZERO
+        for slot in range(run.begin, run.stop):
+            row = np.int64(rows.marked[slot])
+            chunk = chunk + widen(rows.grad[max(row, ~row) * rows.dim + column]) * run.weight
+            if row < 0:
+                total, chunk = total + chunk, ZERO
+        out[out_start + column] = narrow(total * run.factor, out)
+
+
 @kernel
-def _sum_narrow(
-    thread: int,
-    grad: Stored,
-    dim: int,
-    starts: Integers,
-    marked: Integers,
-    silent_row: int,
-    scale: int,
-    factors: NDArray[np.float32],
-    bounds: NDArray[np.int64],
-    special: NDArray[np.int64],
-    out: Stored,
-) -> None:
-    """Write a thread's own rows where they are shorter than a cache line, however long their runs are."""
-    at = bounds[bounds.size // 2 + 1 + thread]
+def _sum_narrow(thread: int, rows: MarkedRows, runs: Runs, division: Division, out: Stored) -> None:
+    """Write a thread's own rows when rows are shorter than a cache line, whatever their runs."""
+    bounds, special = division.bounds, division.special
+    place = bounds[bounds.size // 2 + 1 + thread]
     for row in range(bounds[thread], bounds[thread + 1]):
-        if _is_special(special, at, row):
-            at += 1
-            if special[at - 1] < 0:
+        if _is_special(special, place, row):
+            place += 1
+            if special[place - 1] < 0:
                 continue
-        begin, stop = np.int64(starts[row]), np.int64(starts[row + 1])
-        if row == silent_row:
-            stop = begin
-        weight = factors[row] if scale == SCALE_ROWS else ONE
-        factor = factors[row] if scale == SCALE_SUM else ONE
-        write_narrow_row(grad, marked, begin, stop, weight, factor, out, np.int64(row) * dim, dim)
+        _write_narrow_row(rows, _run_of(runs, row), out, np.int64(row) * rows.dim)
 
 
 def sum_runs(
-    grad: Stored,
-    starts: Integers,
-    marked: Integers,
-    silent_row: int,
-    scale: int,
-    factors: NDArray[np.float32],
-    out: Stored,
-    skipped: NDArray[np.int64] = NO_ROWS,
+    grad: Stored, marked: Integers, runs: Runs, out: Stored, skipped: NDArray[np.int64] = NO_ROWS
 ) -> None:
     """Write the rows of ``out``: the sums of their runs of marked slots.
 
@@ -481,35 +441,30 @@ def sum_runs(
     ----------
     grad : float32, int16 (fp16) or uint16 (bf16) (rows, dim)
         C-contiguous.
-    starts : (len(out) + 1,), marked : int32 or int64
-        The run of output row r is starts[r]..starts[r + 1] of ``marked``.
-    silent_row : int
-        Output row that stays zero; -1 for none.
-    scale : int
-        SCALE_NOTHING, SCALE_SUM or SCALE_ROWS.
-    factors : float32 (len(out),)
-        For SCALE_SUM and SCALE_ROWS; empty otherwise.
-    out : dtype of grad (len(out), dim)
+    marked : int32 or int64 (rows,)
+        Slots in the order of arrival, from ``mark_chunks`` or ``merge_rows``.
+    runs : Runs
+        Runs of the rows of ``out``.
+    out : dtype of grad (len(runs.starts) - 1, dim)
         C-contiguous.
     skipped : int64
-        Rows of ``out`` that are left alone, ascending.
+        Rows of ``out`` that are not written, ascending.
     """
     threads, dim = threads_for(grad.nbytes + out.nbytes), grad.shape[1]
-    bounds, special = divide(starts, threads, skipped)
-    arguments = grad.reshape(-1), dim, starts, marked, silent_row, scale, factors, bounds, special
+    rows, division = (
+        MarkedRows(grad.reshape(-1), dim, marked),
+        divide(runs.starts, threads, skipped),
+    )
     if dim * out.itemsize < LINE_BYTES:
-        _sum_narrow.over(threads, *arguments, out.reshape(-1))
+        _sum_narrow.over(threads, rows, runs, division, out.reshape(-1))
     else:
-        _sum_wide.over(
-            threads,
-            *arguments,
-            is_streamed(out, LINE_BYTES),
-            pass_buffers(threads, 2, out.itemsize),
-            out.reshape(-1),
-        )
+        streams, buffers = is_streamed(out, LINE_BYTES), pass_buffers(threads, 2, out.itemsize)
+        _sum_wide.over(threads, rows, runs, division, streams, buffers, out.reshape(-1))
 
 
-# --- Partial sums for order studies ---
+# --- Sums of single chunks, for studies of the order in which chunks arrive ---
+
+
 @kernel
 def _sum_chunk(
     chunk: int,
@@ -535,5 +490,5 @@ def sum_chunks(
     stops: NDArray[np.int64],
     values: NDArray[np.float32],
 ) -> None:
-    """Write the sum of the rows at the slots ``begins[i]..stops[i]`` to ``values[i]``, added one after the other from zero."""
+    """Write the sum of the rows at slots ``begins[i]..stops[i]``, in order, to ``values[i]``."""
     _sum_chunk.over(begins.size, grad, marked, begins, stops, values)

@@ -34,7 +34,7 @@ def cut_of(case: Case) -> "Cut":
     outcome = case.tiling
     if outcome.kernel == GRAD:
         path = cuts.INDEX_ORDER if outcome.older.splits_weights else cuts.ROW_ATOMIC
-        return cuts.share_cut(path, outcome.block_dim, outcome.older.share)
+        return cuts.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
     key, small, split = (
         outcome.tiling.tiling_key,
         outcome.tiling.small_dim,
@@ -47,7 +47,7 @@ def cut_of(case: Case) -> "Cut":
     in_default_mode = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
     path = cuts.DETERMINISTIC if key >= 10 else in_default_mode
     shares = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    return cuts.even_cut(path, outcome.block_dim, *shares, rows_per_flush(key, case.rules))
+    return cuts.sorted_cut(path, outcome.block_dim, *shares, rows_per_flush(key, case.rules))
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:
