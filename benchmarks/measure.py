@@ -138,7 +138,7 @@ def fresh_array(like: np.ndarray) -> np.ndarray:
 
 
 class Limit(NamedTuple):
-    """Work at the limit of the machine; a call at that limit would take ``scale`` times its time."""
+    """Work at the limit of the machine; a call at the limit takes ``scale`` times its time."""
 
     work: Work
     scale: float
@@ -219,7 +219,7 @@ def _version(package: str) -> str | None:
 
 
 def _processor() -> str:
-    """Return the processor's name with family and model, as virtual machines often hide its name."""
+    """Return the processor's name with family and model, as virtual machines may hide the name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -250,7 +250,7 @@ def each(items: Iterable[Item], name: Callable[[Item], str]) -> Iterator[Item]:
 
 
 class Stoppable:
-    """Context manager that Ctrl-C leaves quietly; ``stopped`` is then True, results so far remain."""
+    """Context manager that Ctrl-C leaves; ``stopped`` is then True, and results so far remain."""
 
     stopped = False
 

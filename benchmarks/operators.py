@@ -1,7 +1,8 @@
 """Every operator beside PyTorch and the limits of the machine, in turns in one process.
 
     python benchmarks/operators.py [--as-users | --small] [--only moe fp32] [--dtypes fp32 bf16]
-                                   [--repeats 7] [--peers torch.compile jax.jit] [--json FILE] [--plot FILE.svg]
+                                   [--repeats 7] [--peers torch.compile jax.jit]
+                                   [--json FILE] [--plot FILE.svg]
 
 README.md in this folder explains the columns. Rows are printed as they are measured; Ctrl-C ends
 the run and keeps the rows measured so far.

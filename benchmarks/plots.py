@@ -141,7 +141,7 @@ def panels(rows: Sequence[Sequence[Panel]], heading: str) -> str:
 
 
 def _axis(values: Sequence[float], length: float, least: float) -> tuple[float, float]:
-    """Return the start of a logarithmic axis of at least ``least`` e-folds, and units per e-fold."""
+    """Return the start of a logarithmic axis of ``least`` e-folds or more, and its scale."""
     low, high = math.log(min(values)), math.log(max(values))
     missing = max(least - (high - low), 0.0)
     low, high = low - missing / 2, high + missing / 2

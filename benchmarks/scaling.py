@@ -36,7 +36,7 @@ VARIABLES = ("rows", "dim", "threads")
 
 
 class Family(NamedTuple):
-    """The shapes of an operator: positions of rows and dim in the shape, and the values they take."""
+    """The shapes of an operator: positions of rows and dim in the shape, and their values."""
 
     shape: tuple[int, ...]
     rows_at: int

@@ -1,7 +1,7 @@
 """How PyTorch computes the same, way by way; nothing where PyTorch is not installed.
 
-Every way returns its results as a tuple in the order of our outputs, so that a test can compare them; conv1d alone has the axes of its
-results in another order.
+Every way returns its results as a tuple in the order of our outputs, so that a test can compare
+them. Only conv1d returns its axes in another order.
 """
 
 from collections.abc import Callable

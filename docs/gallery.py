@@ -1,7 +1,7 @@
 """Make the pictures of the README: ``python docs/gallery.py``.
 
-Needs a Chromium (Debian package ``chromium``). Pictures are of real calls and come out the same every
-time, but for the fonts of the machine.
+Needs Chromium (Debian package ``chromium``). The pictures show real calls. They are reproducible up
+to the fonts of the machine.
 """
 
 import shutil

@@ -1,7 +1,7 @@
 """Commands and programs in user documents run, and print what the documents show.
 
-Every block marked ``sh`` or ``python`` in ``README.md`` and the pages under ``docs/`` is executed in
-order, in one folder per page.
+Every block marked ``sh`` or ``python`` in ``README.md`` and the pages under ``docs/`` is executed
+in order, in one folder per page.
 
 - A line of a ``sh`` block is a command that succeeds, or ends with ``# exit`` and its code.
   Commands that set up an environment are run by CI.
