@@ -9,6 +9,7 @@ import typer
 from npu_sim import __version__
 from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
 from npu_sim.cli.operators import add_action
+from npu_sim.cli.options import flattened
 
 HEADINGS = {
     "Start": ("demo", "products", "plan", "explain", "run", "explore"),
@@ -42,7 +43,7 @@ class _Commands(HelpfulGroup):
 
 
 def _add(part: typer.Typer, name: str) -> None:
-    module, panel = import_module(f"npu_sim.cli.{name}"), HEADING[name]
+    module, panel = import_module(f"npu_sim.cli.commands.{name}"), HEADING[name]
     if name == "study":
         part.add_typer(module.study_app, name=name, rich_help_panel=panel)
     elif name == "sweep":
@@ -51,7 +52,7 @@ def _add(part: typer.Typer, name: str) -> None:
         add_action(part, name, getattr(module, f"{name}_command"), panel=panel, **ACTIONS[name])
     else:
         texts, settings = getattr(module, "EPILOG", None), getattr(module, "SETTINGS", None)
-        command = getattr(module, f"{name}_command")
+        command = flattened(getattr(module, f"{name}_command"))
         part.command(
             name, cls=HelpfulCommand, epilog=texts, context_settings=settings, rich_help_panel=panel
         )(command)

@@ -1,12 +1,11 @@
 """How refusals and mistakes are printed, in the words of the shell."""
 
 import re
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
-from npu_sim.cli.json_output import print_json
+from npu_sim.cli.output import REFUSED, print_json
 from npu_sim.language import Template, translated
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
@@ -39,19 +38,6 @@ TYPER_SAYS = (
 """Mistakes in typer's words, as the catalogue has to know them."""
 
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
-
-if TYPE_CHECKING:
-    from npu_sim.plans.model import Plan
-
-
-REFUSED = 2
-"""Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
-
-
-def exit_with(plan: "Plan") -> None:
-    """End with the exit code of a plan's outcome, after everything is printed."""
-    if plan.overflow is not None:
-        sys.exit(REFUSED)
 
 
 def in_shell_words(text: str) -> str:
@@ -90,7 +76,7 @@ def report_error(error: NpuSimError, *, as_json: bool) -> int:
 
 def _print(text: str) -> None:
     """Print an error, without breaking a word, whatever the text holds."""
-    from npu_sim.cli.console import show
+    from npu_sim.cli.output import show
     from npu_sim.show.layout import Paragraph
 
     show(Paragraph(text, hanging=2, said=True), error=True)

@@ -33,7 +33,7 @@ class HelpfulGroup(_Helpful, TyperGroup):
 
 
 def _print_help(command: Any, ctx: Any) -> None:
-    from npu_sim.cli.console import show
+    from npu_sim.cli.output import show
     from npu_sim.show.layout import Paragraph, lines_table
 
     usage = say(

@@ -7,11 +7,12 @@ the contracts.
 import inspect
 from collections.abc import Callable
 from copy import copy
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from npu_sim.cli.help import HelpfulCommand, HelpfulGroup
+from npu_sim.cli.options import flattened
 from npu_sim.language import Verbatim, say, translated
 from npu_sim.registry import (
     OperatorEntry,
@@ -20,6 +21,10 @@ from npu_sim.registry import (
     load_operator,
     unknown_operator,
 )
+
+if TYPE_CHECKING:
+    from npu_sim.framework.arguments import Attribute, Tensor
+    from npu_sim.questions.example_calls import ExampleCall
 
 Handler = Callable[..., None]
 """Takes the operator's name, its arguments by name as typed, and the options of the action."""
@@ -59,7 +64,7 @@ def add_action(
         handler, which then takes the operator's name and them.
     """
     action = f"{within} {name}".strip()
-    summary = (inspect.getdoc(handler) or "").split("\n", 1)[0]
+    summary = " ".join((inspect.getdoc(handler) or "").split("\n\n", 1)[0].split())
 
     class OperatorGroup(HelpfulGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -108,14 +113,12 @@ def operator_command(
 ) -> Any:
     """Return the command of one operator: its arguments as options, then those of the handler."""
     panel = say("Options of {action}", action=Verbatim(action))
-    typed = [*inspect.signature(handler, eval_str=True).parameters.values()][
-        2 if takes_arguments else 1 :
-    ]
+    handler = flattened(handler)
+    typed = [*inspect.signature(handler).parameters.values()][2 if takes_arguments else 1 :]
     own = [_in_panel(one, panel) for one in typed]
     parameters: list[inspect.Parameter] = []
     names: dict[str, str] = {}
     if takes_arguments:
-        from npu_sim.cli.argument_help import argument_help
         from npu_sim.questions.example_calls import example_call
 
         declared = load_operator(entry.name)
@@ -202,3 +205,29 @@ def _parameter(one: Any, text: str) -> inspect.Parameter:
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
     )
+
+
+def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str:
+    """Return what an argument is, whether a call needs it, and what it may look like."""
+    from npu_sim.framework.arguments import Attribute, Output
+
+    if isinstance(argument, Output):
+        return _with_example(argument.help, example.values.get(argument.name))
+    needed = argument.name in example.needed
+    text = say("required: {help}", help=argument.help) if needed else argument.help
+    if isinstance(argument, Attribute):
+        return _with_example(text, example.values[argument.name] if needed else None)
+    if argument.name not in example.values:
+        return argument.help
+    shape = Verbatim(example.values[argument.name])
+    if needed or argument.optional:
+        return say("{text}; e.g. {shape}, or a .npy file", text=text, shape=shape)
+    return say(
+        "{text}; e.g. {shape}, or a .npy file; what the others imply when left out",
+        text=text,
+        shape=shape,
+    )
+
+
+def _with_example(text: str, value: str | None) -> str:
+    return text if value is None else say("{text}; e.g. {value}", text=text, value=Verbatim(value))

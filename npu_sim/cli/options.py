@@ -1,14 +1,62 @@
-"""Options that several commands share."""
+"""Options of commands: a command declares a frozen class whose fields are its options.
 
+:func:`flattened` turns a handler that takes such a class into a function with one parameter per
+option, from which typer builds the command.
+"""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from typer import CallbackParam
 
+if TYPE_CHECKING:
+    from npu_sim.cores import Profile
+
+
+def flattened(handler: Callable[..., None]) -> Callable[..., None]:
+    """Return a handler whose option classes are replaced by one parameter per field."""
+    parameters: list[inspect.Parameter] = []
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(handler, eval_str=True).parameters.values():
+        group = parameter.annotation
+        if not is_dataclass(group):
+            parameters.append(parameter)
+            continue
+        assert isinstance(group, type)
+        groups[parameter.name] = group
+        hints = get_type_hints(group, include_extras=True)
+        parameters += [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=_default_of(field),
+                annotation=hints[field.name],
+            )
+            for field in fields(group)
+        ]
+
+    def run(*arguments: Any, **options: Any) -> None:
+        for name, group in groups.items():
+            names = [field.name for field in fields(group)]
+            options[name] = group(**{field: options.pop(field) for field in names})
+        handler(*arguments, **options)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__doc__ = handler.__doc__
+    return run
+
+
+def _default_of(field: "Field[Any]") -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
 
 def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
-    """Refuse a file that cannot be written while the options are read: before the command does any work."""
+    """Check that a file can be written, while options are read and before any work is done."""
     if path is not None:
         from npu_sim.files.writing import require_target
 
@@ -17,12 +65,12 @@ def writable(parameter: CallbackParam, path: Path | None) -> Path | None:
 
 
 def seed_of(typed: str | int) -> int:
-    """Read a seed; a range of numbers this long does not fit into the help.
+    """Read a seed, an integer of 64 bits; typer's own range would not fit into the help.
 
     Raises
     ------
-    UsageError
-        When it is no whole number of 64 bits.
+    typer.BadParameter
+        For anything else.
     """
     try:
         seed = int(typed)
@@ -112,3 +160,36 @@ Trace = Annotated[
         help="Write the lower-bound timeline to this file, as Chrome trace events for Perfetto.",
     ),
 ]
+
+
+@dataclass(frozen=True)
+class DeviceOptions:
+    """Product, SoC and release."""
+
+    product: Product = None
+    soc: Soc = None
+    release: Release = None
+
+    def profile(self) -> "Profile":
+        """Return the product with its SoC and release."""
+        from npu_sim.cores import load_profile
+
+        return load_profile(self.product, self.soc, self.release)
+
+
+@dataclass(frozen=True)
+class CallOptions(DeviceOptions):
+    """Device, determinism switch and limits of a call."""
+
+    deterministic: Deterministic = False
+    limits: LimitsOption = "documented"
+
+    def keywords(self) -> dict[str, Any]:
+        """Return the options as keywords of :func:`npu_sim.plan` and its like."""
+        return {
+            "product": self.product,
+            "soc": self.soc,
+            "release": self.release,
+            "deterministic": self.deterministic,
+            "limits": self.limits,
+        }

@@ -1,6 +1,6 @@
 import pytest
 
-from npu_sim.cli import demo
+from npu_sim.cli.commands import demo
 
 
 @pytest.fixture(autouse=True)

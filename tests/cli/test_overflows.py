@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 import npu_sim
-from npu_sim.cli.console import show
+from npu_sim.cli.output import show
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.framework.planning import plan_of
 from npu_sim.questions.upgrades import plan_changes

@@ -62,7 +62,7 @@ def test_the_help_lists_what_can_vary_and_an_example_that_works(
     cli, operator, monkeypatch, tmp_path
 ):
     monkeypatch.setenv("COLUMNS", "1000")
-    from npu_sim.cli.sweep import sweep_epilog
+    from npu_sim.cli.commands.sweep import sweep_epilog
     from npu_sim.registry import load_operator
     from npu_sim.sweeps.runner import prepare
 

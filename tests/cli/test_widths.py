@@ -12,11 +12,12 @@ import pytest
 from rich.cells import cell_len
 from typer.main import get_command
 
-from npu_sim.cli import console, demo
 from npu_sim.cli.app import HEADINGS, app
+from npu_sim.cli.commands import demo
 from npu_sim.cores import config_directory
 from npu_sim.questions.example_calls import example_call
 from npu_sim.registry import OPERATORS, load_operator
+from npu_sim.show import layout
 from npu_sim.show.layout import UNLIMITED, render, stack
 from tests.measured import GRAD, OTHER, Row, write_csv
 
@@ -118,9 +119,7 @@ def test_every_command_has_an_example():
 @pytest.mark.parametrize("example", [*EXAMPLES, *HELPS])
 def test_an_example_fits_every_width(cli, folder, monkeypatch, example):
     shown = []
-    monkeypatch.setattr(
-        console, "print_to", lambda screen, view: shown.append((screen.width, view))
-    )
+    monkeypatch.setattr(layout, "print_to", lambda screen, view: shown.append((screen.width, view)))
     assert cli(*shlex.split(example)).code in (0, 1, 2)
     assert {width for width, _ in shown} == {UNLIMITED}, (
         "everything is shown through the one place, and not wrapped in a pipe"

@@ -4,15 +4,14 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
+from npu_sim.cli.output import print_json, show
 
 Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
 
 
 def caveats_command(name: Name = None, json_output: Json = False) -> None:
     """List the documented caveats, or run one and print what it shows."""
-    from npu_sim.cli.console import show
     from npu_sim.studies.caveats import CAVEATS, find_caveat
 
     if name is None:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
+from npu_sim.cli.output import print_json, show
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -57,7 +57,6 @@ def record_command(
     if json_output:
         print_json("calls", recording.as_dict())
         return
-    from npu_sim.cli.console import show
 
     show(recording_view(recording.as_dict(), str(out)))
 

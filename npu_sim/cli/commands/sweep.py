@@ -3,15 +3,16 @@
 import sys
 import time
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from npu_sim.cli.again import command_again
 from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report
+from npu_sim.cli.output import print_json, show
+from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.language import Verbatim, joined, say
 
 if TYPE_CHECKING:
@@ -78,13 +79,9 @@ def sweep_epilog(operator: str) -> str:
     declared = load_operator(operator)
     names = []
     for axis in declared.all_axes:
-        values = (
-            f" ({', '.join(axis.words)})"
-            if isinstance(axis, Word)
-            else ""
-            if isinstance(axis, Number)
-            else " (true, false)"
-        )
+        values = "" if isinstance(axis, Number) else " (true, false)"
+        if isinstance(axis, Word):
+            values = f" ({', '.join(axis.words)})"
         names.append(
             say("{name}: {meaning}", name=Verbatim(f"{axis.name}{values}"), meaning=axis.help)
         )
@@ -102,45 +99,50 @@ def sweep_epilog(operator: str) -> str:
     )
 
 
-def sweep_command(
-    operator: str,
-    grid: Grid = [],  # noqa: B006 - read by the command line only
-    sample: Sample = None,
-    seed: Seed = 0,
-    columns: Columns = None,
-    out: Out = None,
-    resume: Resume = False,
-    overwrite: Overwrite = False,
-    engine: EngineOption = "local",
-    scheduler: Scheduler = None,
-    threads: Threads = None,
-    check: Check = 0,
-    report: Report = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class SweepOptions:
+    """Options of ``npu-sim sweep``."""
+
+    grid: Grid = field(default_factory=list)
+    sample: Sample = None
+    seed: Seed = 0
+    columns: Columns = None
+    out: Out = None
+    resume: Resume = False
+    overwrite: Overwrite = False
+    engine: EngineOption = "local"
+    scheduler: Scheduler = None
+    threads: Threads = None
+    check: Check = 0
+    report: Report = None
+    json_output: Json = False
+
+
+def sweep_command(operator: str, options: SweepOptions) -> None:
     """Plan a grid or a random sample of calls: millions of shapes, dtypes, products and modes."""
-    from npu_sim.cli.limits import named_values
+    from npu_sim.cli.commands.limits import named_values
     from npu_sim.sweeps.runner import run_sweep
     from npu_sim.sweeps.summary import SweepSummary
 
     progress = _Progress()
-    chosen = [name.strip() for name in columns.split(",")] if columns is not None else None
+    columns = options.columns
+    chosen = None if columns is None else [name.strip() for name in columns.split(",")]
     started = time.perf_counter()
     try:
         with progress:
             summary, different = run_sweep(
                 operator,
-                named_values("grid", grid),
-                sample=sample,
-                seed=seed,
+                named_values("grid", options.grid),
+                sample=options.sample,
+                seed=options.seed,
                 columns=chosen,
-                out=out,
-                resume=resume,
-                overwrite=overwrite,
-                engine=engine,
-                scheduler=scheduler,
-                threads=threads,
-                check=check,
+                out=options.out,
+                resume=options.resume,
+                overwrite=options.overwrite,
+                engine=options.engine,
+                scheduler=options.scheduler,
+                threads=options.threads,
+                check=options.check,
                 progress=progress.show,
             )
     except KeyboardInterrupt:
@@ -149,55 +151,55 @@ def sweep_command(
                 "{done} of {total} rows are in {out}.partial; go on with --resume",
                 done=progress.done,
                 total=progress.total,
-                out=out,
+                out=options.out,
             )
-            if out
+            if options.out
             else "nothing is kept without --out"
         )
         INTERRUPTION.say(say("interrupted: {kept}", kept=kept))
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started
-    drawn = _write_report(report, summary, _again(seed, grid)) if report is not None else {}
-    if json_output:
+    drawn = {} if options.report is None else _write_report(options, summary)
+    if options.json_output:
         data = {
             **summary.as_dict(),
             "seconds": seconds,
             "rows_per_second": summary.rows_now / max(summary.seconds, 1e-9),
-            "out": str(out) if out else None,
-            "checked": check,
+            "out": str(options.out) if options.out else None,
+            "checked": options.check,
             "different": [one._asdict() for one in different],
         }
         print_json("sweep", {**data, **drawn})
     else:
-        _print_summary(summary, seconds, out, check, different)
+        _print_summary(summary, seconds, options.out, options.check, different)
     if different:
         sys.exit(DIFFERENT)
 
 
-def _again(seed: int, grid: list[str]) -> str:
-    """Return the command that makes the sweep again, with product and release as it took them."""
+def _reproducing_command(seed: int, grid: list[str]) -> str:
+    """Return the command that repeats the sweep, with product and release written out."""
     from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.releases import default_release
 
-    named = {one.partition("=")[0].strip() for one in grid}
-    device = [] if named & {"product", "soc"} else ["--grid", f"product={DEFAULT_PRODUCT}"]
-    return command_again(
-        {"--seed": seed},
-        device if "release" in named else [*device, "--grid", f"release={default_release()}"],
-    )
+    named = {text.partition("=")[0].strip() for text in grid}
+    more = []
+    if not named & {"product", "soc"}:
+        more += ["--grid", f"product={DEFAULT_PRODUCT}"]
+    if "release" not in named:
+        more += ["--grid", f"release={default_release()}"]
+    return reproducing_command({"--seed": seed}, more)
 
 
-def _write_report(path: Path, summary: "SweepSummary", call: str) -> dict[str, Any]:
-    """Write the report of a sweep; return what it draws."""
-    from npu_sim.files.writing import write_text
-    from npu_sim.show.reports import render
+def _write_report(options: SweepOptions, summary: "SweepSummary") -> dict[str, Any]:
+    """Write the report of a sweep; return the data of its pictures."""
     from npu_sim.show.reports.comparisons import sweep_report
     from npu_sim.show.reports.sweep_curves import sweep_curves
     from npu_sim.sweeps.maps import sweep_map
 
     area, curves = sweep_map(summary.space), sweep_curves(summary.space)
-    write_text(path, render(sweep_report(summary, area, curves, call)))
+    command = _reproducing_command(options.seed, options.grid)
+    write_report(options.report, sweep_report(summary, area, curves, command))
     return {"map": area, "curves": curves}
 
 
@@ -255,7 +257,6 @@ class _Progress:
 def _print_summary(
     summary: "SweepSummary", seconds: float, out: Path | None, check: int, different: list[Any]
 ) -> None:
-    from npu_sim.cli.console import show
     from npu_sim.show.layout import lines_table
     from npu_sim.sweeps.summary import SHOWN_VALUES
 

@@ -1,14 +1,15 @@
 """``npu-sim profile``: what a device's profiler measured, held against the plans."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.again import command_again
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Release, Report, Soc, writable
+from npu_sim.cli.output import print_json, show
+from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -49,48 +50,49 @@ CalibrationOut = Annotated[
 ]
 
 
-def profile_command(
-    file: File,
-    product: MaybeProduct = None,
-    soc: Soc = None,
-    release: Release = None,
-    report: Report = None,
-    trace: MeasuredTrace = None,
-    calibrate: Calibrate = False,
-    out: CalibrationOut = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class ProfileOptions:
+    """Options of ``npu-sim profile``."""
+
+    product: MaybeProduct = None
+    soc: Soc = None
+    release: Release = None
+    report: Report = None
+    trace: MeasuredTrace = None
+    calibrate: Calibrate = False
+    out: CalibrationOut = None
+    json_output: Json = False
+
+
+def profile_command(file: File, options: ProfileOptions) -> None:
     """Read a device's profile: measured time beside the bound, planned beside measured cores, calls with the share of every launch."""
-    if calibrate:
-        _calibrate(file, {"product": product, "soc": soc, "release": release}, out, json_output)
+    if options.calibrate:
+        _calibrate(file, options)
         return
-    if out is not None:
+    if options.out is not None:
         raise UsageError(
             "out",
-            f"out = {out}: there is nothing to write without --calibrate",
+            f"out = {options.out}: there is nothing to write without --calibrate",
             "--calibrate --out FILE, or --report",
         )
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.measured_profile import measured_profile_view
 
-    answer = read_profile(file, product=product, soc=soc, release=release)
-    if report is not None:
-        from npu_sim.files.writing import write_text
-        from npu_sim.show.reports import render
+    answer = read_profile(file, product=options.product, soc=options.soc, release=options.release)
+    if options.report is not None:
         from npu_sim.show.reports.measured_profile import measured_report
 
-        write_text(report, render(measured_report(answer, command_again(_device_of(answer)))))
-    if trace is not None:
+        command = reproducing_command(_device_of(answer))
+        write_report(options.report, measured_report(answer, command))
+    if options.trace is not None:
         from npu_sim.files.writing import write_text
         from npu_sim.show.measured_trace import measured_trace
 
-        write_text(
-            trace, json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
-        )
-    if json_output:
+        trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
+        write_text(options.trace, trace)
+    if options.json_output:
         print_json("profile", answer.as_dict())
         return
-    from npu_sim.cli.console import show
 
     show(measured_profile_view(answer))
 
@@ -103,20 +105,17 @@ def _device_of(answer: "MeasuredProfile") -> dict[str, str]:
     return {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
 
 
-def _calibrate(
-    file: Path, device: dict[str, str | None], out: Path | None, json_output: bool
-) -> None:
+def _calibrate(file: Path, options: ProfileOptions) -> None:
     from npu_sim.questions.calibrate import calibrate
     from npu_sim.show.calibration import calibration_view, calibration_yaml
 
-    answer = calibrate(file, **device)
-    if out is not None:
+    answer = calibrate(file, product=options.product, soc=options.soc, release=options.release)
+    if options.out is not None:
         from npu_sim.files.writing import write_text
 
-        write_text(out, calibration_yaml(answer.calibration))
-    if json_output:
+        write_text(options.out, calibration_yaml(answer.calibration))
+    if options.json_output:
         print_json("calibration", answer.as_dict())
         return
-    from npu_sim.cli.console import show
 
     show(calibration_view(answer))

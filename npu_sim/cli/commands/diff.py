@@ -1,12 +1,13 @@
 """``npu-sim diff``: one call on every product and SoC, and at every release of their software."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.again import command_again
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, LimitsOption, Report
+from npu_sim.cli.output import print_json, show
+from npu_sim.cli.report_files import reproducing_command, write_report
 
 Products = Annotated[
     str,
@@ -26,46 +27,46 @@ Releases = Annotated[
 ]
 
 
-def diff_command(
-    operator: str,
-    arguments: dict[str, Any],
-    products: Products = "all",
-    soc: Socs = None,
-    release: Release = None,
-    releases: Releases = False,
-    deterministic: Deterministic = False,
-    limits: LimitsOption = "documented",
-    report: Report = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class DiffOptions:
+    """Options of ``npu-sim diff``."""
+
+    products: Products = "all"
+    soc: Socs = None
+    release: Release = None
+    releases: Releases = False
+    deterministic: Deterministic = False
+    limits: LimitsOption = "documented"
+    report: Report = None
+    json_output: Json = False
+
+
+def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions) -> None:
     """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace and order."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.compare import compare
 
-    specs = typed_specs(operator, arguments)
     comparison = compare(
         operator,
-        product=products,
-        soc=soc,
-        release="all" if releases else release,
-        deterministic=deterministic,
-        limits=limits,  # type: ignore[arg-type]
-        **specs,
+        product=options.products,
+        soc=options.soc,
+        release="all" if options.releases else options.release,
+        deterministic=options.deterministic,
+        limits=options.limits,  # type: ignore[arg-type]
+        **typed_specs(operator, arguments),
     )
-    if report is not None:
-        from npu_sim.files.writing import write_text
+    if options.report is not None:
         from npu_sim.releases import default_release
-        from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import diff_report
 
-        again = command_again(
-            {"--products/--product": products, "--release/--releases": release or default_release()}
+        release = options.release or default_release()
+        command = reproducing_command(
+            {"--products/--product": options.products, "--release/--releases": release}
         )
-        write_text(report, render(diff_report(comparison, again)))
-    if json_output:
+        write_report(options.report, diff_report(comparison, command))
+    if options.json_output:
         print_json("diff", comparison.as_dict())
         return
-    from npu_sim.cli.console import show
     from npu_sim.show.compare import comparison_view
 
     show(comparison_view(comparison))

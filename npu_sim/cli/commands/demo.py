@@ -1,24 +1,27 @@
 """``npu-sim demo``: plan, compute and check one realistic embedding gradient."""
 
+from dataclasses import dataclass
 from typing import Any
 
-from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import Deterministic, Json, Product, Release, Seed, Soc, Threads
+from npu_sim.cli.options import Deterministic, DeviceOptions, Json, Seed, Threads
+from npu_sim.cli.output import print_json, show
 from npu_sim.language import say
 
 ROWS, DIM, NUM_WEIGHTS = 16384, 1024, 32000
 """A batch of 8 sequences of 2048 tokens, hidden size 1024, vocabulary 32000."""
 
 
-def demo_command(
-    product: Product = None,
-    soc: Soc = None,
-    release: Release = None,
-    deterministic: Deterministic = False,
-    seed: Seed = 0,
-    threads: Threads = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class DemoOptions(DeviceOptions):
+    """Options of ``npu-sim demo``."""
+
+    deterministic: Deterministic = False
+    seed: Seed = 0
+    threads: Threads = None
+    json_output: Json = False
+
+
+def demo_command(options: DemoOptions) -> None:
     """Plan, compute and check an embedding gradient of a Zipf-distributed batch."""
     import time
 
@@ -27,41 +30,34 @@ def demo_command(
     from npu_sim.operators.shared.generate import generate
     from npu_sim.registry import load_operator
 
-    limit_threads(threads)
+    limit_threads(options.threads)
     operator = "embedding_dense_backward"
     call: dict[str, Any] = {
         "grad": f"{ROWS}x{DIM}:fp32",
         "indices": f"{ROWS}:int32",
         "num_weights": NUM_WEIGHTS,
     }
-    data = generate(operator, load_operator(operator).build(call), seed)
+    data = generate(operator, load_operator(operator).build(call), options.seed)
     inputs = {**call, **data}
-    options: dict[str, Any] = {
-        "product": product,
-        "soc": soc,
-        "release": release,
-        "deterministic": deterministic,
+    call_options: dict[str, Any] = {
+        "product": options.profile(),
+        "deterministic": options.deterministic,
     }
     start = time.perf_counter()
-    first = run(operator, core_order="sequential", **options, **inputs)
+    first = run(operator, core_order="sequential", **call_options, **inputs)
     cold_seconds = time.perf_counter() - start
-    second = run(operator, core_order="random", seed=seed + 1, **options, **inputs)
+    second = run(operator, core_order="random", seed=options.seed + 1, **call_options, **inputs)
+    out = second.outputs["grad_weight"]
     warm = run(
-        operator,
-        core_order="random",
-        seed=seed + 1,
-        out=second.outputs["grad_weight"],
-        **options,
-        **inputs,
+        operator, core_order="random", seed=options.seed + 1, out=out, **call_options, **inputs
     )
     check = compare(first, second, data)
-    if json_output:
+    if options.json_output:
         print_json(
             "demo",
             {"outcome": "ran", **warm.as_dict(), "check": check, "first_run_seconds": cold_seconds},
         )
         return
-    from npu_sim.cli.console import show
     from npu_sim.show.layout import Paragraph, lines_table
     from npu_sim.show.text import plan_view
 

@@ -2,14 +2,15 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from npu_sim.cli.again import command_again
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json, Report, writable
+from npu_sim.cli.output import print_json, show
+from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -75,18 +76,22 @@ EPILOG = (
 )
 
 
-def preflight_command(
-    calls: Calls,
-    products: Products = None,
-    soc: Socs = None,
-    release: Releases = None,
-    max_workspace: MaxWorkspace = None,
-    fail_on: FailOn = "refused",
-    out: OutFile = None,
-    junit: JUnit = None,
-    report: Report = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class PreflightOptions:
+    """Options of ``npu-sim preflight``."""
+
+    products: Products = None
+    soc: Socs = None
+    release: Releases = None
+    max_workspace: MaxWorkspace = None
+    fail_on: FailOn = "refused"
+    out: OutFile = None
+    junit: JUnit = None
+    report: Report = None
+    json_output: Json = False
+
+
+def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
     from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.files.reading import lines_of
@@ -94,7 +99,8 @@ def preflight_command(
     from npu_sim.releases import default_release
 
     try:
-        targets, policy = chosen_targets(products, soc, release), policy_of(fail_on, max_workspace)
+        targets = chosen_targets(options.products, options.soc, options.release)
+        policy = policy_of(options.fail_on, options.max_workspace)
         file = sys.stdin.buffer if str(calls) == "-" else calls.open("rb")
         with file:
             matrix = check_file(
@@ -102,7 +108,7 @@ def preflight_command(
                 targets,
                 policy,
                 calls.parent if str(calls) != "-" else None,
-                whole=out is not None,
+                whole=options.out is not None,
             )
     except OSError as error:
         raise UsageError(
@@ -111,47 +117,36 @@ def preflight_command(
             "a file of calls, one JSON object a line",
         ) from None
     except UsageError as error:
-        raise (
-            UsageError("calls", f"{calls}: {error.message}", error.hint)
-            if error.argument == "calls"
-            else error
-        ) from None
+        if error.argument != "calls":
+            raise
+        raise UsageError("calls", f"{calls}: {error.message}", error.hint) from None
     device = {
         "--products/--product/--soc": DEFAULT_PRODUCT,
-        "--release": release or default_release(),
+        "--release": options.release or default_release(),
     }
-    _write(matrix, calls, out, junit, report, command_again(device))
-    _print(matrix, calls, json_output)
+    _write(matrix, calls, options, reproducing_command(device))
+    _print(matrix, calls, options.json_output)
     if matrix.faults():
         sys.exit(NOT_FINE)
 
 
-def _write(
-    matrix: "Matrix",
-    calls: Path,
-    out: Path | None,
-    junit: Path | None,
-    report: Path | None,
-    again: str,
-) -> None:
-    """Write the files that were asked for."""
-    from npu_sim.files.writing import write_text
+def _write(matrix: "Matrix", calls: Path, options: PreflightOptions, command: str) -> None:
+    """Write the files given in the options, and the step summary of a GitHub workflow."""
     from npu_sim.show.preflight_files import markdown, write_junit, write_results
 
-    if out is not None:
-        write_results(out, matrix)
-    if junit is not None:
-        write_junit(junit, matrix, str(calls))
-    if report is not None:
-        from npu_sim.show.reports import render
+    if options.out is not None:
+        write_results(options.out, matrix)
+    if options.junit is not None:
+        write_junit(options.junit, matrix, str(calls))
+    if options.report is not None:
         from npu_sim.show.reports.preflight import preflight_report
 
-        write_text(report, render(preflight_report(matrix, calls.name, again)))
+        write_report(options.report, preflight_report(matrix, calls.name, command))
     step_summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if step_summary:
-        with Path(step_summary).open(
-            "a", encoding="utf-8", errors="backslashreplace"
-        ) as file:  # the file belongs to all commands of a step
+        # Appended, because all commands of a step write to this file.
+        path = Path(step_summary)
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
             file.write(markdown(matrix))
 
 
@@ -166,7 +161,6 @@ def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
         }
         print_json("preflight", {**data, "results": list(matrix.results())})
         return
-    from npu_sim.cli.console import show
     from npu_sim.show.preflight import matrix_view
     from npu_sim.show.preflight_files import annotations
 

@@ -4,8 +4,8 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Json
+from npu_sim.cli.output import print_json, show
 
 ProductArgument = Annotated[
     list[str] | None,
@@ -23,7 +23,6 @@ def products_command(products: ProductArgument = None, json_output: Json = False
             "products", {"products": [one.product.model_dump(mode="json") for one in profiles]}
         )
         return
-    from npu_sim.cli.console import show
     from npu_sim.show.products import products_view
 
     show(products_view(profiles))

@@ -1,12 +1,13 @@
 """``npu-sim limits``: how large an argument may be, given the others."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
-from npu_sim.cli.again import command_again
-from npu_sim.cli.json_output import print_json
 from npu_sim.cli.options import Deterministic, Json, Release, Report
+from npu_sim.cli.output import print_json, show
+from npu_sim.cli.report_files import reproducing_command, write_report
 from npu_sim.status import UsageError
 
 Vary = Annotated[
@@ -34,46 +35,47 @@ Socs = Annotated[
 ]
 
 
-def limits_command(
-    operator: str,
-    arguments: dict[str, Any],
-    vary: Vary = None,
-    set_: Set = None,
-    products: Products = "all",
-    soc: Socs = None,
-    release: Release = None,
-    deterministic: Deterministic = False,
-    report: Report = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class LimitsOptions:
+    """Options of ``npu-sim limits``."""
+
+    vary: Vary = None
+    set_: Set = None
+    products: Products = "all"
+    soc: Socs = None
+    release: Release = None
+    deterministic: Deterministic = False
+    report: Report = None
+    json_output: Json = False
+
+
+def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOptions) -> None:
     """Find the smallest and largest legal value of an argument, documented and by the hardware, on every product."""
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.limits import limits
 
-    natural = named_values("set", set_ or [])
+    natural = named_values("set", options.set_ or [])
     table = limits(
         operator,
-        vary,
-        product=products,
-        soc=soc,
-        release=release,
-        deterministic=deterministic,
+        options.vary,
+        product=options.products,
+        soc=options.soc,
+        release=options.release,
+        deterministic=options.deterministic,
         **{**typed_specs(operator, arguments), **natural},
     )
-    if report is not None:
-        from npu_sim.files.writing import write_text
+    if options.report is not None:
         from npu_sim.releases import default_release
-        from npu_sim.show.reports import render
         from npu_sim.show.reports.comparisons import limits_report
 
-        again = command_again(
-            {"--products/--product": products, "--release": release or default_release()}
+        release = options.release or default_release()
+        command = reproducing_command(
+            {"--products/--product": options.products, "--release": release}
         )
-        write_text(report, render(limits_report(table, again)))
-    if json_output:
+        write_report(options.report, limits_report(table, command))
+    if options.json_output:
         print_json("limits", table.as_dict())
         return
-    from npu_sim.cli.console import show
     from npu_sim.show.limits import limits_view
 
     show(limits_view(table))

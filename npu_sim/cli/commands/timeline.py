@@ -1,24 +1,15 @@
 """``npu-sim timeline``: how fast a call could run at best, at the published rates."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from npu_sim.cli.again import command_again, command_on
-from npu_sim.cli.errors import exit_with
-from npu_sim.cli.json_output import print_json
-from npu_sim.cli.options import (
-    Deterministic,
-    Json,
-    LimitsOption,
-    Product,
-    Release,
-    Report,
-    Soc,
-    Trace,
-)
+from npu_sim.cli.options import CallOptions, Json, Report, Trace
+from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.report_files import command_on, reproducing_command, write_report
 from npu_sim.language import say
 from npu_sim.status import AclnnError, UsageError
 
@@ -70,69 +61,43 @@ class Row(NamedTuple):
         }
 
 
-def timeline_command(
-    operator: str,
-    arguments: dict[str, Any],
-    product: Product = None,
-    soc: Soc = None,
-    release: Release = None,
-    socs: Socs = None,
-    vary: Vary = None,
-    deterministic: Deterministic = False,
-    limits: LimitsOption = "documented",
-    calibration: CalibrationFile = None,
-    trace: Trace = None,
-    report: Report = None,
-    json_output: Json = False,
-) -> None:
+@dataclass(frozen=True)
+class TimelineOptions(CallOptions):
+    """Options of ``npu-sim timeline``."""
+
+    socs: Socs = None
+    vary: Vary = None
+    calibration: CalibrationFile = None
+    trace: Trace = None
+    report: Report = None
+    json_output: Json = False
+
+
+def timeline_command(operator: str, arguments: dict[str, Any], options: TimelineOptions) -> None:
     """Show the lower bound of a call at the published rates, what binds, and an estimate where one can be made; compare SoCs or sizes."""
     from npu_sim.cli.arguments import typed_specs
-    from npu_sim.cores import load_profile
 
     specs = typed_specs(operator, arguments)
-    calls = list(_calls(operator, specs, vary))
-    chosen = load_profile(product, soc, release)
-    profiles = _profiles(chosen, socs)
-    options = {"deterministic": deterministic, "limits": limits}
-    measured = _calibration(calibration)
+    calls = list(_calls(operator, specs, options.vary))
+    chosen = options.profile()
+    profiles = _profiles(chosen, options.socs)
+    keywords = {"deterministic": options.deterministic, "limits": options.limits}
+    measured = _calibration(options.calibration)
     rows = [
-        _row(operator, name, call, profile, options, measured)
+        _row(operator, name, {**keywords, **call}, profile, measured)
         for name, call in calls
         for profile in profiles
     ]
     if all(row.error for row in rows) and rows[0].error:
         raise rows[0].error
     rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
-    if trace is not None:
+    if options.trace is not None:
         from npu_sim.timelines.trace import write_trace
 
-        write_trace(trace, [(row.plan, row.profile) for row in rows if row.plan])
-    if report is not None:
-        from npu_sim.files.writing import write_text
-        from npu_sim.show.reports import render, timeline_report
-        from npu_sim.show.reports.plans import MOST_DRAWN
-        from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
-
-        again = (
-            command_on(chosen)
-            if socs is None
-            else command_again({"--product": chosen.name, "--release": chosen.release})
-        )
-        planned = [
-            (row.name, row.plan, row.profile, row.timeline)
-            for row in rows
-            if row.plan and row.timeline
-        ]
-        drawn = planned[:MOST_DRAWN]
-        works = [
-            tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn))
-            for _, plan, profile, bound in drawn
-        ]
-        write_text(
-            report,
-            render(timeline_report([(name, bound) for name, _, _, bound in planned], works, again)),
-        )
-    if json_output:
+        write_trace(options.trace, [(row.plan, row.profile) for row in rows if row.plan])
+    if options.report is not None:
+        _write_report(options, chosen, rows)
+    if options.json_output:
         print_json(
             "timeline", {"label": "lower bound", "timelines": [row.as_dict() for row in rows]}
         )
@@ -140,6 +105,27 @@ def timeline_command(
         _print(rows)
     if len(rows) == 1 and rows[0].plan:
         exit_with(rows[0].plan)
+
+
+def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) -> None:
+    from npu_sim.show.reports import timeline_report
+    from npu_sim.show.reports.plans import MOST_DRAWN
+    from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
+
+    command = command_on(chosen)
+    if options.socs is not None:
+        device = {"--product": chosen.name, "--release": chosen.release}
+        command = reproducing_command(device)
+    planned = [
+        (row.name, row.plan, row.profile, row.timeline) for row in rows if row.plan and row.timeline
+    ]
+    drawn = planned[:MOST_DRAWN]
+    works = [
+        tracks(plan, profile, bound, EVENTS_OF_A_PIPE // len(drawn))
+        for _, plan, profile, bound in drawn
+    ]
+    bounds = [(name, bound) for name, _, _, bound in planned]
+    write_report(options.report, timeline_report(bounds, works, command))
 
 
 def _calls(
@@ -192,7 +178,6 @@ def _row(
     name: str,
     call: dict[str, Any],
     profile: "Profile",
-    options: dict[str, Any],
     calibration: "Calibration | None",
 ) -> Row:
     from npu_sim.operators import plan
@@ -201,7 +186,7 @@ def _row(
     if calibration is not None:
         calibration.require_device(profile)
     try:
-        made = plan(operator, product=profile, **options, **call)
+        made = plan(operator, product=profile, **call)
     except AclnnError as error:
         return Row(name, profile, error=error)
     return Row(name, profile, made, timeline(made, profile, calibration))
@@ -217,7 +202,6 @@ def _with_changes(row: Row) -> Row:
 
 
 def _print(rows: list[Row]) -> None:
-    from npu_sim.cli.console import show
     from npu_sim.show.text import overflow_text
     from npu_sim.show.timelines import timeline_view, timelines_view
 

@@ -1,0 +1,1 @@
+"""The commands, one module each: a frozen class of its options, and a function that runs it."""

@@ -1,0 +1,31 @@
+"""``npu-sim explain``: why a call is planned the way it is."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.cli.options import CallOptions, Json
+from npu_sim.cli.output import REFUSED, print_json, show
+
+
+@dataclass(frozen=True)
+class ExplainOptions(CallOptions):
+    """Options of ``npu-sim explain``."""
+
+    json_output: Json = False
+
+
+def explain_command(operator: str, arguments: dict[str, Any], options: ExplainOptions) -> None:
+    """Explain a plan: every condition with its numbers, the nearest change, buffers, limits, workspace and order."""
+    from npu_sim.cli.arguments import typed_specs
+    from npu_sim.questions.explain import explain
+
+    explanation = explain(operator, **options.keywords(), **typed_specs(operator, arguments))
+    if options.json_output:
+        print_json("explain", explanation.as_dict())
+    else:
+        from npu_sim.show.explain import explanation_view
+
+        show(explanation_view(explanation))
+    if explanation.plan is None or explanation.plan.overflow is not None:
+        sys.exit(REFUSED)

@@ -1,0 +1,36 @@
+"""``npu-sim plan``: check a call and show how it is tiled."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.cli.options import CallOptions, Json, Report, Trace
+from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.report_files import command_on
+
+
+@dataclass(frozen=True)
+class PlanOptions(CallOptions):
+    """Options of ``npu-sim plan``."""
+
+    report: Report = None
+    trace: Trace = None
+    json_output: Json = False
+
+
+def plan_command(operator: str, arguments: dict[str, Any], options: PlanOptions) -> None:
+    """Check a call and show path, cores, buffers, workspace and determinism."""
+    from npu_sim.cli.arguments import typed_specs
+    from npu_sim.cli.report_files import write_pictures
+    from npu_sim.operators import plan
+
+    profile = options.profile()
+    keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
+    result = plan(operator, **keywords, **typed_specs(operator, arguments))
+    pictures = write_pictures(result, profile, options.report, options.trace, command_on(profile))
+    if options.json_output:
+        print_json("plan", {"outcome": result.outcome, "plan": result.as_dict(), **pictures})
+    else:
+        from npu_sim.show.text import plan_view
+
+        show(plan_view(result))
+    exit_with(result)

@@ -1,0 +1,79 @@
+"""``npu-sim run``: compute an operator on data from files."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from npu_sim.cli.options import (
+    CallOptions,
+    CoreOrderOption,
+    Json,
+    Out,
+    Report,
+    Rows,
+    RowsOut,
+    Seed,
+    Threads,
+    Trace,
+)
+from npu_sim.cli.output import exit_with, print_json, show
+from npu_sim.cli.report_files import command_on
+
+
+@dataclass(frozen=True)
+class RunOptions(CallOptions):
+    """Options of ``npu-sim run``."""
+
+    core_order: CoreOrderOption = "sequential"
+    seed: Seed = 0
+    out: Out = None
+    rows: Rows = False
+    rows_out: RowsOut = None
+    threads: Threads = None
+    report: Report = None
+    trace: Trace = None
+    json_output: Json = False
+
+
+def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -> None:
+    """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
+    from npu_sim.cli.arguments import typed_arrays
+    from npu_sim.cli.report_files import write_pictures
+    from npu_sim.files.tensors import write_tensors
+    from npu_sim.files.writing import write_text
+    from npu_sim.kernels.engine.threads import limit_threads
+    from npu_sim.operators import run
+    from npu_sim.show.open_rows import rows_csv
+
+    profile = options.profile()
+    keywords = {**options.keywords(), "product": profile, "soc": None, "release": None}
+    order: Any = {"core_order": options.core_order, "seed": options.seed}
+    arrays = typed_arrays(operator, arguments, profile, keywords["limits"], options.seed)
+    limit_threads(options.threads)
+    result = run(operator, **keywords, **order, **arrays)
+    if options.out is not None:
+        write_tensors(options.out, result.outputs)
+    open_rows = None
+    if options.rows or options.rows_out is not None:
+        from npu_sim.studies.determinism import rows_that_can_differ
+
+        open_rows = rows_that_can_differ(operator, result, seed=options.seed, **keywords, **arrays)
+        if options.rows_out is not None:
+            write_text(options.rows_out, rows_csv(open_rows))
+    command = command_on(profile, **order)
+    pictures = write_pictures(
+        result, profile, options.report, options.trace, command, open_rows or ()
+    )
+    if options.json_output:
+        outcome = "ran" if result.plan.overflow is None else result.plan.outcome
+        data = {"outcome": outcome, **result.as_dict()}
+        if open_rows is not None:
+            data["rows"] = [row for output in open_rows for row in output.as_dicts()]
+        print_json("run", {**data, **pictures})
+    else:
+        from npu_sim.show.open_rows import rows_view
+        from npu_sim.show.text import result_view
+
+        show(result_view(result))
+        if options.rows and open_rows is not None:
+            show(rows_view(open_rows))
+    exit_with(result.plan)

@@ -1,0 +1,57 @@
+"""Printing of answers: text as wide as the terminal, JSON, progress, and the exit code of a plan."""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from npu_sim.files.schemas import schema
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from npu_sim.plans.model import Plan
+
+REFUSED = 2
+"""Exit code of a call that does not run: the product refuses it, or its buffers overflow."""
+
+
+def show(*parts: "RenderableType", error: bool = False) -> None:
+    """Print an answer on standard output, or an error on standard error.
+
+    Text is as wide as the terminal or ``COLUMNS``; in a pipe or a file lines are not wrapped.
+    """
+    from rich.console import Console
+
+    from npu_sim.show.layout import UNLIMITED, print_to, stack
+
+    stream = sys.stderr if error else sys.stdout
+    width = None if stream.isatty() or os.environ.get("COLUMNS") else UNLIMITED
+    print_to(Console(highlight=False, width=width, stderr=error), stack(*parts))
+
+
+def print_json(form: str, data: Mapping[str, Any]) -> None:
+    """Print a JSON document; ``form`` is its name in :mod:`npu_sim.files.schemas`."""
+    print(json.dumps({"schema": schema(form), **data}, indent=2, ensure_ascii=False))
+
+
+def with_progress(work: Callable[[Callable[[str, float], None]], Any]) -> Any:
+    """Return ``work(report)``, showing a progress bar on standard error if that is a terminal.
+
+    ``report(stage, fraction)`` is called with the name of a stage and the part done, 0 to 1.
+    """
+    if not sys.stderr.isatty():
+        return work(lambda stage, fraction: None)
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("study", total=1.0)
+        return work(lambda stage, fraction: bar.update(task, description=stage, completed=fraction))
+
+
+def exit_with(plan: "Plan") -> None:
+    """Exit with the code of a plan's outcome; called after everything is printed."""
+    if plan.overflow is not None:
+        sys.exit(REFUSED)

@@ -1,0 +1,109 @@
+"""Files that ``--report`` and ``--trace`` write, and the command line that a report shows.
+
+A report shows the command that reproduces it: the command as typed, with defaults written out, so
+that the line gives the same report where other defaults hold.
+"""
+
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npu_sim.cores import Profile
+    from npu_sim.framework.results import Result
+    from npu_sim.plans.model import Plan
+    from npu_sim.show.reports.document import Document
+    from npu_sim.studies.open_rows import OpenRows
+
+
+def reproducing_command(defaults: Mapping[str, object], more: Sequence[str] = ()) -> str:
+    """Return the running command as a line for the shell.
+
+    Parameters
+    ----------
+    defaults
+        Values that the command took for options, by flag, such as ``{"--release": "9.1"}``; several
+        spellings of one option are joined by ``/``. Options that were not typed are added.
+    more
+        Further arguments, added as they are.
+    """
+    line = ["npu-sim", *sys.argv[1:]]
+    typed = {argument.partition("=")[0] for argument in line}
+    for flags, value in defaults.items():
+        spellings = flags.split("/")
+        if typed.isdisjoint(spellings):
+            line += [spellings[0], str(value)]
+    return shlex.join([*line, *more])
+
+
+def command_on(profile: "Profile", **others: object) -> str:
+    """Return the running command with its product, SoC and release written out.
+
+    ``others`` are further options by name.
+    """
+    device = {"--product": profile.name, "--soc": profile.soc, "--release": profile.release}
+    options = {"--" + name.replace("_", "-"): value for name, value in others.items()}
+    return reproducing_command({**device, **options})
+
+
+def write_report(path: Path | None, document: "Document") -> None:
+    """Write a report as one HTML file."""
+    from npu_sim.files.writing import write_text
+    from npu_sim.show.reports import render
+
+    if path is not None:
+        write_text(path, render(document))
+
+
+def write_pictures(
+    outcome: "Plan | Result",
+    profile: "Profile",
+    report: Path | None,
+    trace: Path | None,
+    command: str,
+    rows: "Sequence[OpenRows]" = (),
+) -> dict[str, Any]:
+    """Write the report and the trace of a plan or a run, as far as a path is given.
+
+    Parameters
+    ----------
+    command
+        Command line that reproduces the report.
+    rows
+        Rows of a run that can differ, to be listed.
+
+    Returns
+    -------
+    dict
+        Data shown in these files besides the outcome, for ``--json``.
+    """
+    from npu_sim.plans.model import Plan
+
+    plan = outcome if isinstance(outcome, Plan) else outcome.plan
+    shown: dict[str, Any] = {}
+    if report is not None:
+        from npu_sim.files.writing import write_text
+        from npu_sim.show.reports import order_strips, plan_report, render, result_report
+        from npu_sim.timelines import is_timed, timeline
+        from npu_sim.timelines.tracks import tracks
+
+        if not isinstance(outcome, Plan):
+            shown["order_strips"] = order_strips(outcome)
+
+        work = tracks(plan, profile, timeline(plan, profile)) if is_timed(plan) else None
+        document = (
+            plan_report(outcome, command, work)
+            if isinstance(outcome, Plan)
+            else result_report(outcome, command, rows, work)
+        )
+        write_text(report, render(document))
+    if trace is not None:
+        from npu_sim.questions.faster_calls import with_changes
+        from npu_sim.timelines import timeline
+        from npu_sim.timelines.trace import write_trace
+
+        write_trace(trace, [(plan, profile)])
+        shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
+    return shown
