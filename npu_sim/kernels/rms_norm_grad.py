@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import kept, thread_scratch
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import thread_count, threads_for
 from npu_sim.kernels.random_order import SEQUENTIAL, arrivals
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
@@ -280,9 +280,6 @@ def _rows_in_pieces(
     end_streams()
 
 
-_kept_scratch = kept(thread_scratch)
-
-
 def compute_rows(
     dy: NDArray[Any],
     x: NDArray[Any],
@@ -314,7 +311,7 @@ def compute_rows(
     columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[
         split.path
     ]
-    scratch = (thread_scratch if split.path == HALVING else _kept_scratch)(threads, columns)
+    scratch = thread_scratch(threads, columns)
     arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
     if split.path == LANES:
         _narrow_rows.over(threads, *arguments, dx, parts, scratch)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import kept, thread_scratch
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
@@ -272,7 +272,6 @@ def sum_tokens(
     )
 
 
-@kept
 def _scratch(shares: int, top_k: int) -> tuple[NDArray[np.int64], Floats]:
     """Return what threads work in: two lists of the rows of a token, and of their factors."""
     return thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, 2, top_k)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_sim.kernels.engine import cache_files
+from npu_sim.kernels.engine import cache as kernel_cache
 from npu_sim.kernels.engine.compile import PLAIN
 
 pytestmark = pytest.mark.skipif(
@@ -185,11 +185,11 @@ def test_a_user_without_a_home_has_a_cache_among_temporary_files(monkeypatch, tm
     def no_home():
         raise RuntimeError("Could not determine home directory.")
 
-    for name in (cache_files.CACHE_VARIABLE, "XDG_CACHE_HOME"):
+    for name in (kernel_cache.CACHE_VARIABLE, "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cache_files.Path, "home", no_home)
-    monkeypatch.setattr(cache_files.tempfile, "gettempdir", lambda: str(tmp_path))
-    assert cache_files.cache_directory().is_relative_to(tmp_path)
+    monkeypatch.setattr(kernel_cache.Path, "home", no_home)
+    monkeypatch.setattr(kernel_cache.tempfile, "gettempdir", lambda: str(tmp_path))
+    assert kernel_cache.cache_directory().is_relative_to(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_costs_a_warning_only(warm, tmp_path):
@@ -229,13 +229,13 @@ def test_processes_that_start_together_do_not_disturb_each_other(tmp_path):
 def test_the_key_changes_with_the_source(monkeypatch, tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        before = cache_files.source_digest.__wrapped__()
+        before = kernel_cache.source_digest.__wrapped__()
     package = tmp_path / "npu_sim"
     engine = package / "kernels" / "engine"
     engine.mkdir(parents=True)
-    (engine / "cache_files.py").write_text("changed")
-    monkeypatch.setattr(cache_files, "__file__", str(engine / "cache_files.py"))
-    assert cache_files.source_digest.__wrapped__() != before
+    (engine / "cache.py").write_text("changed")
+    monkeypatch.setattr(kernel_cache, "__file__", str(engine / "cache.py"))
+    assert kernel_cache.source_digest.__wrapped__() != before
 
 
 OWN_KERNEL = """
@@ -273,22 +273,22 @@ def test_a_kernel_of_ones_own_is_compiled_again_when_a_file_beside_it_changes(tm
 def test_what_a_killed_process_leaves_goes_with_the_next_write(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
     code = (
-        "import os, signal, sys; from pathlib import Path; from npu_sim.kernels.engine import cache_files\n"
-        "cache_files.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "cache_files.keep_kernel(Path(sys.argv[1]), 'key', b'half')"
+        "import os, signal, sys; from pathlib import Path; from npu_sim.kernels.engine import cache\n"
+        "cache.Path.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "cache.write_kernel(Path(sys.argv[1]), 'key', b'half')"
     )
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code, path], check=False)
         assert [entry.name for entry in path.parent.iterdir()] == ["kernel.new"]
-    cache_files.keep_kernel(path, "key", b"whole")
+    kernel_cache.write_kernel(path, "key", b"whole")
     assert list(path.parent.iterdir()) == [path]
-    assert cache_files.read_kernel(path, "key") == b"whole"
+    assert kernel_cache.read_kernel(path, "key") == b"whole"
 
 
 def test_a_kernel_that_another_process_is_keeping_is_left_to_it(tmp_path):
     path = tmp_path / "cache" / "source" / "kernel"
-    cache_files.keep_kernel(path, "key", b"first")
+    kernel_cache.write_kernel(path, "key", b"first")
     with path.with_name("kernel.new").open("wb") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
-        cache_files.keep_kernel(path, "key", b"second")
-    assert cache_files.read_kernel(path, "key") == b"first"
+        kernel_cache.write_kernel(path, "key", b"second")
+    assert kernel_cache.read_kernel(path, "key") == b"first"

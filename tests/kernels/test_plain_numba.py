@@ -11,7 +11,7 @@ from numba import config
 
 import npu_sim
 from npu_sim import UsageError
-from npu_sim.kernels.engine import numba_inside, plain
+from npu_sim.kernels.engine import numba_inside
 from tests.hostile.calls import small_call
 
 ROOT = Path(__file__).parents[2]
@@ -118,7 +118,7 @@ product x
 @pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
 def test_a_checked_kernel_refuses_every_access_outside_its_arrays():
     """Places within (.) and outside (x), for single elements and for what reads and writes vectors."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), plain.CHECK_VARIABLE: "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), numba_inside.CHECK_VARIABLE: "1"}
     done = subprocess.run(
         [sys.executable, "-c", OUTSIDE],
         env=environment,

@@ -9,7 +9,6 @@ never split. Terms outside self are left out, not multiplied by zero.
 """
 
 from functools import lru_cache
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +36,7 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     multiply_rows,
 )
 from npu_sim.kernels.engine.compile import device_function, long_kernel
-from npu_sim.kernels.engine.scratch import SMALL_BYTES, aligned, kept, thread_scratch
+from npu_sim.kernels.engine.scratch import aligned, thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.numbers.scalars import narrow
 
@@ -332,7 +331,7 @@ def grad_input(
     taps, in_channels, out_channels = weight.shape
     block, panels = channel_block(grad, rounding), -(-in_channels // TILE_COLUMNS)
     shape = 1, panels, out_channels * taps, TILE_COLUMNS
-    packed = (_kept_weight if 4 * prod(shape) <= SMALL_BYTES else aligned)(*shape)
+    packed = aligned(*shape)
     # Rows of weight take the place of time.
     pack_tiles(
         _weight_rows(weight, block),
@@ -362,16 +361,12 @@ def grad_input(
     )
 
 
-_kept_weight = kept(aligned)
-
-
 @lru_cache(maxsize=64)
 def _whole(rows: int) -> Integers:
     """Return the one visit of all rows of a sample."""
     return np.array([(0, 0, rows)], np.int64)
 
 
-@kept
 def _scratch(threads: int, window_size: int) -> tuple[Floats, Floats]:
     """Return what threads work in: the rows of a window and sums."""
     window = thread_scratch(threads, window_size)

@@ -20,7 +20,7 @@ from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_STRIDE,
     Floats,
 )
-from npu_sim.kernels.engine.scratch import SMALL_BYTES, aligned, kept, thread_scratch
+from npu_sim.kernels.engine.scratch import aligned, thread_scratch
 from npu_sim.kernels.vectors.lane_type import I64, element_address
 
 MOST_TAPS = 16
@@ -194,35 +194,17 @@ class Scratch(NamedTuple):
 
 def scratch_of(plan: Schedule, threads: int, running: int, finished: int) -> Scratch:
     """Return the memory for a call, with all sums at 0; ``running`` and ``finished`` of them run beside those of the output."""
-    packed = plan.group * (prod(plan.x_shape) + prod(plan.grad_shape))
-    is_small = (
-        4 * (packed + plan.size + running + finished + threads * plan.part_size) <= SMALL_BYTES
-    )
-    make, sizes = _kept_scratch if is_small else _scratch, (plan.size, running, finished)
-    scratch = make(
-        (plan.group, *plan.x_shape),
-        (plan.group, *plan.grad_shape),
-        sizes,
-        (threads, plan.part_size),
+    scratch = Scratch(
+        aligned(plan.group, *plan.x_shape),
+        aligned(plan.group, *plan.grad_shape),
+        aligned(plan.size),
+        aligned(running),
+        aligned(finished),
+        thread_scratch(threads, plan.part_size),
     )
     for cleared in (scratch.sums, scratch.running, scratch.finished):
         cleared.fill(0)
     return scratch
-
-
-def _scratch(
-    x_shape: tuple[int, ...],
-    grad_shape: tuple[int, ...],
-    sizes: tuple[int, int, int],
-    parts: tuple[int, int],
-) -> Scratch:
-    sums, running, finished = map(aligned, sizes)
-    return Scratch(
-        aligned(*x_shape), aligned(*grad_shape), sums, running, finished, thread_scratch(*parts)
-    )
-
-
-_kept_scratch = kept(_scratch)
 
 
 # --- Work queue ---

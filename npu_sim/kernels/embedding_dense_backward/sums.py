@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from npu_sim.kernels.embedding_dense_backward.chunks import Integers
 from npu_sim.kernels.embedding_dense_backward.grouping import Division, divide
 from npu_sim.kernels.engine.compile import device_function, kernel
-from npu_sim.kernels.engine.scratch import kept, thread_scratch
+from npu_sim.kernels.engine.scratch import thread_scratch
 from npu_sim.kernels.engine.threads import threads_for
 from npu_sim.kernels.vectors.lane_type import LINE_BYTES
 from npu_sim.kernels.vectors.lanes import (
@@ -127,7 +127,6 @@ class ThreadBuffers(NamedTuple):
     carry: Kept
 
 
-@kept
 def pass_buffers(threads: int, sums: int, element_bytes: int) -> PassBuffers:
     """Return scratch with ``sums`` accumulators per thread, for elements of the given size."""
     return PassBuffers(

@@ -1,70 +1,64 @@
 """Compiled kernels on disk, so that a second process starts at once.
 
-Numba's own cache notices changes of a kernel's file only, not of the functions it calls, and stops with an error when a file is
-damaged. This one is keyed on the source of the whole package, and of the package that a kernel of one's own comes from. Which files
-are trusted is said in :mod:`npu_sim.kernels.engine.cache_files`: any other is a miss. One that cannot be written costs a warning,
-never a result.
+Numba's own cache notices changes of a kernel's file only, not of the functions that the kernel
+calls, and a damaged file ends the program with an error. The key of this cache contains the source
+of the whole package, and of the package that an external kernel comes from.
+
+A compiled kernel is code, so files are trusted only where nobody but this user and the
+administrator may write. Each file begins with a checksum over the kernel's name, signature, source,
+versions and processor, and the code. Any other file is a cache miss. A cache that cannot be written
+costs a warning.
 """
 
+import fcntl
 import hashlib
+import os
 import pickle
+import stat
 import sys
+import tempfile
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from npu_sim.kernels.engine.cache_files import (
-    CACHE_VARIABLE,
-    cache_directory,
-    keep_kernel,
-    read_kernel,
-)
+import llvmlite
+import numba
+
 from npu_sim.kernels.engine.numba_inside import CompileResult, KernelCacheBase, dumps
+
+CACHE_VARIABLE = "NPU_SIM_CACHE_DIR"
+"""Environment variable that names the cache folder; empty switches the cache off."""
+DIGEST_BYTES = 32
+OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+PRIVATE = 0o700
+COMPILED_PACKAGES = ("numbers", "kernels", "tiling", "sweeps")
+"""Subpackages with functions that become part of compiled code, besides the package's own modules."""
 
 
 class KernelCacheWarning(UserWarning):
     """The cache of compiled kernels cannot be used; kernels are compiled in every process."""
 
 
-def own_digest(module: str, file: str) -> str | None:
-    """Return a digest of what a kernel of another package depends on: the Python files of its package, or those beside its file.
-
-    None when there is no file, as in a notebook, or no module of the name: then nothing says whether a kernel on disk is the one that
-    was written, and it is not kept.
-    """
-    if module not in sys.modules:
-        return None
-    package, *_ = module.partition(".")
-    folders = getattr(sys.modules.get(package), "__path__", None)
-    sources = (
-        chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
-        if folders
-        else Path(file).parent.glob("*.py")
-    )
-    digest = hashlib.sha256()
-    try:
-        digest.update(Path(file).read_bytes())
-        for path in sorted(sources):
-            digest.update(path.read_bytes())
-    except OSError:
-        return None
-    return digest.hexdigest()
+class UntrustedError(OSError):
+    """Other users own a folder or may write to it."""
 
 
 class KernelCache(KernelCacheBase):  # type: ignore[misc]
-    """The compiled versions of one function, a file for every signature.
+    """Compiled versions of one function, a file for every signature.
 
     Parameters
     ----------
     function
-        What was compiled.
+        The function that was compiled.
     argument_types
-        Types it was compiled for, where Numba's signature does not say.
+        Its argument types, where Numba's signature does not contain them.
     own
-        Digest of what it depends on besides this package; None when nothing says that: then it is not kept. Found from the function
-        when it is left out.
+        Digest of its dependencies outside this package. None: unknown, the function is not cached.
+        By default it is computed from the function.
     """
 
     def __init__(
@@ -76,14 +70,14 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         self._name = f"{function.__module__}.{function.__qualname__}"
         self._argument_types = str(argument_types)
         is_ours = function.__module__.partition(".")[0] == __name__.partition(".")[0]
-        self._own = (
-            own if is_ours else own_digest(function.__module__, function.__code__.co_filename)
-        )
+        if not is_ours:
+            own = own_digest(function.__module__, function.__code__.co_filename)
+        self._own = own
         self._enabled = True
 
     @property
     def cache_path(self) -> str | None:
-        """The folder, as Numba's tools ask for it."""
+        """The folder, as Numba's tools read it."""
         directory = cache_directory()
         return None if directory is None else str(directory)
 
@@ -96,10 +90,10 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         self._enabled = False
 
     def flush(self) -> None:
-        """Nothing is kept in memory."""
+        """Do nothing: there is no index in memory."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled kernel for a signature, or None when it has to be compiled."""
+        """Return the compiled kernel for a signature; None on a cache miss."""
         target_context.refresh()
         key = self._key(sig, target_context.codegen())
         path = self._path(key)
@@ -108,13 +102,13 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
         try:
             payload = read_kernel(path, key)
         except OSError as error:
-            self._cannot_keep(path, error)
+            self._warn_unusable(path, error)
             return None
         if payload is None:
             return None
         try:
             return CompileResult._rebuild(target_context, *pickle.loads(payload))
-        except Exception as error:  # whatever a Numba of the same name and another inside makes of it, compiling is always right
+        except Exception as error:  # a patched Numba of the same version may raise anything
             warnings.warn(
                 f"{path}: not usable ({error!r}); compiling {self._name}",
                 KernelCacheWarning,
@@ -123,34 +117,181 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Write a compiled kernel, whole or not at all."""
+        """Write a compiled kernel, as a whole or not at all."""
         key = self._key(sig, data.codegen)
         path = self._path(key)
-        if (
-            path is None
-            or any(not loop.can_cache for loop in data.lifted)
-            or data.library.has_dynamic_globals
-        ):
+        can_cache = all(loop.can_cache for loop in data.lifted)
+        if path is None or not can_cache or data.library.has_dynamic_globals:
             return
         try:
-            keep_kernel(path, key, dumps(data._reduce()))
+            write_kernel(path, key, dumps(data._reduce()))
         except OSError as error:
-            self._cannot_keep(path, error)
+            self._warn_unusable(path, error)
 
-    def _cannot_keep(self, path: Path, error: OSError) -> None:
+    def _warn_unusable(self, path: Path, error: OSError) -> None:
         """Warn that kernels are compiled anew in every process."""
-        message = f"compiled kernels cannot be kept in {path.parent}: {error.strerror}; set {CACHE_VARIABLE} to a folder of your own"
+        message = (
+            f"compiled kernels cannot be kept in {path.parent}: {error.strerror}; "
+            f"set {CACHE_VARIABLE} to a folder of your own"
+        )
         warnings.warn(message, KernelCacheWarning, stacklevel=3)
 
     def _key(self, sig: Any, codegen: Any) -> str:
-        """Return what a compiled kernel is: its name and source, its signature, and the processor."""
+        """Return the identity of a compiled kernel: name, source, signature and processor."""
         return repr((self._name, self._own, self._argument_types, str(sig), codegen.magic_tuple()))
 
     def _path(self, key: str) -> Path | None:
         directory = cache_directory()
         if directory is None or self._own is None or not self._enabled:
             return None
-        return (
-            directory
-            / f"{self._name.rpartition('.')[2]}-{hashlib.sha256(key.encode()).hexdigest()[:32]}"
-        )
+        digest = hashlib.sha256(key.encode()).hexdigest()[:32]
+        return directory / f"{self._name.rpartition('.')[2]}-{digest}"
+
+
+def cache_directory() -> Path | None:
+    """Return the folder of kernels of this source and these versions; None without a cache."""
+    name = os.environ.get(CACHE_VARIABLE)
+    if name == "":
+        return None
+    if name is None:
+        name = str(Path(os.environ.get("XDG_CACHE_HOME") or _user_cache()) / "npu_sim")
+    return Path(name) / source_digest()[:16]
+
+
+def _user_cache() -> Path:
+    """Return the user's cache folder; a temporary one for users without a home, as in containers."""
+    with suppress(RuntimeError):
+        return Path.home() / ".cache"
+    return Path(tempfile.gettempdir()) / f"npu_sim-{os.getuid()}"
+
+
+@lru_cache(maxsize=1)
+def source_digest() -> str:
+    """Return a digest of the dependencies of every compiled kernel: versions and source."""
+    digest = hashlib.sha256()
+    for version in (numba.__version__, llvmlite.__version__, sys.version):
+        digest.update(version.encode())
+    package = Path(__file__).parent.parent.parent
+    sources = (package.glob(f"{name}/**/*.py") for name in COMPILED_PACKAGES)
+    for path in sorted(chain(package.glob("*.py"), *sources)):
+        digest.update(path.name.encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def own_digest(module: str, file: str) -> str | None:
+    """Return a digest of the dependencies of a kernel of another package.
+
+    These are the Python files of its package, or those beside its file. None without a file, as in
+    a notebook, or without such a module: a change would go unnoticed, so the kernel is not cached.
+    """
+    if module not in sys.modules:
+        return None
+    package, *_ = module.partition(".")
+    folders = getattr(sys.modules.get(package), "__path__", None)
+    if folders:
+        sources = chain.from_iterable(Path(folder).rglob("*.py") for folder in folders)
+    else:
+        sources = chain(Path(file).parent.glob("*.py"))
+    digest = hashlib.sha256()
+    try:
+        digest.update(Path(file).read_bytes())
+        for path in sorted(sources):
+            digest.update(path.read_bytes())
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def read_kernel(path: Path, key: str) -> bytes | None:
+    """Return the content stored under a key; None without a valid file that only this user may write.
+
+    Raises
+    ------
+    UntrustedError
+        For a folder that other users own or may write to.
+    """
+    if not path.parent.exists():
+        return None
+    require_private(path.parent.parent)
+    require_private(path.parent)
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        with os.fdopen(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or not _is_private(status):
+                return None
+            data = file.read()
+    except OSError:
+        return None
+    payload = data[DIGEST_BYTES:]
+    return payload if _checksum(key, payload) == data[:DIGEST_BYTES] else None
+
+
+def write_kernel(path: Path, key: str, payload: bytes) -> None:
+    """Store content under a key, as a whole or not at all.
+
+    Raises
+    ------
+    OSError
+        When it cannot be written; :class:`UntrustedError` when other users could write there.
+    """
+    _make_private(path.parent)
+    require_private(path.parent.parent)
+    require_private(path.parent)
+    # One name for every writer: the next write replaces what a killed process leaves behind.
+    temporary = path.with_name(f"{path.name}.new")
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+    with os.fdopen(os.open(temporary, flags, 0o600), "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return  # another process is writing the same kernel
+        if not _is_file_at(temporary, file.fileno()):
+            return  # another process has just written it
+        try:
+            file.truncate()
+            file.write(_checksum(key, payload) + payload)
+            file.flush()
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+def _is_file_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def require_private(folder: Path) -> None:
+    """Check that only this user and the administrator can change a folder.
+
+    Raises
+    ------
+    UntrustedError
+        When other users can.
+    """
+    if not _is_private(folder.stat()):
+        raise UntrustedError(1, f"others own {folder} or may write to it", str(folder))
+
+
+def _make_private(folder: Path) -> None:
+    """Make a folder and its missing parents for this user alone, regardless of the umask."""
+    if not folder.is_dir():
+        if not folder.parent.is_dir():
+            _make_private(folder.parent)
+        folder.mkdir(mode=PRIVATE, exist_ok=True)
+
+
+def _is_private(status: os.stat_result) -> bool:
+    if not hasattr(os, "geteuid"):
+        return True  # such systems have no such owners and modes
+    return status.st_uid in (os.geteuid(), 0) and not status.st_mode & OTHERS_MAY_WRITE
+
+
+def _checksum(key: str, payload: bytes) -> bytes:
+    name = key.encode()
+    return hashlib.sha256(len(name).to_bytes(8, "little") + name + payload).digest()

@@ -1,7 +1,7 @@
-"""How kernels and the functions they call are compiled: LLVM sees every kernel once, as a whole.
+"""Compilation of kernels and of the functions they call: LLVM optimises each kernel once, as a whole.
 
-Numba optimises every function it compiles and makes machine code of it, and then does both again wherever the function is called
-from. What only kernels call needs neither until it is part of a kernel.
+Numba optimises every function and generates machine code for it, and does both again in every
+caller. A function that only kernels call needs neither before it is part of a kernel.
 """
 
 from collections.abc import Callable
@@ -14,8 +14,8 @@ from numba import config, njit, types
 from npu_sim.kernels.engine.numba_inside import Compiler, JITCodeLibrary
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Options of kernels and of what they call. ``_nrt`` off makes it a compile error to allocate memory: kernels work in what they are
-given, so that their peak memory is known."""
+"""Options of kernels and of the functions they call. With ``_nrt`` off, allocating memory is a compile
+error: kernels work in the arrays they are given, so their peak memory is known."""
 
 DEVICE_OPTIONS = {
     "forceinline": True,
@@ -23,18 +23,21 @@ DEVICE_OPTIONS = {
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
 }
-"""Options of functions that kernels call: part of the kernel's code, without Numba's rewriting of array expressions, and not to be
-entered from outside."""
+"""Options of functions that kernels call: inlined, without Numba's rewriting of array expressions,
+and without an entry for Python or C."""
 
 
 class _KernelLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """The code of a kernel and of all it calls."""
+    """Code of a kernel and of all functions it calls."""
 
     def _optimize_functions(self, ll_module: binding.ModuleRef) -> None:
         ll_module.data_layout = self._codegen._data_layout
 
     def _optimize_final_module(self) -> None:
-        """Run LLVM's full pipeline; Numba's shorter one before it is there for reference counts, which kernels do not have."""
+        """Run LLVM's full pipeline once.
+
+        Numba runs a shorter one before it to remove reference counts, which kernels do not have.
+        """
         passes, builder = self._codegen._module_pass_manager()
         passes.run(self._final_module, builder)
 
@@ -49,10 +52,10 @@ class KernelCompiler(Compiler):  # type: ignore[misc]
 
 
 class _DeviceLibrary(_KernelLibrary):
-    """The code of one function and of what it calls, to be linked into that of a kernel."""
+    """Code of one function and of its callees, to be linked into a kernel."""
 
     def _optimize_final_module(self) -> None:
-        """Kernels are optimised as a whole."""
+        """Do nothing: kernels are optimised as a whole."""
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
@@ -64,7 +67,7 @@ class _DeviceLibrary(_KernelLibrary):
 
     @property
     def codegen(self) -> "_DeviceLibrary":
-        """Numba asks it to tell machine code where its environment is; there is neither."""
+        """Numba calls its :meth:`set_env`: there is no machine code with an environment."""
         return self
 
     def set_env(self, env_name: str, env: Any) -> None:
@@ -78,9 +81,9 @@ class _DeviceCompiler(Compiler):  # type: ignore[misc]
 
 
 def device_function(function: Callable[..., Any], **options: bool) -> Any:
-    """Compile a helper that kernels call. Called from Python, as tests do, it is compiled once more, by itself.
+    """Compile a helper that kernels call; ``options`` override :data:`DEVICE_OPTIONS`.
 
-    ``options`` go before :data:`DEVICE_OPTIONS`.
+    Calls from Python, as in tests, run a second compiled version.
     """
     compiled = njit(**OPTIONS, **DEVICE_OPTIONS | options, pipeline_class=_DeviceCompiler)(function)
     if not config.DISABLE_JIT:
@@ -94,7 +97,7 @@ def device_function(function: Callable[..., Any], **options: bool) -> Any:
 
 
 def _not_for_python(*_overload: Any) -> None:
-    """Keep what has no machine code out of the table of what Python may call."""
+    """Keep functions without machine code out of the table of versions that Python may call."""
 
 
 @cache

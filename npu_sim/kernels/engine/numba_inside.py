@@ -1,9 +1,13 @@
-"""What the engine uses of Numba that Numba does not promise to keep; nowhere else in npu_sim is anything of it used.
+"""Private interfaces of Numba that the engine uses, and the modes in which kernels run.
 
-It makes a first start fast: kernels are compiled once, as a whole, and kept on disk in a form that
-notices every change. Kernels do not need it: where it is missing, or with
-``NPU_SIM_PLAIN_NUMBA=1``, the same kernels run through ``njit`` and ``prange`` alone
-(:mod:`npu_sim.kernels.engine.plain`), slower to start and with the same bits.
+No other module of npu_sim uses such interfaces. They make the first start fast: kernels are
+compiled once, as a whole, and cached on disk under a key that covers all their source. Kernels do
+not depend on them: where they are missing, or with ``NPU_SIM_PLAIN_NUMBA=1``, the same kernels run
+through ``njit`` alone, slower to start and with the same bits.
+
+With ``NPU_SIM_CHECK=1`` kernels run that way too, on one thread, and every access is checked: one
+outside its array is an IndexError. Numba checks indices; loads and stores of vectors check
+themselves (`npu_sim.kernels.vectors.lane_type.element_address`).
 """
 
 import os
@@ -19,44 +23,39 @@ from npu_sim.status import UsageError
 
 PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
 """Environment variable: 1 runs kernels through Numba's public interface alone."""
+CHECK_VARIABLE = "NPU_SIM_CHECK"
+"""Environment variable: 1 checks every access of kernels."""
+CHECKED = os.environ.get(CHECK_VARIABLE, "") not in ("", "0")
 LEAST_VERSION = (0, 62)
-"""Before it, Numba has another optimiser, and neither way gives kernels that were tried."""
-LAST_TRIED = (0, 68)
-"""Up to here this module was tried with every version; later ones are tried when they are first
-met."""
+"""Older versions have another optimiser, with which the kernels were never tested."""
+LAST_TESTED = (0, 68)
+"""This module was tested with every version up to this one; later ones are probed."""
 
 try:
     from numba.core.caching import _Cache as KernelCacheBase
     from numba.core.ccallback import CFunc
     from numba.core.codegen import JITCodeLibrary
     from numba.core.compiler import Compiler, CompileResult
+    from numba.core.compiler_lock import global_compiler_lock
     from numba.core.serialize import dumps
     from numba.np.arrayobj import populate_array
 
-    NAMES_FOUND = all(
-        hasattr(owner, name)
-        for owner, names in (
-            (CompileResult, ("_rebuild", "_reduce")),
-            (
-                JITCodeLibrary,
-                (
-                    "_optimize_functions",
-                    "_optimize_final_module",
-                    "_finalize_final_module",
-                    "_finalize_dynamic_globals",
-                ),
-            ),
-            (JITCodeLibrary, ("enable_object_caching", "get_pointer_to_function")),
-            (CFunc, ("compile", "address")),
-        )
-        for name in names
+    REQUIRED = (
+        (CompileResult, ("_rebuild", "_reduce")),
+        (JITCodeLibrary, ("_optimize_functions", "_optimize_final_module")),
+        (JITCodeLibrary, ("_finalize_final_module", "_finalize_dynamic_globals")),
+        (JITCodeLibrary, ("enable_object_caching", "get_pointer_to_function")),
+        (CFunc, ("compile", "address")),
+        (global_compiler_lock, ("acquire", "release")),
     )
+    NAMES_FOUND = all(hasattr(owner, name) for owner, names in REQUIRED for name in names)
 except ImportError:
     NAMES_FOUND = False
     KernelCacheBase = CFunc = JITCodeLibrary = Compiler = CompileResult = object  # type: ignore[misc]
     dumps = populate_array = None
 
 __all__ = [
+    "CHECKED",
     "CFunc",
     "CompileResult",
     "Compiler",
@@ -68,10 +67,18 @@ __all__ = [
     "populate_array",
 ]
 BUSY_WAITS = "10000"
-"""Times that a thread of GNU OpenMP looks for more work before it sleeps: well below a millisecond.
-By default it looks for several, in which it keeps others from computing, the next call among
-them."""
+"""Iterations of the busy wait of a GNU OpenMP thread, well below a millisecond. The default takes
+several, during which these threads keep others, the next call's included, from computing."""
 BUSY_WAITS_VARIABLE = "GOMP_SPINCOUNT"
+
+if NAMES_FOUND and hasattr(os, "register_at_fork"):
+    # A child forked while another thread compiles would inherit Numba's compiler lock, held for
+    # ever. A fork waits until that thread releases it.
+    os.register_at_fork(
+        before=global_compiler_lock.acquire,
+        after_in_parent=global_compiler_lock.release,
+        after_in_child=global_compiler_lock.release,
+    )
 
 
 def version_of(text: str) -> tuple[int, ...]:
@@ -80,7 +87,7 @@ def version_of(text: str) -> tuple[int, ...]:
 
 
 def require_numba(text: str = numba.__version__) -> None:
-    """Check that this Numba can compile kernels at all.
+    """Check that this version of Numba can compile kernels.
 
     Raises
     ------
@@ -95,24 +102,24 @@ def require_numba(text: str = numba.__version__) -> None:
 
 @cache
 def is_plain() -> bool:
-    """Whether kernels are to run through Numba's public interface alone."""
+    """Return whether kernels must run through Numba's public interface alone."""
     return os.environ.get(PLAIN_VARIABLE, "") not in ("", "0") or not NAMES_FOUND
 
 
 def holds(probe: Callable[[], bool], text: str = numba.__version__) -> bool:
-    """Whether this module works with a version of Numba: known for those it was tried with, else tried now by ``probe``."""
-    if version_of(text) <= LAST_TRIED:
+    """Return whether this module works with a version of Numba; ``probe`` tests a new one."""
+    if version_of(text) <= LAST_TESTED:
         return True
     try:
         return probe()
-    except Exception:  # whatever another Numba makes of its own inside
+    except Exception:  # a changed private interface may raise anything
         return False
 
 
 def load_openmp() -> None:
-    """Load GNU OpenMP, which reads once how long its threads wait busily; what the user says of that goes first."""
-    said = {BUSY_WAITS_VARIABLE, "OMP_WAIT_POLICY"} & os.environ.keys()
-    if said or numba.config.THREADING_LAYER not in ("default", "threadsafe", "omp"):
+    """Load GNU OpenMP with a short busy wait, unless the user chose another; it reads this once."""
+    is_chosen = {BUSY_WAITS_VARIABLE, "OMP_WAIT_POLICY"} & os.environ.keys()
+    if is_chosen or numba.config.THREADING_LAYER not in ("default", "threadsafe", "omp"):
         return
     os.environ[BUSY_WAITS_VARIABLE] = BUSY_WAITS
     try:

@@ -1,23 +1,34 @@
-"""How many threads the kernels use."""
+"""Host threads of kernels: how many there are, how loops use them, and what a fork needs.
 
+Numba's threads do not survive a fork: GNU OpenMP ends a child process that uses them, and PyTorch's
+data loaders fork. A forked child of a process that has run parallel loops computes on Python threads
+instead. Results do not depend on which thread computes a chunk.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from itertools import pairwise
+from typing import Any
 
 from npu_sim.status import UsageError
 
 ALONE_BYTES = 1 << 19
-"""Smaller arrays are read and written by the calling thread: that takes little longer than waking
-others."""
+"""The calling thread alone processes arrays of fewer bytes: waking other threads gains little."""
 ALONE_OPERATIONS = 1 << 20
-"""Fewer multiplications are done by the calling thread."""
+"""The calling thread alone computes fewer multiplications than this."""
 
 
 @cache
 def thread_count() -> int:
     """Return the number of threads of parallel loops.
 
-    Numba is asked once per process: its answer takes a lock that processes share, and a child
-    forked while another thread holds it would wait for ever. A later ``numba.set_num_threads``
-    still limits how many threads compute, but not into how many parts work is split.
+    Numba is queried once per process: the query takes a lock that processes share, and a child
+    forked while another thread holds it would wait forever. A later ``numba.set_num_threads`` still
+    limits how many threads compute, but not into how many chunks work is split.
     """
     from numba import get_num_threads
 
@@ -25,14 +36,24 @@ def thread_count() -> int:
 
 
 def threads_for(byte_count: int = 0, operations: int = 0) -> int:
-    """Return how many threads work is worth, by the size of the arrays it reads and writes once, or by its multiplications."""
+    """Return the number of threads for work of a size.
+
+    Parameters
+    ----------
+    byte_count
+        Size of the arrays that are read and written once.
+    operations
+        Number of multiplications.
+    """
     if byte_count < ALONE_BYTES and operations < ALONE_OPERATIONS:
         return 1
     return thread_count()
 
 
 def limit_threads(threads: int | None) -> None:
-    """Set the number of threads of all kernels; None leaves Numba's choice (``NUMBA_NUM_THREADS`` or every core).
+    """Set the number of threads of all kernels.
+
+    None keeps Numba's choice: ``NUMBA_NUM_THREADS``, or every core.
 
     Raises
     ------
@@ -52,3 +73,57 @@ def limit_threads(threads: int | None) -> None:
         )
     numba.set_num_threads(threads)
     thread_count.cache_clear()
+
+
+class _NumbaThreads:
+    """State of Numba's threads: whether this process has used them, and lost them in a fork."""
+
+    def __init__(self) -> None:
+        self._used = False
+        self._lost = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self) -> None:
+        self._lost = self._used
+
+    def use(self) -> bool:
+        """Return whether Numba's threads work in this process; from now on they count as used."""
+        self._used = True
+        return not self._lost
+
+
+use_numba_threads = _NumbaThreads().use
+
+_one_loop_at_a_time = threading.Lock()
+
+
+def parallel_loop() -> AbstractContextManager[Any]:
+    """Return the context of a loop on Numba's threads.
+
+    With the threading layer ``workqueue``, two loops at the same time end the process.
+    """
+    return _one_loop_at_a_time if _is_workqueue() else nullcontext()
+
+
+@cache
+def _is_workqueue() -> bool:
+    from numba import threading_layer
+
+    thread_count()  # Numba chooses the layer here
+    return bool(threading_layer() == "workqueue")
+
+
+def on_python_threads(run: Callable[..., None], chunks: int, *arguments: Any) -> None:
+    """Compute the chunks 0..chunks-1 on Python threads.
+
+    ``run(first, stop, *arguments)`` computes a range of chunks and releases the interpreter lock.
+    """
+    threads = min(thread_count(), chunks)
+    if threads <= 1:
+        run(0, chunks, *arguments)
+        return
+    ends = [chunks * part // threads for part in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        for future in [pool.submit(run, *ends_of, *arguments) for ends_of in pairwise(ends)]:
+            future.result()

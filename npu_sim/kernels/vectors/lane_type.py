@@ -14,7 +14,7 @@ from numba.core.datamodel import models
 from numba.extending import lower_builtin, register_model, type_callable
 
 from npu_sim.kernels.engine import scratch
-from npu_sim.kernels.engine.plain import CHECKED
+from npu_sim.kernels.engine.numba_inside import CHECKED
 
 LINE_BYTES = scratch.LINE_BYTES
 """Bytes of a cache line, and of the stored elements of one vector."""
