@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer
+from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.show.reports import Document, Drawing, plan_report, render, table_report
@@ -23,8 +24,6 @@ from npu_sim.show.reports.sweep_figures import cut_figures
 from npu_sim.show.reports.work import steps_section, time_section
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
-from npu_sim.timelines import timeline
-from npu_sim.timelines.tracks import tracks
 
 GALLERY = Path(__file__).parent / "gallery"
 LARGEST_GALLERY_BYTES = 600_000

@@ -32,9 +32,16 @@ from npu_sim.plans.model import Caveat, OutputOrder
 from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling.common import align, ceil_div
 from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
-from npu_sim.timelines.program import Copy, Instruction, Program, ranged, vector_phase, vector_tile
-from npu_sim.timelines.shares import rows_of_cores
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.program import (
+    Copy,
+    Instruction,
+    Program,
+    ranged,
+    rows_of_cores,
+    vector_phase,
+    vector_tile,
+)
+from npu_sim.timelines.steps import Step, StepTable, View
 
 __all__ = [
     "FAILED",

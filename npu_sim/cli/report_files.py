@@ -85,9 +85,8 @@ def write_pictures(
     shown: dict[str, Any] = {}
     if report is not None:
         from npu_sim.files.writing import write_text
+        from npu_sim.operators.timelines import is_timed, timeline, tracks
         from npu_sim.show.reports import order_strips, plan_report, render, result_report
-        from npu_sim.timelines import is_timed, timeline
-        from npu_sim.timelines.tracks import tracks
 
         if not isinstance(outcome, Plan):
             shown["order_strips"] = order_strips(outcome)
@@ -100,10 +99,10 @@ def write_pictures(
         )
         write_text(report, render(document))
     if trace is not None:
+        from npu_sim.operators.timelines import timed_plan, timeline
         from npu_sim.questions.faster_calls import with_changes
-        from npu_sim.timelines import timeline
         from npu_sim.timelines.trace import write_trace
 
-        write_trace(trace, [(plan, profile)])
+        write_trace(trace, [timed_plan(plan, profile)])
         shown["timeline"] = with_changes(timeline(plan, profile), plan, profile).as_dict()
     return shown

@@ -12,6 +12,7 @@ from npu_sim.framework.results import Result
 from npu_sim.framework.target import require_limits
 from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan
+from npu_sim.operators.timelines import steps, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator
@@ -24,9 +25,6 @@ from npu_sim.show.reports.svg import order_strip
 from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
-from npu_sim.timelines import timeline
-from npu_sim.timelines.steps import steps
-from npu_sim.timelines.tracks import tracks
 
 SHOWN_AT_ONCE = ("Cores", "On-chip memory of one core", "Workspace in global memory")
 SHOWN_AFTER = ("Launches", "Decisions", "Tiling")

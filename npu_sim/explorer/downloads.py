@@ -7,13 +7,12 @@ from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, call_of
 from npu_sim.files.schemas import schema
 from npu_sim.operators import plan
+from npu_sim.operators.timelines import timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.show.reports.commands import plan_command
 from npu_sim.show.reports.html import render
 from npu_sim.show.reports.plans import plan_report
-from npu_sim.timelines import timeline
 from npu_sim.timelines.trace import trace
-from npu_sim.timelines.tracks import tracks
 
 
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
@@ -31,7 +30,9 @@ def report_html(state: State, products: Mapping[str, Profile]) -> str:
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return the trace of a plan, for Perfetto."""
     call, made = _planned(state, products)
-    return json.dumps(trace([(made, call.profile)]), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(
+        trace([timed_plan(made, call.profile)]), ensure_ascii=False, separators=(",", ":")
+    )
 
 
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.planning import plan_of
+from npu_sim.operators.timelines import estimator
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
 from npu_sim.questions.measured_device import (
@@ -25,7 +26,6 @@ from npu_sim.registry import load_operator
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, UsageError
 from npu_sim.timelines.calibration import Calibration
-from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
 
@@ -194,7 +194,7 @@ def _fitting(
                 )
             except AclnnError:
                 continue
-            estimate, _ = estimate_of(made.launches[case.place], made, other, clock, None)
+            estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[case.place])
             if (
                 isinstance(estimate, VectorEstimate)
                 and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]

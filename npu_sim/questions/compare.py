@@ -12,6 +12,7 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Limits, require_bool, require_limits
+from npu_sim.operators.timelines import estimator
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
@@ -19,7 +20,7 @@ from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, straight
-from npu_sim.timelines.estimates import Estimate, estimates_of
+from npu_sim.timelines.estimates import Estimate
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class Compared:
     @cached_property
     def estimates(self) -> tuple[tuple[str, Estimate], ...]:
         """What can be said beyond a bound on the first SoC, by kernel."""
-        return estimates_of(self.plan, self.profile) if self.plan else ()
+        return estimator(self.plan, self.profile).estimates() if self.plan else ()
 
     @property
     def largest_memory(self) -> Memory | None:

@@ -10,6 +10,7 @@ from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS, Limits, require_bool, require_limits
+from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.determinism_price import mode_prices
@@ -17,8 +18,7 @@ from npu_sim.questions.limits import MANY_PROBES, Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.registry import load_operator
 from npu_sim.status import AclnnError, straight
-from npu_sim.timelines import timeline
-from npu_sim.timelines.estimates import Estimate, estimates_of
+from npu_sim.timelines.estimates import Estimate
 from npu_sim.timelines.model import ModePrice
 
 
@@ -126,7 +126,7 @@ def explain(
         except AclnnError:
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
-    estimates = estimates_of(plan, loaded) if plan is not None else ()
+    estimates = estimator(plan, loaded).estimates() if plan is not None else ()
     both = (
         ((plan, timeline(plan, loaded)), (other, timeline(other, loaded)))
         if plan is not None and other is not None

@@ -10,11 +10,11 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import require_limits
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.registry import load_operator
 from npu_sim.status import NpuSimError
-from npu_sim.timelines import timeline
 from npu_sim.timelines.model import Change, ModePrice, Timeline
 
 MOST_CHANGES = 4

@@ -14,6 +14,7 @@ from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
@@ -23,10 +24,7 @@ from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator, operator_of_launch
 from npu_sim.releases import default_release, release_names, require_release
 from npu_sim.status import AclnnError, straight
-from npu_sim.timelines import timeline
-from npu_sim.timelines.estimates import estimate_of
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
-from npu_sim.timelines.rates import clock_mhz
 
 
 @dataclass(frozen=True, repr=False)
@@ -225,8 +223,8 @@ class _Reading:
 
     def _estimate(self, case: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
         """Return the estimate of a launch at the clock of the file, or at the SoC's where it has no counters."""
-        mhz = self.clock_mhz or clock_mhz(self.profile)
-        return estimate_of(case.launch, case.plan, self.profile, mhz, None)[0]
+        launches = estimator(case.plan, self.profile, mhz=self.clock_mhz)
+        return launches.estimate(case.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
         """Return equal calls together."""

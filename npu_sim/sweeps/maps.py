@@ -23,13 +23,13 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS
+from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
 from npu_sim.status import AclnnError
 from npu_sim.sweeps.engine import LocalEngine
 from npu_sim.sweeps.records import RecordColumn, record_columns
 from npu_sim.sweeps.space import AxisValues, Space
-from npu_sim.timelines import timeline
 
 LOGARITHMIC_SPAN = 64
 """Largest over smallest value from which an axis is drawn logarithmic."""

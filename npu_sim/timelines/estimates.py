@@ -1,17 +1,17 @@
-"""What can be said of a launch beyond its lower bound.
+"""Estimates of launches, beyond their lower bounds.
 
-Source: specification page ``estimate``: the busy time of the vector pipe where the instructions of
-a kernel are published, and the duration of a launch that moves far more than the L2 holds.
-Everything else stays a bound, with a sentence that says why.
+Source: specification page ``estimate``. Two things are estimated: the busy time of the vector pipe
+where the instructions of a kernel are published, and the duration of a launch that moves far more
+bytes than the L2 holds. For every other launch a sentence states why there is no estimate.
 """
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from npu_sim.cores import Profile
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
-from npu_sim.registry import load_operator
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
@@ -32,14 +32,14 @@ PROFILED = "profile"
 TWO_DEVICES = "two public devices"
 
 COMPARED_BAND, NOT_COMPARED_BAND, STREAMING_BAND = 0.10, 0.25, 0.15
-"""How far an estimate may be off, as a share of it (page, first table)."""
+"""Relative error of an estimate (page, first table)."""
 MOSTLY_START_UP, START_UP_RANGE = 0.6, (0.85, 1.10)
-"""Share of start-up above which an estimate may be some 10 % high, and the range that is printed
-then (page, "Residuals")."""
+"""Share of start-up above which an estimate may be about 10 % high, and the range printed then
+(page, "Residuals")."""
 DOUBTFUL_SHARE = 0.1
-"""Share of the least sure instruction above which it is said (page, "Residuals")."""
+"""Share of the least certain instruction above which a note names it (page, "Residuals")."""
 STREAMED_BYTES = 400_000_000
-"""Fewer bytes are not estimated: the L2 decides there (page, "Streaming launches")."""
+"""Launches that move fewer bytes are not estimated: the L2 dominates (page, "Streaming launches")."""
 BYTES_PER_US = 1e6
 """One TB/s."""
 STREAMING = {
@@ -48,7 +48,7 @@ STREAMING = {
     "MemSet": WRITES_ONLY,
     "ZerosLike": WRITES_ONLY,
 }
-"""Kernels that stream through memory; which one copies a strided tensor is not published."""
+"""Kernels that stream through memory. The kernel that copies a strided tensor is not published."""
 TWO_CEILINGS = {
     READS_AND_WRITES: (0.614, 1.28),
     READS_ONLY: (0.678, 1.66),
@@ -58,63 +58,72 @@ TWO_CEILINGS = {
 
 
 def streamed_bytes(kind: str, read: int, written: int) -> int:
-    """Return the bytes that a launch of a kind moves."""
+    """Return the bytes that a launch of this kind moves."""
     return {READS_ONLY: read, WRITES_ONLY: written}.get(kind, read + written)
 
 
-def estimate_of(
-    launch: Launch, plan: Plan, profile: Profile, mhz: float, calibration: Calibration | None
-) -> tuple[Estimate | None, str]:
-    """Return the estimate of a launch, or None and why there is none, in one sentence.
+@dataclass(frozen=True)
+class Estimator:
+    """Estimates the launches of one plan.
 
-    Parameters
+    Attributes
     ----------
-    launch
-        One of the plan's.
     plan, profile
-        A plan, and what it was made for.
-    mhz
-        Clock of the bound; that of a calibration replaces it.
+        A plan and the profile it was made for.
+    instructions
+        Lists the vector instructions of the plan's kernel; None when the operator has no such list.
     calibration
-        What a profile of the device says; None without one.
+        Measured rates of a device; None without one.
+    mhz
+        Vector clock; None for that of the calibration, or of the SoC without one.
     """
-    if launch.block_dim == 0:
-        return None, "No AI core runs it."
-    if launch.kernel in STREAMING:
-        return _streaming(STREAMING[launch.kernel], launch, calibration)
-    if launch.kernel != plan.kernel:
-        return None, "How long such a launch takes beyond its bytes is not published."
-    if not load_operator(plan.operator).has_hook("instructions"):
-        return None, "There is no instruction list of this kernel yet."
-    if profile.npu_arch not in ESTIMATED_ARCHITECTURES:
-        return (
-            None,
-            f"Start-ups of vector instructions are not published for architecture {profile.npu_arch}.",
-        )
-    lists: InstructionLists = load_operator(plan.operator).hook("instructions")(plan)
-    return vector_estimate(
-        lists, profile, calibration.clock_mhz if calibration else mhz, calibration
-    ), ""
+
+    plan: Plan
+    profile: Profile
+    instructions: Callable[[Plan], InstructionLists] | None
+    calibration: Calibration | None = None
+    mhz: float | None = None
+
+    def estimate(self, launch: Launch) -> tuple[Estimate | None, str]:
+        """Return the estimate of a launch and "", or None and one sentence with the reason."""
+        if launch.block_dim == 0:
+            return None, "No AI core runs it."
+        if launch.kernel in STREAMING:
+            return _streaming(STREAMING[launch.kernel], launch, self.calibration)
+        if launch.kernel != self.plan.kernel:
+            return None, "How long such a launch takes beyond its bytes is not published."
+        if self.instructions is None:
+            return None, "There is no instruction list of this kernel yet."
+        npu_arch = self.profile.npu_arch
+        if npu_arch not in ESTIMATED_ARCHITECTURES:
+            return (
+                None,
+                f"Start-ups of vector instructions are not published for architecture {npu_arch}.",
+            )
+        lists = self.instructions(self.plan)
+        mhz = self.mhz or (self.calibration and self.calibration.clock_mhz)
+        mhz = mhz or clock_mhz(self.profile)
+        return vector_estimate(lists, self.profile, mhz, self.calibration), ""
+
+    def estimates(self) -> tuple[tuple[str, Estimate], ...]:
+        """Return kernel and estimate of every launch that has an estimate."""
+        estimates = [(launch.kernel, self.estimate(launch)[0]) for launch in self.plan.launches]
+        return tuple((kernel, estimate) for kernel, estimate in estimates if estimate is not None)
 
 
 def vector_estimate(
     lists: InstructionLists, profile: Profile, mhz: float, calibration: Calibration | None = None
 ) -> VectorEstimate:
-    """Return how long the vector pipe is busy for the instructions of a kernel's cores, at least one."""
-    counts, factor = (
-        Counter(lists.cores.values()),
-        (calibration.vector_factor if calibration else None) or 1,
-    )
+    """Return the busy time of the vector pipe for the instructions of at least one core."""
+    counts = Counter(lists.cores.values())
+    factor = (calibration.vector_factor if calibration else None) or 1
 
     def cycles(issues: Issues) -> float:
         return factor * sum(issue.cycles for issue in issues)
 
-    def mean(of: Callable[[Issue], float]) -> float:
-        return (
-            factor
-            * sum(count * sum(map(of, issues)) for issues, count in counts.items())
-            / counts.total()
-        )
+    def mean(quantity: Callable[[Issue], float]) -> float:
+        total = sum(count * sum(map(quantity, issues)) for issues, count in counts.items())
+        return factor * total / counts.total()
 
     mean_cycles, start_up = mean(lambda issue: issue.cycles), mean(lambda issue: issue.start_up)
     narrowing = mean(lambda issue: issue.cycles if issue.kind == NARROWING else 0)
@@ -140,29 +149,19 @@ def vector_estimate(
     )
 
 
-def estimates_of(plan: Plan, profile: Profile) -> tuple[tuple[str, Estimate], ...]:
-    """Return the kernel and the estimate of every launch that has one, at the published clock of the SoC."""
-    said = [
-        (launch.kernel, estimate_of(launch, plan, profile, clock_mhz(profile), None)[0])
-        for launch in plan.launches
-    ]
-    return tuple((kernel, estimate) for kernel, estimate in said if estimate is not None)
-
-
 def _conflicts(issues: Issues, factor: float) -> tuple[BankConflict, ...]:
     added: dict[str, float] = {}
     alone: dict[str, float] = {}
     for issue in issues:
+        cycles = issue.cycles - issue.start_up - issue.conflict_cycles
         added[issue.between] = added.get(issue.between, 0.0) + factor * issue.conflict_cycles
-        alone[issue.between] = alone.get(issue.between, 0.0) + factor * (
-            issue.cycles - issue.start_up - issue.conflict_cycles
-        )
-    found = [
+        alone[issue.between] = alone.get(issue.between, 0.0) + factor * cycles
+    conflicts = [
         BankConflict(between=name, factor=1 + cycles / alone[name], cycles=cycles)
         for name, cycles in added.items()
         if cycles
     ]
-    return tuple(sorted(found, key=lambda one: -one.cycles))
+    return tuple(sorted(conflicts, key=lambda conflict: -conflict.cycles))
 
 
 def _streaming(
@@ -185,9 +184,14 @@ def _streaming(
 
 
 def estimate_of_call(launches: Sequence[LaunchTime]) -> tuple[float | None, tuple[str, ...]]:
-    """Return the estimate of a call, None unless every launch has one of its duration, and the kernels that have none."""
+    """Return the estimate of a call and the kernels without an estimate of their duration.
+
+    The estimate is None unless every launch has one.
+    """
     times = [
-        one.estimate.us if isinstance(one.estimate, LaunchEstimate) else None for one in launches
+        launch.estimate.us if isinstance(launch.estimate, LaunchEstimate) else None
+        for launch in launches
     ]
-    without = tuple(one.kernel for one, us in zip(launches, times, strict=True) if us is None)
-    return (None if without or not times else sum(us for us in times if us is not None)), without
+    known = [us for us in times if us is not None]
+    without = tuple(launch.kernel for launch, us in zip(launches, times, strict=True) if us is None)
+    return (None if without or not known else sum(known)), without

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
+from npu_sim.plans.model import Plan
+
 VECTOR_PIPES = ("MTE2", "V", "MTE3")
 """Global memory to Unified Buffer, vector unit, Unified Buffer to global memory (specification page
 ``timeline``)."""
@@ -175,6 +177,20 @@ def ranged(
     if rest:
         nodes.append(Loop(body(rest), 1, axis, rest, start + whole * step))
     return tuple(nodes)
+
+
+def rows_of_cores(plan: Plan) -> dict[int, tuple[int, int]]:
+    """Return the rows of every core: the first of its ranges in the plan."""
+    return {work.core: next(iter(work.ranges.values())) for work in plan.cores}
+
+
+def row_pieces(
+    length: int, count: int, tail: int, body: Callable[[int], tuple[Node, ...]]
+) -> tuple[Node, ...]:
+    """Cut a row into ``count`` pieces of ``length`` columns and a tail, without a loop for one."""
+    if count == 0 or (count == 1 and tail == 0):
+        return body(length if count else tail)
+    return ranged("columns", 0, count * length + tail, length, body)
 
 
 def tiles(nodes: tuple[Node, ...]) -> int:

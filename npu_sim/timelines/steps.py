@@ -1,42 +1,102 @@
-"""What every core does, tile by tile, as data for a page that steps through it.
+"""Tiles of every core as data for a page that steps through them, and their descriptions.
 
-Loops stay loops: a page finds tile number n of a core by walking them, so that billions of tiles are a few hundred bytes.
+Loops stay loops: the page finds tile number n of a core by walking them, so billions of tiles take
+a few hundred bytes.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from npu_sim.plans.model import Memory, Plan
-from npu_sim.registry import load_operator
-from npu_sim.timelines import program_of
-from npu_sim.timelines.program import Node, Phase, Tile, tiles
+from npu_sim.timelines.program import Node, Phase, Program, Tile, tiles
 from npu_sim.timelines.rates import copied_bytes, elements
-from npu_sim.timelines.step_table import Step, StepTable, View
 
 
-def step_table(plan: Plan) -> StepTable:
-    """Return what an operator declares of its tiles; empty where it declares nothing."""
-    operator = load_operator(plan.operator)
-    if not operator.has_hook("steps") or not plan.block_dim:
-        return StepTable((), {})
-    table: StepTable = operator.hook("steps")(plan)
-    return table
+@dataclass(frozen=True, slots=True)
+class View:
+    """A tensor as rows and columns, and the axes of the program that step over them.
+
+    Attributes
+    ----------
+    name
+        Name of the tensor.
+    rows, columns
+        Size of the tensor, with leading dimensions merged as in the kernel.
+    by_row, by_column
+        Axes of the program that step over the tensor, outermost first, with the rows or columns of
+        one step of length 1. The first axis counts from the start of the tensor, every other one
+        from the position of the axis before it. Axes outside a tile are skipped. A tile with none
+        of them covers the core's range of such an axis in the plan, or the whole tensor.
+    """
+
+    name: str
+    rows: int
+    columns: int = 1
+    by_row: Mapping[str, float] = field(default_factory=dict)
+    by_column: Mapping[str, float] = field(default_factory=dict)
 
 
-def steps(plan: Plan) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Description of one kind of tile.
+
+    Attributes
+    ----------
+    says
+        Its operation in one sentence; ``{axis}`` stands for the tile's range of that axis.
+    reads, writes, holds
+        Names of views of which parts are copied in, copied out, or on chip since an earlier tile.
+    live
+        On-chip allocations in use during the tile; names that the plan lacks are ignored.
+    by_data
+        Those of the views whose rows depend on the data.
+    """
+
+    says: str
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    holds: tuple[str, ...] = ()
+    live: tuple[str, ...] = ()
+    by_data: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTable:
+    """Descriptions of the tiles of an operator's program.
+
+    Attributes
+    ----------
+    views
+        Tensors in the order in which they are drawn.
+    steps
+        Descriptions by phase and note of a tile.
+    memories
+        Names of phases in the plan's memories, by phase of the program, where the two differ.
+    """
+
+    views: tuple[View, ...]
+    steps: Mapping[tuple[str, str], Step]
+    memories: Mapping[str, str] = field(default_factory=dict)
+
+
+def steps(plan: Plan, program: Program, table: StepTable) -> dict[str, Any]:
     """Return the tiles of every core of a plan.
 
     Returns
     -------
     dict
-        ``title``, ``soc``, ``path``, ``why`` (sentences about how the work is cut); ``cores``: ranges by core; ``views`` of tensors;
-        ``memories``; ``tiles``: what each kind of tile does; ``phases``: for each its ``name``, the number of its ``memories``, and
-        ``programs``, numbered; ``of_core`` says which program a core has. A program is a list of nodes; a node is the number of a
-        tile, or a loop as a list: axis, start, step, count, tiles of one iteration, and the nodes of its body.
+        ``title``, ``soc``, ``path``; ``why``: sentences about the division of the work; ``cores``:
+        ranges by core; ``views`` of tensors; ``memories``; ``tiles``: the kinds of tiles;
+        ``phases``, each with ``name``, ``kernel``, the indices of its ``memories``, its
+        ``programs``, and ``of_core``: the index of a core's program. A program is a list of nodes.
+        A node is the index of a tile, or a loop as a list: axis, start, step, count, tiles of one
+        iteration, and the nodes of its body.
     """
-    table, program = step_table(plan), program_of(plan)
-    kinds = _Kinds(table, tuple(one.name for memory in plan.memories for one in memory.allocations))
+    kinds = _Kinds(
+        table, tuple(item.name for memory in plan.memories for item in memory.allocations)
+    )
     phases = []
     for phase in program.phases:
         programs: dict[str, int] = {}
@@ -97,7 +157,10 @@ def _memory(memory: Memory) -> dict[str, Any]:
 
 @dataclass
 class _Kinds:
-    """Kinds of tiles, numbered as they are met; ``allocations`` are live where an operator does not say which."""
+    """Kinds of tiles, numbered in order of appearance.
+
+    ``allocations`` are the live ones of a tile that the table does not describe.
+    """
 
     table: StepTable
     allocations: tuple[str, ...]
@@ -113,28 +176,30 @@ class _Kinds:
                 node.step,
                 node.count,
                 tiles(node.body),
-                [self.node(one, phase) for one in node.body],
+                [self.node(child, phase) for child in node.body],
             ]
-        found = self._tile(node, phase)
-        key = json.dumps(found, sort_keys=True)
+        description = self._tile(node, phase)
+        key = json.dumps(description, sort_keys=True)
         if key not in self.numbers:
             self.numbers[key] = len(self.described)
-            self.described.append(found)
+            self.described.append(description)
         return self.numbers[key]
 
     def _tile(self, tile: Tile, phase: Phase) -> dict[str, Any]:
-        step = self.table.steps.get((phase.name, tile.note)) or Step(
-            tile.note, live=self.allocations
-        )
+        undescribed = Step(tile.note, live=self.allocations)
+        step = self.table.steps.get((phase.name, tile.note), undescribed)
         work = {
             pipe: {"bytes": sum(map(copied_bytes, works)), "elements": sum(map(elements, works))}
             for pipe, works in zip(phase.pipes, tile.work, strict=True)
             if works
         }
-        tensors = {
+        return {
+            "note": tile.note,
+            "says": step.says,
             "reads": step.reads,
             "writes": step.writes,
             "holds": step.holds,
             "by_data": step.by_data,
+            "live": step.live,
+            "work": work,
         }
-        return {"note": tile.note, "says": step.says, **tensors, "live": step.live, "work": work}

@@ -1,9 +1,10 @@
-"""Timelines as Chrome trace events, as Perfetto and the vendor's viewer open them.
+"""Timelines as Chrome trace events, for Perfetto and the vendor's viewer.
 
-One process for every SoC; in it one thread for the launches of the call, one after the other, and one for every core and pipe of the
-planned kernels. A core with more tiles than a picture can show gets its first and last tiles one by one and the rest as merged events:
-a merged event is drawn as long as the pipe works, without the gaps between its tiles, so that the durations of a track always add up to
-the busy time of the table.
+Every SoC is a process. Its first thread shows the launches of the call, one after the other; every
+core and pipe of the planned kernels is a thread of its own. When a core has more tiles than a
+picture can show, its first and last tiles are separate events and the others are merged. A merged
+event lasts as long as the pipe works, without the gaps between its tiles, so the durations of a
+track always add up to the busy time of the table.
 """
 
 import json
@@ -11,38 +12,40 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_sim.cores import Profile
 from npu_sim.files.writing import write_text
-from npu_sim.plans.model import Plan
-from npu_sim.timelines import program_of, timeline
-from npu_sim.timelines.model import LaunchTime, Timeline
-from npu_sim.timelines.program import Phase
+from npu_sim.timelines.model import LaunchTime
 from npu_sim.timelines.schedule import Piece
-from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, FEMTOSECONDS, piece_work, placed_launches
+from npu_sim.timelines.tracks import (
+    EVENTS_OF_A_PIPE,
+    FEMTOSECONDS,
+    PlacedPhase,
+    TimedPlan,
+    piece_work,
+    placed_launches,
+)
 
 LAUNCHES = 1
-"""Thread of the launches; those of cores and pipes follow."""
+"""Thread of the launches; the threads of cores and pipes follow."""
 
 Event = dict[str, Any]
 
 
 def trace(
-    plans: Sequence[tuple[Plan, Profile]], events_per_track: int = EVENTS_OF_A_PIPE
+    timed_plans: Sequence[TimedPlan], events_per_track: int = EVENTS_OF_A_PIPE
 ) -> dict[str, Any]:
     """Return the trace of plans side by side, one process each.
 
     Parameters
     ----------
-    plans
-        Plans with the profiles they were made for.
+    timed_plans
+        Plans with their timelines.
     events_per_track
-        About how many events a track may have before runs of tiles are merged.
+        Approximate number of events of a track above which runs of tiles are merged.
     """
     events: list[Event] = []
     merged = 0
-    bounds = [timeline(plan, profile) for plan, profile in plans]
-    for process, ((plan, profile), bound) in enumerate(zip(plans, bounds, strict=True), start=1):
-        own = list(_process(process, plan, profile, bound, events_per_track))
+    for process, timed in enumerate(timed_plans, start=1):
+        own = list(_process(process, timed, events_per_track))
         merged += sum(event["args"].get("tiles", 1) > 1 for event in own)
         events += own
     return {
@@ -54,30 +57,28 @@ def trace(
             "merging": "an event with args.tiles > 1 stands for that many tiles; it is as long as the pipe works on them, gaps left out",
             "timelines": [
                 {
-                    "soc": one.soc,
-                    "operator": one.operator,
-                    "arguments": one.arguments,
-                    "bound_us": one.bound_us,
-                    "launches": [launch.model_dump(mode="json") for launch in one.launches],
-                    "unknown_rates": list(one.unknown_rates),
-                    "not_counted": list(one.not_counted),
-                    "assumptions": list(one.assumptions),
+                    "soc": bound.soc,
+                    "operator": bound.operator,
+                    "arguments": bound.arguments,
+                    "bound_us": bound.bound_us,
+                    "launches": [launch.model_dump(mode="json") for launch in bound.launches],
+                    "unknown_rates": list(bound.unknown_rates),
+                    "not_counted": list(bound.not_counted),
+                    "assumptions": list(bound.assumptions),
                 }
-                for one in bounds
+                for bound in (timed.bound for timed in timed_plans)
             ],
         },
     }
 
 
-def write_trace(path: Path, plans: Sequence[tuple[Plan, Profile]]) -> None:
-    """Write a trace to a file, whole or not at all."""
-    write_text(path, json.dumps(trace(plans), ensure_ascii=False, separators=(",", ":")))
+def write_trace(path: Path, timed_plans: Sequence[TimedPlan]) -> None:
+    """Write a trace to a file atomically."""
+    write_text(path, json.dumps(trace(timed_plans), ensure_ascii=False, separators=(",", ":")))
 
 
-def _process(
-    process: int, plan: Plan, profile: Profile, bound: Timeline, most: int
-) -> Iterator[Event]:
-    program = program_of(plan)
+def _process(process: int, timed: TimedPlan, max_events: int) -> Iterator[Event]:
+    plan, program, mhz = timed.plan, timed.program, timed.bound.clock_mhz
     yield _metadata("process_name", process, 0, f"{plan.soc}: {plan.title} (lower bound)")
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
     cores = sorted({core for phase in program.phases for core in phase.cores})
@@ -89,14 +90,12 @@ def _process(
     for core, own in threads.items():
         for pipe, thread in own.items():
             yield from _thread(process, thread, f"core {core} {pipe}")
-    for placed in placed_launches(plan, profile, program, bound):
+    for placed in placed_launches(timed):
         yield _launch_event(placed.launch, process, placed.start_us)
-        for one in placed.phases:
-            for core, nodes in one.phase.cores.items():
-                for piece in one.scheduler.pieces(nodes, most):
-                    yield from _events(
-                        piece, one.phase, process, threads[core], one.start_us, bound.clock_mhz
-                    )
+        for phase in placed.phases:
+            for core, nodes in phase.phase.cores.items():
+                for piece in phase.scheduler.pieces(nodes, max_events):
+                    yield from _events(piece, phase, process, threads[core], mhz)
 
 
 def _thread(process: int, thread: int, name: str) -> Iterator[Event]:
@@ -134,8 +133,9 @@ def _metadata(name: str, process: int, thread: int, value: str) -> Event:
 
 
 def _events(
-    piece: Piece, phase: Phase, process: int, threads: dict[str, int], begin: float, mhz: float
+    piece: Piece, placed: PlacedPhase, process: int, threads: dict[str, int], mhz: float
 ) -> Iterator[Event]:
+    phase, begin = placed.phase, placed.start_us
     work = piece_work(piece, phase)
     for pipe, start, busy in zip(phase.pipes, piece.start, piece.busy, strict=True):
         if busy <= 0:

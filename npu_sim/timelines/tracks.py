@@ -1,26 +1,34 @@
-"""A timeline as tracks: the launches of a call one after the other, and what the pipes of one core do meanwhile."""
+"""A timeline as tracks: consecutive launches of a call, and the pipes of its slowest core."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_sim.cores import Profile
 from npu_sim.plans.model import Plan
-from npu_sim.timelines import program_of
 from npu_sim.timelines.model import LaunchTime, Timeline
 from npu_sim.timelines.program import Phase, Program, weighted_work
 from npu_sim.timelines.rates import copied_bytes, elements
 from npu_sim.timelines.schedule import Piece, Scheduler
 
 EVENTS_OF_A_PIPE = 96
-"""About this many events for one core and pipe, however many tiles there are."""
+"""Approximate number of events for one core and pipe, whatever the number of tiles."""
 FEMTOSECONDS = 9
-"""Decimals of a microsecond that times are rounded to."""
+"""Decimals of a microsecond to which times are rounded."""
+
+
+class TimedPlan(NamedTuple):
+    """A plan with the profile it was made for, its program and its timeline."""
+
+    plan: Plan
+    profile: Profile
+    program: Program
+    bound: Timeline
 
 
 @dataclass(frozen=True)
 class PlacedPhase:
-    """A phase of a planned kernel and when it starts, in microseconds."""
+    """A phase of a planned kernel and its start in microseconds."""
 
     phase: Phase
     scheduler: Scheduler
@@ -29,17 +37,16 @@ class PlacedPhase:
 
 @dataclass(frozen=True)
 class PlacedLaunch:
-    """A launch, when it starts in microseconds, and the phases of its kernel where it is planned."""
+    """A launch, its start in microseconds, and the phases of its kernel when that is planned."""
 
     launch: LaunchTime
     start_us: float
     phases: tuple[PlacedPhase, ...]
 
 
-def placed_launches(
-    plan: Plan, profile: Profile, program: Program, bound: Timeline
-) -> Iterator[PlacedLaunch]:
-    """Yield the launches of a call one after the other, each with the phases of its kernel."""
+def placed_launches(timed: TimedPlan) -> Iterator[PlacedLaunch]:
+    """Yield the launches of a call one after the other, with the phases of their kernels."""
+    plan, profile, program, bound = timed
     begin = 0.0
     for launch in bound.launches:
         start, phases = begin, []
@@ -47,13 +54,8 @@ def placed_launches(
             if (phase.kernel or plan.kernel) == launch.kernel:
                 scheduler = Scheduler(phase, profile)
                 phases.append(PlacedPhase(phase, scheduler, start))
-                start += (
-                    max(
-                        (scheduler.finish(nodes) for nodes in set(phase.cores.values())),
-                        default=0.0,
-                    )
-                    / bound.clock_mhz
-                )
+                ends = (scheduler.finish(nodes) for nodes in set(phase.cores.values()))
+                start += max(ends, default=0.0) / bound.clock_mhz
         yield PlacedLaunch(launch, begin, tuple(phases))
         begin += launch.us
 
@@ -70,43 +72,47 @@ def piece_work(piece: Piece, phase: Phase) -> dict[str, tuple[int, int]]:
     return totals
 
 
-def tracks(
-    plan: Plan, profile: Profile, bound: Timeline, most: int = EVENTS_OF_A_PIPE
-) -> dict[str, Any]:
+def tracks(timed: TimedPlan, max_events: int = EVENTS_OF_A_PIPE) -> dict[str, Any]:
     """Return the launches of a call and the pipes of its slowest core.
 
     Parameters
     ----------
-    plan, profile
-        A plan and the profile it was made for.
-    bound
-        Its timeline.
-    most
-        About how many events a pipe may have before runs of tiles are drawn as one.
+    timed
+        A plan with its timeline.
+    max_events
+        Approximate number of events of a pipe above which runs of tiles are merged.
 
     Returns
     -------
     dict
-        ``title``, ``soc``, ``bound_us``; ``launches`` with ``kernel``, ``start_us``, ``us``, ``share``, ``binds``; the number of
-        the slowest ``core`` (None without one) and its ``pipes`` with ``pipe``, ``busy_us`` and ``events``: ``name``, ``phase``,
-        ``start_us``, ``us``, ``tiles``, ``bytes``, ``elements``. An event of several tiles is as long as the pipe works on them,
-        the gaps between them left out.
+        ``title``, ``soc``, ``bound_us``; ``launches`` with ``kernel``, ``start_us``, ``us``,
+        ``share``, ``binds``, ``planned``; the number of the slowest ``core`` (None without one) and
+        its ``pipes`` with ``pipe``, ``busy_us`` and ``events``: ``name``, ``phase``, ``start_us``,
+        ``us``, ``tiles``, ``bytes``, ``elements``. An event of several tiles lasts as long as the
+        pipe works on them, without the gaps between them.
     """
+    bound = timed.bound
     slowest = max(bound.cores, key=lambda core: core.us, default=None)
     events: dict[str, list[dict[str, Any]]] = {
         pipe: [] for pipe in (slowest.busy_us if slowest else ())
     }
     launches = []
-    for placed in placed_launches(plan, profile, program_of(plan), bound):
+    for placed in placed_launches(timed):
         launch = placed.launch
-        facts = {"share": launch.share, "binds": launch.binds, "planned": launch.planned}
         launches.append(
-            {"kernel": launch.kernel, "start_us": placed.start_us, "us": launch.us, **facts}
+            {
+                "kernel": launch.kernel,
+                "start_us": placed.start_us,
+                "us": launch.us,
+                "share": launch.share,
+                "binds": launch.binds,
+                "planned": launch.planned,
+            }
         )
-        for one in placed.phases:
-            if slowest and slowest.core in one.phase.cores:
-                for piece in one.scheduler.pieces(one.phase.cores[slowest.core], most):
-                    for pipe, event in _events(piece, one, bound.clock_mhz):
+        for phase in placed.phases:
+            if slowest and slowest.core in phase.phase.cores:
+                for piece in phase.scheduler.pieces(phase.phase.cores[slowest.core], max_events):
+                    for pipe, event in _events(piece, phase, bound.clock_mhz):
                         events[pipe].append(event)
     return {
         "title": bound.title,
@@ -115,8 +121,12 @@ def tracks(
         "launches": launches,
         "core": slowest.core if slowest else None,
         "pipes": [
-            {"pipe": pipe, "busy_us": slowest.busy_us[pipe] if slowest else 0.0, "events": found}
-            for pipe, found in events.items()
+            {
+                "pipe": pipe,
+                "busy_us": slowest.busy_us[pipe] if slowest else 0.0,
+                "events": pipe_events,
+            }
+            for pipe, pipe_events in events.items()
         ],
     }
 
@@ -126,15 +136,15 @@ def _events(piece: Piece, placed: PlacedPhase, mhz: float) -> Iterator[tuple[str
     for pipe, start, busy in zip(placed.phase.pipes, piece.start, piece.busy, strict=True):
         if busy > 0:
             moved, touched = work[pipe]
-            times = {
-                "start_us": round(placed.start_us + start / mhz, FEMTOSECONDS),
-                "us": round(busy / mhz, FEMTOSECONDS),
-            }
-            what = {
-                "name": piece.name,
-                "phase": placed.phase.name,
-                "tiles": piece.tiles,
-                "bytes": moved,
-                "elements": touched,
-            }
-            yield pipe, {**what, **times}
+            yield (
+                pipe,
+                {
+                    "name": piece.name,
+                    "phase": placed.phase.name,
+                    "tiles": piece.tiles,
+                    "bytes": moved,
+                    "elements": touched,
+                    "start_us": round(placed.start_us + start / mhz, FEMTOSECONDS),
+                    "us": round(busy / mhz, FEMTOSECONDS),
+                },
+            )

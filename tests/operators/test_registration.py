@@ -26,9 +26,9 @@ from npu_sim.declare import (
     Word,
 )
 from npu_sim.framework.registration import check_declaration
+from npu_sim.operators.timelines import timeline
 from npu_sim.studies.certificate import certify
 from npu_sim.studies.precision import study_precision
-from npu_sim.timelines import timeline
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_operator" / "scale_rows" / "__init__.py"
 

@@ -3,8 +3,8 @@
 import pytest
 
 import npu_sim
+from npu_sim.operators.timelines import timeline
 from npu_sim.questions.faster_calls import with_changes
-from npu_sim.timelines import timeline
 
 PROFILE = npu_sim.load_profile("atlas_a2", "Ascend910B3")
 EMBEDDING = "embedding_dense_backward"

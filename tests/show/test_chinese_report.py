@@ -7,11 +7,10 @@ import pytest
 from npu_sim.cores import load_profile
 from npu_sim.language import LANGUAGES, speaking
 from npu_sim.operators import plan
+from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.show.reports import plan_report, render
 from npu_sim.show.reports.picture_texts import TEXTS, picture_texts
 from npu_sim.show.timelines import estimate_cell, evidence_of_estimates
-from npu_sim.timelines import timeline
-from npu_sim.timelines.tracks import tracks
 
 CALL = {"dy": "64x8192:bf16", "gamma": "8192:bf16"}
 ENGLISH = re.compile(

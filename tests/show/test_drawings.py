@@ -8,6 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.framework.results import OrderMask
+from npu_sim.operators.timelines import program_of, step_table, timeline, tracks
 from npu_sim.show.reports import (
     Bound,
     Curve,
@@ -23,9 +24,6 @@ from npu_sim.show.reports.order import order_strip_data
 from npu_sim.show.reports.range_bars import range_bars
 from npu_sim.show.reports.studies import rounding_errors, write_study_report
 from npu_sim.show.reports.svg import order_strip
-from npu_sim.timelines import program_of, timeline
-from npu_sim.timelines.steps import step_table
-from npu_sim.timelines.tracks import tracks
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 

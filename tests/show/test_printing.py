@@ -40,7 +40,9 @@ def test_every_answer_has_an_entry():
 
 def test_every_answer_of_a_question_has_a_text():
     plan = npu_sim.plan(OPERATOR, **CALL)
-    timeline = import_module("npu_sim.timelines").timeline(plan, npu_sim.load_profile("atlas_a2"))
+    timeline = import_module("npu_sim.operators.timelines").timeline(
+        plan, npu_sim.load_profile("atlas_a2")
+    )
     for answer in (
         plan,
         plan.workspace,

@@ -8,13 +8,12 @@ import pytest
 import npu_sim
 from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import speaking
+from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
 from npu_sim.show.reports.measured_profile import time_bars
 from npu_sim.show.reports.order import MOST_BINS, order_strip_data
 from npu_sim.show.reports.plan_sections import plan_sections
 from npu_sim.show.reports.svg import order_strip
-from npu_sim.timelines import timeline
-from npu_sim.timelines.tracks import tracks
 from tests.timelines.calls import CALLS, rms
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")

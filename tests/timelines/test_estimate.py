@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npu_sim
-from npu_sim.timelines import timeline
+from npu_sim.operators.timelines import timeline
 from npu_sim.timelines.calibration import READS_AND_WRITES, WRITES_ONLY, Calibration, Ceiling
 from npu_sim.timelines.estimates import estimate_of_call
 from npu_sim.timelines.model import LaunchEstimate

@@ -3,7 +3,7 @@
 import pytest
 
 import npu_sim
-from npu_sim.timelines import timeline
+from npu_sim.operators.timelines import timeline
 from tests.timelines.calls import CALLS
 
 EMBEDDING = "embedding_dense_backward"

@@ -8,10 +8,9 @@ import pytest
 
 import npu_sim
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.timelines import program_of
+from npu_sim.operators.timelines import program_of, step_table, steps
 from npu_sim.timelines.program import Tile, tiles
-from npu_sim.timelines.step_table import StepTable
-from npu_sim.timelines.steps import step_table, steps
+from npu_sim.timelines.steps import StepTable
 from tests.timelines.calls import (
     CALLS,
     conv,
@@ -216,7 +215,7 @@ def test_rows_of_the_gradient_are_as_many_as_the_call_has():
 
 def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(monkeypatch):
     plan = made(CALLS["rms, long"])
-    monkeypatch.setattr("npu_sim.timelines.steps.step_table", lambda plan: StepTable((), {}))
+    monkeypatch.setattr("npu_sim.operators.timelines.step_table", lambda plan: StepTable((), {}))
     found = steps(plan)
     assert {tile["says"] for tile in found["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
     assert all(

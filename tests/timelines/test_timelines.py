@@ -3,7 +3,7 @@ import json
 import pytest
 
 import npu_sim
-from npu_sim.timelines import timeline
+from npu_sim.operators.timelines import timed_plan, timeline
 from npu_sim.timelines.trace import trace
 from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 from tests.timelines.calls import CALLS
@@ -23,7 +23,7 @@ def planned(name, soc=None):
 def test_the_trace_adds_up_to_the_table_and_nothing_overlaps(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)
-    content = json.loads(json.dumps(trace([(plan, profile)]), allow_nan=False))
+    content = json.loads(json.dumps(trace([timed_plan(plan, profile)]), allow_nan=False))
     threads = {
         (event["pid"], event["tid"]): event["args"]["name"]
         for event in content["traceEvents"]
@@ -240,7 +240,9 @@ def test_the_trace_shows_all_launches_one_after_the_other(name):
     plan, profile = planned(name)
     table = timeline(plan, profile)
     events = [
-        event for event in trace([(plan, profile)])["traceEvents"] if event.get("cat") == "launch"
+        event
+        for event in trace([timed_plan(plan, profile)])["traceEvents"]
+        if event.get("cat") == "launch"
     ]
     assert [event["name"] for event in events] == [launch.kernel for launch in plan.launches]
     assert [event["dur"] for event in events] == pytest.approx(
@@ -252,7 +254,9 @@ def test_the_trace_shows_all_launches_one_after_the_other(name):
 
 
 def test_every_soc_is_a_process_of_its_own():
-    content = trace([planned("one row"), planned("one row", "Ascend910B4")])
+    content = trace(
+        [timed_plan(*planned("one row")), timed_plan(*planned("one row", "Ascend910B4"))]
+    )
     names = {
         event["args"]["name"] for event in content["traceEvents"] if event["name"] == "process_name"
     }
@@ -262,7 +266,7 @@ def test_every_soc_is_a_process_of_its_own():
 
 
 def test_merged_events_say_so():
-    content = trace([planned("billions of rows")])
+    content = trace([timed_plan(*planned("billions of rows"))])
     merged = [
         event
         for event in content["traceEvents"]

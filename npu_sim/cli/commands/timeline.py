@@ -92,9 +92,10 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
         raise rows[0].error
     rows = [_with_changes(row) for row in rows] if len(rows) == 1 else rows
     if options.trace is not None:
+        from npu_sim.operators.timelines import timed_plan
         from npu_sim.timelines.trace import write_trace
 
-        write_trace(options.trace, [(row.plan, row.profile) for row in rows if row.plan])
+        write_trace(options.trace, [timed_plan(row.plan, row.profile) for row in rows if row.plan])
     if options.report is not None:
         _write_report(options, chosen, rows)
     if options.json_output:
@@ -108,9 +109,10 @@ def timeline_command(operator: str, arguments: dict[str, Any], options: Timeline
 
 
 def _write_report(options: TimelineOptions, chosen: "Profile", rows: list[Row]) -> None:
+    from npu_sim.operators.timelines import tracks
     from npu_sim.show.reports import timeline_report
     from npu_sim.show.reports.plans import MOST_DRAWN
-    from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, tracks
+    from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE
 
     command = command_on(chosen)
     if options.socs is not None:
@@ -181,7 +183,7 @@ def _row(
     calibration: "Calibration | None",
 ) -> Row:
     from npu_sim.operators import plan
-    from npu_sim.timelines import timeline
+    from npu_sim.operators.timelines import timeline
 
     if calibration is not None:
         calibration.require_device(profile)

@@ -32,7 +32,7 @@ from npu_sim.timelines.program import (
     Work,
     ranged,
 )
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 ACCUMULATOR_BYTES = 4
 L0_BUFFERS = 2

@@ -13,11 +13,12 @@ from npu_sim.timelines.program import (
     Program,
     Work,
     ranged,
+    row_pieces,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.shares import row_pieces, rows_of_cores
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 MEAN = 1
 """Code of the reduction ``mean`` (page, "reduction code")."""

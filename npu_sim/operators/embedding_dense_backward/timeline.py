@@ -25,7 +25,7 @@ from npu_sim.timelines.program import (
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 FP32 = 4
 INDEX_BYTES = 4

@@ -4,7 +4,7 @@ Source: specification page ``moe_token_permute``, "Instructions and copies, for 
 """
 
 from npu_sim.plans.model import Plan
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 SORTING = ("ids", "positions", "result", "sorted")
 KEYS = {"ids": "ids", "order": "places that the first sort has left"}

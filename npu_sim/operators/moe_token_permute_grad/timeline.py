@@ -12,10 +12,11 @@ from npu_sim.timelines.program import (
     Node,
     Program,
     ranged,
+    row_pieces,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.shares import row_pieces, rows_of_cores
 
 INDEX_BYTES = 4
 FP32 = 4

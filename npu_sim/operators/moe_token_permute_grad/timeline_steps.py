@@ -3,7 +3,7 @@
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.token_sums_timeline import token_sums
 from npu_sim.plans.model import Plan
-from npu_sim.timelines.step_table import StepTable
+from npu_sim.timelines.steps import StepTable
 
 
 def steps(plan: Plan) -> StepTable:

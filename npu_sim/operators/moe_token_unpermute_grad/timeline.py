@@ -16,10 +16,10 @@ from npu_sim.timelines.program import (
     Program,
     Work,
     ranged,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.shares import rows_of_cores
 
 INDEX_BYTES = 4
 FP32 = 4

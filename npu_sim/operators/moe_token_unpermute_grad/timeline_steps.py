@@ -5,7 +5,7 @@ Source: specification page ``moe_token_unpermute_grad``, "Instructions and copie
 
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 PROBS = ("probs", "probs in fp32", "probs gradients", "sums", "piece sums", "reserved")
 ROWS = (

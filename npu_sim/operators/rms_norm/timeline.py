@@ -21,10 +21,10 @@ from npu_sim.timelines.program import (
     Tile,
     Work,
     ranged,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.shares import rows_of_cores
 
 BROADCASTS = (
     "broadcast of gamma to all rows in the Unified Buffer",

@@ -5,7 +5,7 @@ Source: specification page ``rms_norm``, "Vector instructions of a tile".
 
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_SPLIT_D
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 SUMMING = ("x", "x_fp32", "squares", "reduction", "sums", "rstd", "zeros")
 WRITING = ("x", "x_fp32", "gamma", "y", "rstd", "sums", "zeros")

@@ -17,10 +17,10 @@ from npu_sim.timelines.program import (
     Program,
     Work,
     ranged,
+    rows_of_cores,
     vector_phase,
     vector_tile,
 )
-from npu_sim.timelines.shares import rows_of_cores
 
 SPLIT_D = 2
 """Tiling key of long rows (page, "col > 6080")."""

@@ -4,7 +4,7 @@ Source: specification page ``rms_norm_grad``, "Kernels and accumulation order".
 """
 
 from npu_sim.plans.model import Plan
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 ALWAYS = ("gamma", "rstd")
 """Allocations that hold something between the tiles of a group of rows."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import FP32_BYTES, VECTOR_LANES
-from npu_sim.timelines.shares import rows_of_cores
+from npu_sim.timelines.program import rows_of_cores
 from npu_sim.timelines.vector_pipe import (
     NARROWING,
     InstructionLists,

@@ -4,7 +4,7 @@ Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and 
 of a tile".
 """
 
-from npu_sim.timelines.step_table import Step, StepTable, View
+from npu_sim.timelines.steps import Step, StepTable, View
 
 ENTRIES = ("indices", "probs", "probs in fp32")
 SUMMING = ("token rows", "result row", "sum in fp32", "row in fp32", *ENTRIES)

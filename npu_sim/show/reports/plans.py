@@ -6,6 +6,7 @@ from typing import Any
 from npu_sim.framework.prepared import Prepared
 from npu_sim.framework.results import Result
 from npu_sim.language import say
+from npu_sim.operators.timelines import is_timed
 from npu_sim.plans.model import Plan
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
@@ -35,7 +36,6 @@ from npu_sim.show.timelines import (
     estimate_text,
 )
 from npu_sim.studies.open_rows import OpenRows
-from npu_sim.timelines import is_timed
 from npu_sim.timelines.model import LaunchTime, Timeline
 
 

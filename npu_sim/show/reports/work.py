@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from npu_sim.operators.timelines import steps
 from npu_sim.plans.model import Plan
 from npu_sim.show.reports.document import Drawing, Section, Text
-from npu_sim.timelines.steps import steps
 
 TIME_CAPTION = (
     "Lower bounds from published rates. A bar of several tiles is as long as its pipe works on them, the gaps between them left out. "

@@ -1,0 +1,91 @@
+"""Timelines of plans: pass what a plan's operator derives from it to :mod:`npu_sim.timelines`."""
+
+from typing import Any
+
+from npu_sim.cores import Profile
+from npu_sim.plans.model import Plan
+from npu_sim.registry import load_operator
+from npu_sim.timelines import bounds
+from npu_sim.timelines import steps as tile_steps
+from npu_sim.timelines import tracks as pipe_tracks
+from npu_sim.timelines.calibration import Calibration
+from npu_sim.timelines.estimates import Estimator
+from npu_sim.timelines.model import Timeline
+from npu_sim.timelines.program import Program
+from npu_sim.timelines.steps import StepTable
+from npu_sim.timelines.tracks import EVENTS_OF_A_PIPE, TimedPlan
+
+
+def is_timed(plan: Plan) -> bool:
+    """Return whether a kernel runs and its operator declares a program."""
+    return plan.block_dim > 0 and load_operator(plan.operator).has_hook("program")
+
+
+def program_of(plan: Plan) -> Program:
+    """Return the work of every core, tile by tile.
+
+    Raises
+    ------
+    UsageError
+        When the operator declares no program.
+    """
+    if not plan.block_dim:
+        return Program(())
+    program: Program = load_operator(plan.operator).hook("program")(plan)
+    return program
+
+
+def step_table(plan: Plan) -> StepTable:
+    """Return the descriptions of a plan's tiles; an empty table when its operator declares none."""
+    operator = load_operator(plan.operator)
+    if not plan.block_dim or not operator.has_hook("steps"):
+        return StepTable((), {})
+    table: StepTable = operator.hook("steps")(plan)
+    return table
+
+
+def estimator(
+    plan: Plan, profile: Profile, calibration: Calibration | None = None, mhz: float | None = None
+) -> Estimator:
+    """Return the estimator of a plan's launches; ``mhz`` replaces the clock of the SoC."""
+    operator = load_operator(plan.operator)
+    instructions = operator.hook("instructions") if operator.has_hook("instructions") else None
+    return Estimator(plan, profile, instructions, calibration, mhz)
+
+
+def timeline(plan: Plan, profile: Profile, calibration: Calibration | None = None) -> Timeline:
+    """Return the lower-bound schedule of a plan, with estimates where they exist.
+
+    Parameters
+    ----------
+    plan
+        A plan made for ``profile``.
+    profile
+        Product and SoC, with their published rates.
+    calibration
+        Measured rates of a device, for estimates; bounds do not depend on it.
+
+    Raises
+    ------
+    UsageError
+        When the operator declares no program.
+    """
+    estimates = estimator(plan, profile, calibration)
+    return bounds.timeline(plan, profile, program_of(plan), estimates)
+
+
+def tracks(
+    plan: Plan, profile: Profile, bound: Timeline, max_events: int = EVENTS_OF_A_PIPE
+) -> dict[str, Any]:
+    """Return launches and pipes of a timeline: see :func:`npu_sim.timelines.tracks.tracks`."""
+    return pipe_tracks.tracks(TimedPlan(plan, profile, program_of(plan), bound), max_events)
+
+
+def timed_plan(plan: Plan, profile: Profile) -> TimedPlan:
+    """Return a plan with its program and timeline, for :func:`npu_sim.timelines.trace.trace`."""
+    return TimedPlan(plan, profile, program_of(plan), timeline(plan, profile))
+
+
+def steps(plan: Plan) -> dict[str, Any]:
+    """Return the tiles of every core: see :func:`npu_sim.timelines.steps.steps`."""
+    return tile_steps.steps(plan, program_of(plan), step_table(plan))

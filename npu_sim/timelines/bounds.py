@@ -1,0 +1,224 @@
+"""Lower-bound timelines: the shortest possible duration of a call at published rates.
+
+Source: specification page ``timeline``. Nothing here is measured. Kernel launches and scalar
+instructions count 0. A launch without a published plan moves every element of its tensors once, on
+all cores or on those it is started on, at the published rate of one core; reading and writing
+overlap. Estimates, where they exist, are listed beside the bound.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from npu_sim.cores import Profile
+from npu_sim.plans.launches import Launch, LaunchTensor
+from npu_sim.plans.model import Plan
+from npu_sim.timelines.estimates import Estimator, estimate_of_call
+from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
+from npu_sim.timelines.program import (
+    COPY_PIPES,
+    WRITING_PIPES,
+    Copy,
+    Node,
+    Phase,
+    Program,
+    weighted_work,
+)
+from npu_sim.timelines.rates import clock_mhz, copied_bytes, cycles, memory_rate, rate_name
+from npu_sim.timelines.schedule import Scheduler
+
+NEVER_COUNTED = ("kernel launch", "scalar instructions")
+"""Not published for any product: 0 in every bound."""
+READING_PIPE = "MTE2"
+
+PhaseCycles = tuple[dict[int, float], dict[int, np.ndarray]]
+"""End of every core and busy time of its pipes, in cycles."""
+
+
+def timeline(plan: Plan, profile: Profile, program: Program, estimator: Estimator) -> Timeline:
+    """Return the lower-bound schedule of a plan, with the estimates of its launches.
+
+    Parameters
+    ----------
+    plan, profile
+        A plan and the profile it was made for.
+    program
+        Work of the cores in the plan's kernels.
+    estimator
+        Estimates the launches of this plan.
+    """
+    mhz = clock_mhz(profile)
+    phase_cycles = [_phase_cycles(phase, profile) for phase in program.phases]
+    phases = tuple(
+        _phase_time(phase, *cycles, mhz)
+        for phase, cycles in zip(program.phases, phase_cycles, strict=True)
+    )
+    cores = _core_times(program, phase_cycles, mhz)
+    kernel_us = sum(phase.us for phase in phases)
+    kernels = [phase.kernel or plan.kernel for phase in program.phases]
+    launches = _launch_times(estimator, list(zip(kernels, phases, strict=True)), mhz)
+    estimate_us, estimate_without = estimate_of_call(launches)
+    slowest = max(cores, key=lambda core: core.us, default=None)
+    busy = slowest.busy_us if slowest else {}
+    copying_us = max((us for pipe, us in busy.items() if pipe in COPY_PIPES), default=0.0)
+    read, written = _traffic(program)
+    mean = sum(core.us for core in cores) / len(cores) if cores else 0.0
+    not_counted = (*program.not_counted, *_besides_bytes(plan, launches))
+    return Timeline(
+        operator=plan.operator,
+        title=plan.title,
+        product=plan.product,
+        soc=plan.soc,
+        kernel=plan.kernel,
+        path=plan.path,
+        arguments=plan.arguments,
+        clock_mhz=mhz,
+        clock="vector clock" if profile.chip.vector_clock_mhz else "core clock",
+        bound_us=sum(launch.us for launch in launches),
+        launches=launches,
+        estimate_us=estimate_us,
+        estimate_without=estimate_without,
+        kernel_us=kernel_us,
+        binding_pipe=max(busy, key=lambda pipe: busy[pipe], default=""),
+        busy_share={pipe: us / kernel_us if kernel_us else 0.0 for pipe, us in busy.items()},
+        copy_share=copying_us / kernel_us if kernel_us else 0.0,
+        imbalance=slowest.us / mean if slowest and mean else 1.0,
+        read_bytes=read,
+        written_bytes=written,
+        phases=phases,
+        cores=cores,
+        unknown_rates=_unknown_rates(program, profile),
+        not_counted=(*not_counted, *NEVER_COUNTED) if launches else not_counted,
+        assumptions=program.assumptions,
+    )
+
+
+def _launch_times(
+    estimator: Estimator, phases: Sequence[tuple[str, PhaseTime]], mhz: float
+) -> tuple[LaunchTime, ...]:
+    """Return the bound and the estimate of every launch; ``phases`` are named by kernel."""
+    launches = estimator.plan.launches
+    bounds = [_launch_bound(launch, phases, estimator.profile, mhz) for launch in launches]
+    total = sum(us for us, _, _ in bounds)
+    times = []
+    for launch, (us, binds, planned) in zip(launches, bounds, strict=True):
+        estimate, missing = estimator.estimate(launch)
+        times.append(
+            LaunchTime(
+                kernel=launch.kernel,
+                us=us,
+                share=us / total if total else 0.0,
+                binds=binds,
+                planned=planned,
+                read_bytes=launch.read_bytes,
+                written_bytes=launch.written_bytes,
+                evidence=launch.evidence,
+                estimate=estimate,
+                estimate_missing=missing,
+            )
+        )
+    return tuple(times)
+
+
+def _launch_bound(
+    launch: Launch, phases: Iterable[tuple[str, PhaseTime]], profile: Profile, mhz: float
+) -> tuple[float, str, bool]:
+    """Return the microseconds of a launch, what binds, and whether its kernel is planned."""
+    own = [phase for kernel, phase in phases if kernel == launch.kernel]
+    if own:
+        longest = max(own, key=lambda phase: phase.us)
+        return sum(phase.us for phase in own), longest.binding_pipe, True
+    cores = profile.chip.vector_cores if launch.block_dim is None else launch.block_dim
+    if cores == 0:
+        return 0.0, "", False
+    directions = {
+        "reading": _moving_cycles(launch.inputs, profile, writes=False),
+        "writing": _moving_cycles(launch.outputs, profile, writes=True),
+    }
+    longer = max(directions, key=lambda direction: directions[direction])
+    return directions[longer] / cores / mhz, longer, False
+
+
+def _moving_cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes: bool) -> float:
+    return sum(
+        tensor.bytes / memory_rate(profile.chip, tensor.bytes, writes=writes) for tensor in tensors
+    )
+
+
+def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
+    """Return what the bound omits: launches off the AI cores, and work besides moving bytes."""
+    off = [f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0]
+    moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
+    return (*off, *((f"all but the bytes of {'/'.join(moving)}",) if moving else ()))
+
+
+def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:
+    scheduler = Scheduler(phase, profile)
+    done, ends, busy = {}, {}, {}
+    for core, nodes in phase.cores.items():
+        if nodes not in done:
+            done[nodes] = scheduler.finish(nodes), scheduler.busy(nodes)
+        ends[core], busy[core] = done[nodes]
+    return ends, busy
+
+
+def _phase_time(
+    phase: Phase, ends: dict[int, float], busy: dict[int, np.ndarray], mhz: float
+) -> PhaseTime:
+    slowest = max(ends, key=lambda core: ends[core], default=0)
+    binding = phase.pipes[int(busy[slowest].argmax())] if busy else ""
+    return PhaseTime(
+        name=phase.name,
+        us=ends[slowest] / mhz if ends else 0.0,
+        slowest_core=slowest,
+        binding_pipe=binding,
+    )
+
+
+def _core_times(
+    program: Program, phase_cycles: list[PhaseCycles], mhz: float
+) -> tuple[CoreTime, ...]:
+    numbers = sorted({core for phase in program.phases for core in phase.cores})
+    pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
+    cores = []
+    for core in numbers:
+        busy, total = dict.fromkeys(pipes, 0.0), 0.0
+        for phase, (ends, work) in zip(program.phases, phase_cycles, strict=True):
+            if core in ends:
+                total += ends[core] / mhz
+                for pipe, value in zip(phase.pipes, work[core], strict=True):
+                    busy[pipe] += float(value) / mhz
+        cores.append(CoreTime(core=core, us=total, busy_us=busy))
+    return tuple(cores)
+
+
+def _traffic(program: Program) -> tuple[int, int]:
+    read = written = 0
+    for phase in program.phases:
+        totals: dict[object, tuple[int, int]] = {}
+        for nodes in phase.cores.values():
+            if nodes not in totals:
+                totals[nodes] = _copied(phase, nodes)
+            read, written = read + totals[nodes][0], written + totals[nodes][1]
+    return read, written
+
+
+def _copied(phase: Phase, nodes: tuple[Node, ...]) -> tuple[int, int]:
+    read = written = 0
+    for times, pipe, work in weighted_work(nodes):
+        if phase.pipes[pipe] == READING_PIPE:
+            read += times * copied_bytes(work)
+        elif phase.pipes[pipe] in WRITING_PIPES:
+            written += times * copied_bytes(work)
+    return read, written
+
+
+def _unknown_rates(program: Program, profile: Profile) -> tuple[str, ...]:
+    names = {
+        rate_name(work)
+        for phase in program.phases
+        for nodes in set(phase.cores.values())
+        for _, pipe, work in weighted_work(nodes)
+        if not isinstance(work, Copy) and cycles(work, profile, phase.pipes[pipe]) is None
+    }
+    return tuple(sorted(names))
