@@ -101,8 +101,6 @@ class Declaration:
     timeline_hooks, study_hooks
         ``timeline_hooks()`` gives the hooks of the timeline by name, ``study_hooks()`` those of studies. Each is called when one
         of its hooks is first needed and imports the modules they are in, so that planning and computing do without.
-    inline
-        Whether the compiled planner is one function without calls: faster, but it takes long to compile a large one.
     """
 
     name: str
@@ -144,7 +142,6 @@ class Declaration:
     bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     timeline_hooks: Callable[[], Mapping[str, Any]] | None = None
     study_hooks: Callable[[], Mapping[str, Any]] | None = None
-    inline: bool = True
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Travel to other processes by name: every process has the same operators."""

@@ -231,7 +231,6 @@ OPERATOR = Operator(
     has_tiling=tiler.has_tiling,
     planner_failure=HARDWARE_LIMIT,
     planner_words=hardware_limit,
-    inline=False,
     describe=describe,
     compute=compute,
     empty="empty: no gradient is computed, gradInput and gradWeight are 0",
