@@ -1,4 +1,4 @@
-"""``python -m npu_sim``, and what ``npu-sim`` starts: the command line."""
+"""Entry point of ``npu-sim`` and ``python -m npu_sim``."""
 
 import gc
 import os
@@ -6,37 +6,35 @@ import signal
 import sys
 
 LOADED_OBJECTS = 100_000
-"""So many objects are made between two searches for garbage: loading makes many, and none is
-garbage."""
+"""Allocations between two garbage collections: imports allocate many objects and free none."""
 
 
 def main() -> None:
-    """Load the command line, which takes a moment in which the user may interrupt as well, and run it."""
+    """Run the command line; an interruption while modules are imported is handled as well."""
     gc.set_threshold(LOADED_OBJECTS)
-    heard = signal.getsignal(signal.SIGINT)
-    if heard is signal.default_int_handler:  # in the background interruptions are ignored
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:  # a background process ignores interruptions
         signal.signal(signal.SIGINT, _end)
     from npu_sim.cli import main as command
     from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 
-    if heard is signal.default_int_handler:
+    if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, INTERRUPTION.interrupt)
     INTERRUPTION.watch()
     try:
         command()
     except SystemExit as end:
-        if (
-            end.code == INTERRUPTED
-        ):  # at once: Python's own way out waits for threads, and may end by the signal instead
+        if end.code == INTERRUPTED:
+            # A normal exit would wait for threads, and might end by the signal instead.
             os._exit(INTERRUPTED)
         raise
     except Exception:
-        if INTERRUPTION.heard:  # some libraries make errors of their own of it
-            INTERRUPTION.say()
+        if INTERRUPTION.received:  # some libraries turn it into an error of their own
+            INTERRUPTION.report()
             os._exit(INTERRUPTED)
         raise
     finally:
-        gc.freeze()  # Python would look through everything once more before the system takes it back at once
+        gc.freeze()  # skip the last collection: the system frees all memory at exit
 
 
 def _end(*_: object) -> None:

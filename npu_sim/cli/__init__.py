@@ -12,20 +12,22 @@ from npu_sim.status import NpuSimError
 
 
 def main() -> None:
-    """Run the command line; exit 2 when a call is refused or overflows, 64 for a mistake of the caller, 130 when it is interrupted."""
+    """Run the command line.
+
+    Exits with 2 when a call is refused or overflows, 64 for a usage error, 130 for an interruption.
+    """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a stranger's text may have characters that the terminal does not
+            # Untrusted text may contain characters that the terminal cannot show.
+            stream.reconfigure(errors="backslashreplace")
     try:
         sys.exit(_run(_operators_first(sys.argv[1:])))
     except KeyboardInterrupt:
-        INTERRUPTION.say()
+        INTERRUPTION.report()
         sys.exit(INTERRUPTED)
     except SystemExit as end:
-        if end.code == INTERRUPTED:  # what typer makes of an interruption
-            INTERRUPTION.say()
+        if end.code == INTERRUPTED:  # typer turns an interruption into this exit
+            INTERRUPTION.report()
         raise
 
 
@@ -37,20 +39,20 @@ def _run(typed: list[str]) -> int:
     except NpuSimError as error:
         return report_error(error, as_json=as_json)
     except CommandError as error:
-        mistake = usage_error(error)
-        return USAGE if mistake is None else report_error(mistake, as_json=as_json)
+        usage = usage_error(error)
+        return USAGE if usage is None else report_error(usage, as_json=as_json)
 
 
 def _operators_first(typed: list[str]) -> list[str]:
-    """Move ``--operators FILE`` to the front, so that it may stand anywhere."""
+    """Move ``--operators FILE`` to the front, so that it is accepted anywhere."""
     files: list[str] = []
     others: list[str] = []
-    words = iter(typed)
-    for word in words:
-        if word == "--operators":
-            files += [word, next(words, "")]
-        elif word.startswith("--operators="):
-            files.append(word)
+    arguments = iter(typed)
+    for argument in arguments:
+        if argument == "--operators":
+            files += [argument, next(arguments, "")]
+        elif argument.startswith("--operators="):
+            files.append(argument)
         else:
-            others.append(word)
+            others.append(argument)
     return files + others

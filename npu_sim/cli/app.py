@@ -1,4 +1,8 @@
-"""The command tree. A command is loaded when it is asked for, and its handler imports what it needs when it runs: starting is quick."""
+"""The command tree.
+
+A command's module is imported when the command is used, and imports its dependencies when it runs,
+so that the command line starts quickly.
+"""
 
 from importlib import import_module
 from pathlib import Path
@@ -17,15 +21,14 @@ HEADINGS = {
     "Many calls": ("sweep", "preflight", "record", "profile"),
     "Numbers": ("study", "caveats"),
 }
-"""The commands as the help lists them; the handler of each is ``NAME_command`` of the module of its
-name."""
+"""Commands by heading of the help. ``npu_sim.cli.commands.NAME`` defines ``NAME_command``."""
 HEADING = {name: heading for heading, names in HEADINGS.items() for name in names}
 ACTIONS: dict[str, dict[str, Any]] = {
     **{name: {} for name in ("plan", "explain", "diff", "limits", "workspace")},
     "run": {"small": True},
     "timeline": {"example": "--socs all"},
 }
-"""Commands with one of their own for every operator, and what their help has."""
+"""Commands with a subcommand per operator, and the keywords of :func:`add_action` for each."""
 
 
 class _Commands(HelpfulGroup):
@@ -33,7 +36,7 @@ class _Commands(HelpfulGroup):
         return [*HEADING]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # A name that is none is compared with those of all commands.
+        # For an unknown name all commands are loaded, to suggest the nearest one.
         for name in (cmd_name,) if cmd_name in HEADING else HEADING:
             if name not in self.commands:
                 part = typer.Typer()
@@ -91,7 +94,7 @@ def common(
         ),
     ] = False,
 ) -> None:
-    """Register operators of one's own before any command asks for them."""
+    """Register the user's operators before a command needs them."""
     if operators:
         from npu_sim.framework.registration import register_file
 

@@ -1,4 +1,4 @@
-"""Turning what was typed for an operator's arguments into specs or arrays."""
+"""Conversion of typed arguments of an operator into specs or arrays."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def typed_specs(operator: str, typed: dict[str, Any]) -> dict[str, Any]:
-    """Replace tensor files by their specs; shapes stay text."""
+    """Return the arguments with tensor files replaced by their specs; shapes stay text."""
     from npu_sim.files.tensors import is_tensor_file, read_tensor
     from npu_sim.registry import load_operator
 
@@ -30,7 +30,9 @@ def typed_arrays(
     limits: "Limits" = "documented",
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Read every input tensor from its file, or generate realistic data where a shape was typed; only for a call that is not refused.
+    """Return the arguments with arrays for tensors: read from files, or generated from shapes.
+
+    Data is generated only for a call that is not refused.
 
     Raises
     ------

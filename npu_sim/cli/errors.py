@@ -1,4 +1,4 @@
-"""How refusals and mistakes are printed, in the words of the shell."""
+"""Printing of refusals and usage errors, with options written as on the command line."""
 
 import re
 from typing import Any
@@ -10,10 +10,10 @@ from npu_sim.language import Template, translated
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
-"""Exit code of a mistake of the caller, as ``sysexits.h`` has it."""
+"""Exit code of a usage error, from ``sysexits.h``."""
 
 CommandError: Any = typer.BadParameter.__base__
-"""What typer raises for words that it cannot read; it keeps the class of all of them to itself."""
+"""Base class of typer's errors for arguments it cannot parse; typer does not export it."""
 
 _OPTION = re.compile(
     r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
@@ -35,47 +35,47 @@ TYPER_SAYS = (
     Template("Input should be greater than or equal to {least}"),
     Template("Input should be less than or equal to {most}"),
 )
-"""Mistakes in typer's words, as the catalogue has to know them."""
+"""Templates of typer's messages, for their translation."""
 
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
 
-def in_shell_words(text: str) -> str:
-    """Turn options and functions, which messages write as Python does (``limits="hardware"``), into those of the command line."""
+def in_shell_form(text: str) -> str:
+    """Return a message with options (``limits="hardware"``) and functions in command-line form."""
     return _FUNCTION.sub(r"npu-sim \1", _OPTION.sub(_option, text))
 
 
-def _option(found: re.Match[str]) -> str:
-    name, value = found[1].replace("_", "-"), found[2] if found[2] is not None else found[3]
+def _option(match: re.Match[str]) -> str:
+    name, value = match[1].replace("_", "-"), match[3] if match[2] is None else match[2]
     return f"--{name}" if value == "True" else f"--{name} {value}"
 
 
 def report_error(error: NpuSimError, *, as_json: bool) -> int:
-    """Print an error, JSON on standard output or text on standard error; return the exit code that goes with it."""
-    words: dict[str, Any] = {
+    """Print an error and return its exit code: JSON on stdout, or text on stderr."""
+    data: dict[str, Any] = {
         **error.as_dict(),
-        "message": in_shell_words(error.message),
-        "hint": in_shell_words(error.hint),
+        "message": in_shell_form(error.message),
+        "hint": in_shell_form(error.hint),
     }
     if isinstance(error, AclnnError):
         if as_json:
-            print_json("error", {"outcome": "refused", "error": words})
+            print_json("error", {"outcome": "refused", "error": data})
         else:
-            _print(in_shell_words(refusal_text(error)))
+            _print(in_shell_form(refusal_text(error)))
         return REFUSED
     if as_json:
-        print_json("usage", {"outcome": "usage", **words})
+        print_json("usage", {"outcome": "usage", **data})
     else:
         message, hint = (
-            in_shell_words(translated(error.message)),
-            in_shell_words(translated(error.hint)),
+            in_shell_form(translated(error.message)),
+            in_shell_form(translated(error.hint)),
         )
         _print("\n".join(line for line in (f"npu-sim: {message}", hint) if line))
     return USAGE
 
 
 def _print(text: str) -> None:
-    """Print an error, without breaking a word, whatever the text holds."""
+    """Print an error without breaking words."""
     from npu_sim.cli.output import show
     from npu_sim.show.layout import Paragraph
 
@@ -83,7 +83,7 @@ def _print(text: str) -> None:
 
 
 def usage_error(error: Any) -> UsageError | None:
-    """Return what typer could not read as a mistake like any other; None when it has shown the help instead."""
+    """Return typer's error as a usage error; None if typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
         return None
     known = getattr(error, "possibilities", None)

@@ -1,4 +1,4 @@
-"""The help of commands, laid out as every answer is: no word is broken at any width, and in a pipe an option is one line."""
+"""Help of commands, laid out like answers: whole words at any width; one line per option in a pipe."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 from npu_sim.language import Verbatim, say, translated
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
-"""Headings of what is given by its place, of options, and of commands, unless they have another."""
+"""Default headings of positional arguments, options and commands."""
 OWN_TEXTS = {
     "help": "Show this message and end.",
     "install_completion": "Install completion for the current shell.",
@@ -25,11 +25,11 @@ class _Helpful:
 
 
 class HelpfulCommand(_Helpful, TyperCommand):
-    """A command with such help."""
+    """A command with this layout of its help."""
 
 
 class HelpfulGroup(_Helpful, TyperGroup):
-    """A group of commands with such help."""
+    """A group of commands with this layout of its help."""
 
 
 def _print_help(command: Any, ctx: Any) -> None:
@@ -59,23 +59,23 @@ def _paragraphs(text: str | None) -> Iterator[str]:
 
 
 def _panels(command: Any, ctx: Any) -> dict[str, list[tuple[str, str]]]:
-    """Return names and texts of what can follow a command, by heading."""
+    """Return names and texts of a command's arguments, options and subcommands, by heading."""
     panels: dict[str, list[tuple[str, str]]] = {}
-    for one in command.get_params(ctx):
-        record = one.get_help_record(ctx)
+    for parameter in command.get_params(ctx):
+        record = parameter.get_help_record(ctx)
         if record is not None:
-            usual = OPTIONS if one.param_type_name == "option" else ARGUMENTS
-            panels.setdefault(one.rich_help_panel or usual, []).extend(_lines(one, record[0]))
+            default = OPTIONS if parameter.param_type_name == "option" else ARGUMENTS
+            heading = parameter.rich_help_panel or default
+            panels.setdefault(heading, []).extend(_lines(parameter, record[0]))
     for name in command.list_commands(ctx) if isinstance(command, TyperGroup) else ():
-        one = command.get_command(ctx, name)
-        panels.setdefault(one.rich_help_panel or COMMANDS, []).append(
-            (name, translated(" ".join(_paragraphs(one.short_help or one.help))))
-        )
+        subcommand = command.get_command(ctx, name)
+        text = translated(" ".join(_paragraphs(subcommand.short_help or subcommand.help)))
+        panels.setdefault(subcommand.rich_help_panel or COMMANDS, []).append((name, text))
     return panels
 
 
 def _lines(option: Any, label: str) -> Iterator[tuple[str, str]]:
-    """Go through the lines of an option: a switch that can also be switched off has two."""
+    """Yield the lines of an option; a switch with an off form has two."""
     on, _, off = label.partition(" / ")
     text, value = next(_paragraphs(OWN_TEXTS.get(option.name, option.help)), ""), option.default
     if option.show_default and isinstance(value, int | str) and not isinstance(value, bool):

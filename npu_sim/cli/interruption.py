@@ -1,4 +1,4 @@
-"""Ctrl-C: one line and exit code 130 within a second, whatever the process is doing."""
+"""Ctrl-C: one line of output and exit code 130 within a second, in any state of the process."""
 
 import os
 import signal
@@ -12,40 +12,42 @@ from typing import NoReturn
 INTERRUPTED = 128 + signal.SIGINT
 """Exit code of a command that was interrupted."""
 
-PATIENCE_SECONDS = 0.7
+GRACE_SECONDS = 0.7
+"""Time for a normal exit after SIGINT."""
 
 
 class Interruption:
-    """What happens when the user interrupts.
+    """Handling of SIGINT.
 
-    Python raises KeyboardInterrupt where the program is, which is heard only between two of its own instructions, and is lost where
-    a library calls back and passes errors over: both happen while kernels are compiled. So a thread hears of the signal as well, and
-    ends the process when that has not ended by itself soon. Files are written whole or not at all, so nothing is lost.
+    Python raises KeyboardInterrupt only between two bytecode instructions, and the exception is lost
+    in callbacks whose errors a library ignores. Both happen while kernels are compiled. A thread
+    therefore watches for the signal as well and ends the process if it has not ended soon after.
+    Files are written whole or not at all, so no file is left incomplete.
 
     Attributes
     ----------
-    heard
-        Whether there was one.
+    received
+        Whether SIGINT was received.
     """
 
     def __init__(self) -> None:
-        self.heard = False
-        self._unsaid = threading.Lock()
+        self.received = False
+        self._unreported = threading.Lock()
 
-    def say(self, text: str = "interrupted") -> None:
-        """Print what became of the command, unless that was said before."""
-        if self._unsaid.acquire(blocking=False):
+    def report(self, text: str = "interrupted") -> None:
+        """Print a line about the interruption, the first time only."""
+        if self._unreported.acquire(blocking=False):
             with suppress(OSError, ValueError):
                 print(text, file=sys.stderr, flush=True)
 
     def interrupt(self, *_: object) -> NoReturn:
-        """Raise KeyboardInterrupt, and remember it: a library may catch it, make another error of it, or pass over it without a word."""
-        self.heard = True
+        """Raise KeyboardInterrupt and record it, as a library may catch, replace or ignore it."""
+        self.received = True
         sys.unraisablehook = lambda _: None
         raise KeyboardInterrupt
 
     def watch(self) -> None:
-        """Listen from now on; to be called from the main thread."""
+        """Start watching; call this from the main thread."""
         ours, theirs = socket.socketpair()
         theirs.setblocking(False)
         signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
@@ -54,10 +56,10 @@ class Interruption:
     def _end(self, ours: socket.socket, theirs: socket.socket) -> None:
         while signal.SIGINT not in ours.recv(16):
             pass
-        time.sleep(PATIENCE_SECONDS)
-        self.say()
+        time.sleep(GRACE_SECONDS)
+        self.report()
         os._exit(INTERRUPTED)
 
 
 INTERRUPTION = Interruption()
-"""The process has one."""
+"""The instance of this process."""

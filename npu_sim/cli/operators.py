@@ -1,7 +1,7 @@
-"""Commands of the form ``npu-sim ACTION OPERATOR --argument ...``: one command for every operator, made from its arguments.
+"""Commands ``npu-sim ACTION OPERATOR --argument ...``, generated from the operator's arguments.
 
-The command of an operator is made when it is asked for, so that ``npu-sim --help`` does not load
-the contracts.
+The command of an operator is generated when it is used, so that ``npu-sim --help`` does not load the
+declarations.
 """
 
 import inspect
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from npu_sim.questions.example_calls import ExampleCall
 
 Handler = Callable[..., None]
-"""Takes the operator's name, its arguments by name as typed, and the options of the action."""
+"""Takes the operator's name, its typed arguments by name, and the options of the action."""
 OUTPUTS = "Outputs: what the inputs imply when left out"
-"""Heading of the options that say what an output tensor is like; files with results are written by
---out, --report and --trace."""
+"""Heading of the options that give the spec of an output tensor."""
 
 
 def add_action(
@@ -45,23 +44,23 @@ def add_action(
     notes: Callable[[], str] | None = None,
     epilog: Callable[[str], str] | None = None,
 ) -> None:
-    """Add a group of commands, one for every operator, that call ``handler``.
+    """Add a group with one command per operator, each of which calls ``handler``.
 
     Parameters
     ----------
     panel
         Heading under which the help of ``app`` lists the group.
     within
-        What is typed before ``name``, where ``app`` is a group itself.
+        Name of ``app`` on the command line, if it is a group itself.
     example
-        What follows the arguments in the example of an operator's help.
+        Text after the arguments in the example of an operator's help.
     small
-        Whether examples are computed, and therefore small.
+        Whether examples are computed and therefore use small sizes.
     notes
-        Gives what stands below the example.
+        Function that returns the text below the example.
     epilog
-        Gives the last lines of an operator's help. Its commands have only the options of the
-        handler, which then takes the operator's name and them.
+        Function that returns the last lines of an operator's help. The commands then have only the
+        options of the handler, which takes the operator's name and these options.
     """
     action = f"{within} {name}".strip()
     summary = " ".join((inspect.getdoc(handler) or "").split("\n\n", 1)[0].split())
@@ -111,7 +110,7 @@ def operator_command(
     small: bool = False,
     epilog: str = "",
 ) -> Any:
-    """Return the command of one operator: its arguments as options, then those of the handler."""
+    """Return the command of one operator: options for its arguments, then those of the handler."""
     panel = say("Options of {action}", action=Verbatim(action))
     handler = flattened(handler)
     typed = [*inspect.signature(handler).parameters.values()][2 if takes_arguments else 1 :]
@@ -169,12 +168,12 @@ def operator_command(
 
 
 def option_name(argument: Any) -> str:
-    """Return the name of an argument's option: an output has that of its result, for ``--out`` is a file."""
+    """Return the option name of an argument; an output has the name of its result."""
     return str(argument.output if hasattr(argument, "output") else argument.name)
 
 
 def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
-    """Return an option of the action under its heading; actions share options."""
+    """Return a copy of an option under a heading; several actions share options."""
     kind, option = get_args(parameter.annotation)
     listed = copy(option)
     listed.rich_help_panel = panel
@@ -183,24 +182,24 @@ def _in_panel(parameter: inspect.Parameter, panel: str) -> inspect.Parameter:
     )
 
 
-def _parameter(one: Any, text: str) -> inspect.Parameter:
-    """Make the command-line option of one argument."""
-    name = option_name(one)
+def _parameter(argument: Any, text: str) -> inspect.Parameter:
+    """Return the command-line option of one argument."""
+    name = option_name(argument)
     flag, default = "--" + name.replace("_", "-"), None
-    panel = OUTPUTS if hasattr(one, "output") else "Arguments"
-    if hasattr(one, "shape"):
+    panel = OUTPUTS if hasattr(argument, "output") else "Arguments"
+    if hasattr(argument, "shape"):
         annotation: Any = Annotated[
             str | None, typer.Option(flag, help=text, metavar="TENSOR", rich_help_panel=panel)
         ]
-    elif one.kind is bool:
+    elif argument.kind is bool:
         switch = f"{flag}/--no-{flag.removeprefix('--')}"
         default, annotation = (
-            one.default,
+            argument.default,
             Annotated[bool, typer.Option(switch, help=text, rich_help_panel=panel)],
         )
     else:
-        default = None if one.required else one.default
-        kind = str if issubclass(one.kind, tuple) else one.kind
+        default = None if argument.required else argument.default
+        kind = str if issubclass(argument.kind, tuple) else argument.kind
         annotation = Annotated[kind | None, typer.Option(flag, help=text, rich_help_panel=panel)]
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
@@ -208,7 +207,7 @@ def _parameter(one: Any, text: str) -> inspect.Parameter:
 
 
 def argument_help(argument: "Tensor | Attribute", example: "ExampleCall") -> str:
-    """Return what an argument is, whether a call needs it, and what it may look like."""
+    """Return the help of an argument: its meaning, whether it is required, and an example."""
     from npu_sim.framework.arguments import Attribute, Output
 
     if isinstance(argument, Output):

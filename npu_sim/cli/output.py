@@ -1,4 +1,4 @@
-"""Printing of answers: text as wide as the terminal, JSON, progress, and the exit code of a plan."""
+"""Output of commands: text as wide as the terminal, JSON, progress, exit code of a plan."""
 
 import json
 import os

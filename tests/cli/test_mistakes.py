@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from npu_sim.cli.errors import in_shell_words
+from npu_sim.cli.errors import in_shell_form
 from npu_sim.cores import config_directory
 
 CALL = ("rms_norm_grad", "--dy", "4096x7168:bf16", "--gamma", "7168:bf16")
@@ -218,7 +218,7 @@ def test_the_shell_is_answered_in_its_own_words(cli):
     ],
 )
 def test_words_of_python_become_those_of_the_shell(python, shell):
-    assert in_shell_words(python) == shell
+    assert in_shell_form(python) == shell
 
 
 def test_the_exit_codes_are_in_the_help(cli):

@@ -42,7 +42,9 @@ class DiffOptions:
 
 
 def diff_command(operator: str, arguments: dict[str, Any], options: DiffOptions) -> None:
-    """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace and order."""
+    """Compare one call across products, SoCs and releases: outcome, path, cores, buffer, workspace
+    and order.
+    """
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.compare import compare
 

@@ -16,7 +16,9 @@ class ExplainOptions(CallOptions):
 
 
 def explain_command(operator: str, arguments: dict[str, Any], options: ExplainOptions) -> None:
-    """Explain a plan: every condition with its numbers, the nearest change, buffers, limits, workspace and order."""
+    """Explain a plan: every condition with its numbers, the nearest change, buffers, limits,
+    workspace and order.
+    """
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.explain import explain
 

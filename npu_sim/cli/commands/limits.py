@@ -50,7 +50,9 @@ class LimitsOptions:
 
 
 def limits_command(operator: str, arguments: dict[str, Any], options: LimitsOptions) -> None:
-    """Find the smallest and largest legal value of an argument, documented and by the hardware, on every product."""
+    """Find the smallest and largest legal value of an argument, documented and by the hardware, on
+    every product.
+    """
     from npu_sim.cli.arguments import typed_specs
     from npu_sim.questions.limits import limits
 

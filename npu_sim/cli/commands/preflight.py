@@ -92,7 +92,9 @@ class PreflightOptions:
 
 
 def preflight_command(calls: Calls, options: PreflightOptions) -> None:
-    """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace, without data."""
+    """Check a file of calls on products, SoCs and releases: statuses, plans and peak workspace,
+    without data.
+    """
     from npu_sim.cores import DEFAULT_PRODUCT
     from npu_sim.files.reading import lines_of
     from npu_sim.questions.preflight import check_file, chosen_targets, policy_of

@@ -65,7 +65,9 @@ class ProfileOptions:
 
 
 def profile_command(file: File, options: ProfileOptions) -> None:
-    """Read a device's profile: measured time beside the bound, planned beside measured cores, calls with the share of every launch."""
+    """Read a device's profile: measured time beside the bound, planned beside measured cores, calls
+    with the share of every launch.
+    """
     if options.calibrate:
         _calibrate(file, options)
         return

@@ -37,7 +37,9 @@ def record_command(
     out: OutFile = Path("calls.jsonl"),
     json_output: Json = False,
 ) -> None:
-    """Run a training script and write down the calls it makes of the operators, forward and backward."""
+    """Run a training script and write down the calls it makes of the operators, forward and
+    backward.
+    """
     if not script.is_file():
         raise UsageError(
             "script", f"{script}: no such file", "the Python script to run, then its own arguments"

@@ -35,7 +35,9 @@ class RunOptions(CallOptions):
 
 
 def run_command(operator: str, arguments: dict[str, Any], options: RunOptions) -> None:
-    """Compute an operator on data from .npy files, or on generated data where shapes are given, in the product's accumulation order."""
+    """Compute an operator on data from .npy files, or on generated data where shapes are given, in
+    the product's accumulation order.
+    """
     from npu_sim.cli.arguments import typed_arrays
     from npu_sim.cli.report_files import write_pictures
     from npu_sim.files.tensors import write_tensors

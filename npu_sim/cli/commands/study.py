@@ -130,7 +130,9 @@ def precision_command(operator: str, arguments: dict[str, Any], options: Precisi
 
 
 def invariance_command(operator: str, arguments: dict[str, Any], options: StudyOptions) -> None:
-    """Say whether the bits of a result change with batch, position, padding, cores, product, mode or dtype path."""
+    """Say whether the bits of a result change with batch, position, padding, cores, product, mode
+    or dtype path.
+    """
     from npu_sim.show.studies import invariance_lines, study_headline
     from npu_sim.studies.invariance import study_invariance
 
@@ -143,7 +145,9 @@ def invariance_command(operator: str, arguments: dict[str, Any], options: StudyO
 def certificate_command(
     operator: str, arguments: dict[str, Any], options: CertificateOptions
 ) -> None:
-    """Print the exact summation tree of every class of output elements, recovered from the kernel as well."""
+    """Print the exact summation tree of every class of output elements, recovered from the kernel
+    as well.
+    """
     from npu_sim.show.studies import certificate_lines
     from npu_sim.studies.certificate import certify
 

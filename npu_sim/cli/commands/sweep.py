@@ -156,7 +156,7 @@ def sweep_command(operator: str, options: SweepOptions) -> None:
             if options.out
             else "nothing is kept without --out"
         )
-        INTERRUPTION.say(say("interrupted: {kept}", kept=kept))
+        INTERRUPTION.report(say("interrupted: {kept}", kept=kept))
         sys.exit(INTERRUPTED)
     assert isinstance(summary, SweepSummary)
     seconds = time.perf_counter() - started

@@ -74,7 +74,9 @@ class TimelineOptions(CallOptions):
 
 
 def timeline_command(operator: str, arguments: dict[str, Any], options: TimelineOptions) -> None:
-    """Show the lower bound of a call at the published rates, what binds, and an estimate where one can be made; compare SoCs or sizes."""
+    """Show the lower bound of a call at the published rates, what binds, and an estimate where one
+    can be made; compare SoCs or sizes.
+    """
     from npu_sim.cli.arguments import typed_specs
 
     specs = typed_specs(operator, arguments)
