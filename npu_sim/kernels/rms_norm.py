@@ -1,8 +1,9 @@
-"""RmsNorm in the product's arithmetic and accumulation order.
+"""RmsNorm: y = (x * rstd) * gamma with rstd = 1 / sqrt(mean(x^2) + epsilon).
 
-Rows do not depend on each other, so every thread takes an equal share of them, whatever the
-simulated cores take. A row is read twice, once for its sum and once for y; between the two it stays
-in the cache.
+Order of accumulation: the squares of a row are summed in fp32, in 64 lane accumulators (key 2), by
+halving (keys 0 and 3), or in pieces, each by halving (key 1). Rows are independent, so threads
+split them evenly, regardless of the simulated core split. Each row is read twice (sum, then y); the
+second read hits the cache.
 
 Source: specification page ``rms_norm``, section "Kernels and accumulation order".
 """
@@ -42,20 +43,41 @@ PIECES = 2
 """Rows in pieces, each summed by halving: key 1."""
 
 LOOKAHEAD_BYTES = 8192
-"""How far ahead x is asked for, at least, while y is written: then the memory would have nothing
-else to read."""
-KEPT_ROW_BYTES = 1 << 17
-"""Longer rows are not asked for a whole row ahead: they would be gone again from the second-level
-cache."""
+"""Minimum prefetch distance for x while y is written; without it the memory bus would idle between
+the two passes."""
+PREFETCHED_ROW_BYTES = 1 << 17
+"""Rows longer than this are not prefetched a whole row ahead: they would be evicted from L2 before
+use."""
 _ZERO, _ONE = np.float32(0), np.float32(1)
 Floats = NDArray[np.float32]
 
 
 class Split(NamedTuple):
-    """How a row is summed: the path, and the columns of a piece, which only `PIECES` looks at."""
+    """Summation of a row: the path, and the columns of a piece (used by `PIECES` only)."""
 
     path: int
     piece_columns: int
+
+
+class Rows(NamedTuple):
+    """Inputs and outputs of a call; see `rms_norm`."""
+
+    x: NDArray[Any]
+    gamma: NDArray[Any]
+    y: NDArray[Any]
+    rstd: Floats
+
+
+class Settings(NamedTuple):
+    """Constants of a call."""
+
+    average: np.float32
+    """1 / columns."""
+    epsilon: np.float32
+    ahead: int
+    """Prefetch distance for x, in elements."""
+    streams: bool
+    """Whether y is written with non-temporal stores."""
 
 
 @device_function
@@ -74,7 +96,7 @@ def _square_one(x, column: int) -> np.float32:
 
 @device_function
 def _lane_sum(x, accumulators: Floats) -> np.float32:
-    """Sum the squares of a row over 64 lane accumulators, then the lanes as a tree; ``accumulators`` (64,) is scratch."""
+    """Return the sum of squares: 64 lane accumulators (scratch), then a tree over the lanes."""
     first = splat(_ZERO, accumulators)
     second, third, fourth = first, first, first
     whole = x.size // LANE_COUNT * LANE_COUNT
@@ -91,7 +113,7 @@ def _lane_sum(x, accumulators: Floats) -> np.float32:
 
 @device_function
 def _halved_sum(x, squares: Floats) -> np.float32:
-    """Sum the squares of a row by ``halving``, the first time while they are made; ``squares`` is scratch."""
+    """Return the sum of squares by ``halving``, fusing the first step. ``squares`` is scratch."""
     front = front_of(x.size)
     back = x.size - front
     both, whole = back // ORDERED_LANES * ORDERED_LANES, front // ORDERED_LANES * ORDERED_LANES
@@ -116,9 +138,9 @@ def _rstd(total: np.float32, average: np.float32, epsilon: np.float32) -> np.flo
 
 @device_function
 def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) -> None:
-    """Second pass over a row: y = (x*rstd)*gamma, rounded once; ``streams`` stores it past the cache.
+    """Compute y = (x*rstd)*gamma for one row, rounding once.
 
-    Meanwhile it asks for x ``ahead`` elements further on.
+    With ``streams``, use non-temporal stores. Prefetches x ``ahead`` elements ahead.
     """
     line = LINE_BYTES // y.itemsize
     if y.size < line:
@@ -127,9 +149,8 @@ def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) ->
         return
     if not streams:
         for begin in range(0, y.size, line):
-            column = min(
-                begin, y.size - line
-            )  # the last line may overlap the one before: what is written twice is the same
+            # The last vector may overlap the previous one; both write the same values.
+            column = min(begin, y.size - line)
             prefetch(x, column + ahead)
             store(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
         return
@@ -138,67 +159,74 @@ def _normalise_row(x, gamma, scale: np.float32, ahead: int, y, streams: bool) ->
     for column in range(first, end, line):
         prefetch(x, column + ahead)
         stream(y, column, (load(x, column) * scale) * load_like(gamma, column, x))
-    # What remains of the lines at both ends, which belong to the neighbouring rows as well.
+    # The partial cache lines at both ends, which are shared with the neighbouring rows.
     for side in range(2):
-        column, begin, stop = (
-            (first - line, line - first, line) if side == 0 else (end, 0, y.size - end)
-        )
+        column, begin, stop = end, 0, y.size - end
+        if side == 0:
+            column, begin, stop = first - line, line - first, line
         if begin < stop:
-            lanes = (load_some(x, column, begin, stop, x) * scale) * load_some(
-                gamma, column, begin, stop, x
-            )
-            store_some(y, column, lanes, begin, stop)
+            xs = load_some(x, column, begin, stop, x)
+            gammas = load_some(gamma, column, begin, stop, x)
+            store_some(y, column, (xs * scale) * gammas, begin, stop)
+
+
+@device_function
+def _finish_row(rows: Rows, row: int, total: np.float32, settings: Settings) -> None:
+    """Write rstd and y of a row, given its sum of squares."""
+    rows.rstd[row] = _rstd(total, settings.average, settings.epsilon)
+    x, y, scale = rows.x[row], rows.y[row], rows.rstd[row]
+    _normalise_row(x, rows.gamma, scale, settings.ahead, y, settings.streams)
 
 
 @kernel
-def _narrow_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):
-    """Sum the rows of a share in lane accumulators, and write their y and rstd."""
-    rows, shares = len(x), len(scratch)
-    for row in range(rows * share // shares, rows * (share + 1) // shares):
-        rstd[row] = _rstd(_lane_sum(x[row], scratch[share, :LANE_COUNT]), average, epsilon)
-        _normalise_row(x[row], gamma, rstd[row], ahead, y[row], streams)
+def _narrow_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
+    """Compute a chunk of the rows, summing in lane accumulators."""
+    count, chunks = len(rows.x), len(scratch)
+    for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
+        total = _lane_sum(rows.x[row], scratch[chunk, :LANE_COUNT])
+        _finish_row(rows, row, total, settings)
     end_streams()
 
 
 @kernel
-def _whole_rows(share, x, gamma, average, epsilon, ahead, streams, y, rstd, scratch):
-    """Sum the rows of a share by halving, and write their y and rstd."""
-    rows, shares = len(x), len(scratch)
-    for row in range(rows * share // shares, rows * (share + 1) // shares):
-        rstd[row] = _rstd(_halved_sum(x[row], scratch[share]), average, epsilon)
-        _normalise_row(x[row], gamma, rstd[row], ahead, y[row], streams)
+def _whole_rows(chunk: int, rows: Rows, settings: Settings, scratch: Floats) -> None:
+    """Compute a chunk of the rows, summing by halving."""
+    count, chunks = len(rows.x), len(scratch)
+    for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
+        total = _halved_sum(rows.x[row], scratch[chunk])
+        _finish_row(rows, row, total, settings)
     end_streams()
 
 
 @kernel
 def _rows_in_pieces(
-    share, x, gamma, average, epsilon, ahead, streams, piece_columns, y, rstd, scratch
-):
-    """Sum the rows of a share piece by piece, each by halving, and write their y and rstd."""
-    (rows, columns), shares = x.shape, len(scratch)
-    for row in range(rows * share // shares, rows * (share + 1) // shares):
+    chunk: int, rows: Rows, settings: Settings, piece_columns: int, scratch: Floats
+) -> None:
+    """Compute a chunk of the rows, summing piece by piece, each piece by halving."""
+    (count, columns), chunks = rows.x.shape, len(scratch)
+    for row in range(count * chunk // chunks, count * (chunk + 1) // chunks):
         total = _ZERO
         for begin in range(0, columns, piece_columns):
-            total = total + _halved_sum(
-                x[row, begin : min(columns, begin + piece_columns)], scratch[share]
-            )
-        rstd[row] = _rstd(total, average, epsilon)
-        _normalise_row(x[row], gamma, rstd[row], ahead, y[row], streams)
+            piece = rows.x[row, begin : min(columns, begin + piece_columns)]
+            total = total + _halved_sum(piece, scratch[chunk])
+        _finish_row(rows, row, total, settings)
     end_streams()
 
 
 def _streams(y: NDArray[Any]) -> bool:
-    """Whether y is stored past the cache: even short rows, where each begins and ends with a cache line."""
-    shares_no_line = address_of(y) % LINE_BYTES == 0 and y.shape[1] * y.itemsize % LINE_BYTES == 0
-    return is_streamed(y, LINE_BYTES if shares_no_line else STREAM_ROW_BYTES)
+    """Return whether y is written with non-temporal stores.
+
+    Short rows qualify only if they are cache-line aligned at both ends.
+    """
+    are_aligned = address_of(y) % LINE_BYTES == 0 and y.shape[1] * y.itemsize % LINE_BYTES == 0
+    return is_streamed(y, LINE_BYTES if are_aligned else STREAM_ROW_BYTES)
 
 
 def _lookahead(x: NDArray[Any]) -> int:
-    """Return how many elements ahead x is asked for: the next row, unless rows are short or very long."""
+    """Return the prefetch distance in elements: one row, unless rows are short or very long."""
     row_bytes = x.shape[1] * x.itemsize
-    return (
-        row_bytes if LOOKAHEAD_BYTES < row_bytes <= KEPT_ROW_BYTES else LOOKAHEAD_BYTES
-    ) // x.itemsize
+    is_row = LOOKAHEAD_BYTES < row_bytes <= PREFETCHED_ROW_BYTES
+    return (row_bytes if is_row else LOOKAHEAD_BYTES) // x.itemsize
 
 
 def rms_norm(
@@ -218,18 +246,19 @@ def rms_norm(
     gamma : (columns,)
         Storage array of the same dtype or float32.
     split
-        How a row is summed.
+        Path of the summation.
     epsilon
-        What is added to the mean of the squares.
+        Added to the mean of the squares.
     rstd : float32 (rows,)
     """
     threads, columns = threads_for(x.nbytes + y.nbytes), x.shape[1]
     longest = {LANES: LANE_COUNT, HALVING: columns, PIECES: split.piece_columns}[split.path]
     scratch = thread_scratch(threads, max(longest, LANE_COUNT))
-    arguments = x, gamma, np.float32(1) / np.float32(columns), epsilon, _lookahead(x), _streams(y)
+    rows, average = Rows(x, gamma, y, rstd), np.float32(1) / np.float32(columns)
+    settings = Settings(average, epsilon, _lookahead(x), _streams(y))
     if split.path == LANES:
-        _narrow_rows.over(threads, *arguments, y, rstd, scratch)
+        _narrow_rows.over(threads, rows, settings, scratch)
     elif split.path == HALVING:
-        _whole_rows.over(threads, *arguments, y, rstd, scratch)
+        _whole_rows.over(threads, rows, settings, scratch)
     else:
-        _rows_in_pieces.over(threads, *arguments, split.piece_columns, y, rstd, scratch)
+        _rows_in_pieces.over(threads, rows, settings, split.piece_columns, scratch)

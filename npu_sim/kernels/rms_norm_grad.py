@@ -1,6 +1,15 @@
-"""RmsNormGrad: the arithmetic of one row, in the order of the product's instructions.
+"""RmsNormGrad: dx and dgamma of rows normalised by their root mean square.
 
-A row is read twice, once for its sum and once for dx; between the two it stays in the second-level cache.
+    xh = x * rstd;  dgamma = sum over rows of dy * xh;  dx = (dy * gamma - xh * mean) * rstd,
+    where mean is the mean over the columns of (dy * gamma) * xh.
+
+Order of accumulation, all in fp32: the products of a row are summed in 64 lane accumulators or by
+halving (key 1), or in pieces of columns, each by halving (key 2). Every simulated core sums dy * xh
+of its rows in *contributions*: one for all its rows (key 1), or one per group of 32 rows (key 2).
+Contributions are then added to dgamma column by column, in their order of arrival or core by core.
+
+One thread computes all rows of a simulated core. Each row is read twice (sum, then dx); the second
+read hits the L2 cache.
 
 Source: specification page ``rms_norm_grad``, section "Kernels and accumulation order".
 """
@@ -35,142 +44,151 @@ from npu_sim.kernels.vectors.row_sums import add_to, clear, front_of, halve, kee
 from npu_sim.numbers.scalars import narrow, widen
 
 LOOKAHEAD_BYTES = 8192
-"""How far ahead dy and x are asked for, across the ends of rows: up to a tenth faster."""
+"""Prefetch distance for dy and x, across the ends of rows: up to 10 % faster."""
 _ZERO = np.float32(0)
 Floats = NDArray[np.float32]
 
 
-@device_function
-def _products(dy, x, gamma, scale: np.float32, dgamma: Floats, column: int, later: bool) -> Any:
-    """Add dy*xh of some columns to dgamma; return (dy*gamma)*xh, or (dy*xh)*gamma where gamma comes ``later``: key 2."""
-    xh, gradient, weight = (
-        load_ordered(x, column) * scale,
-        load_ordered(dy, column),
-        load_ordered(gamma, column),
-    )
-    share = gradient * xh
-    keep(dgamma, column, load_ordered(dgamma, column) + share)
-    return share * weight if later else (gradient * weight) * xh
+class Row(NamedTuple):
+    """Inputs of one row, or of some of its columns."""
+
+    dy: NDArray[Any]
+    x: NDArray[Any]
+    gamma: NDArray[Any]
+    rstd: np.float32
 
 
 @device_function
-def _product(
-    dy, x, gamma, scale: np.float32, dgamma: Floats, column: int, later: bool
-) -> np.float32:
-    """The same for one column."""
-    xh, gradient, weight = widen(x[column]) * scale, widen(dy[column]), widen(gamma[column])
-    share = gradient * xh
-    dgamma[column] = dgamma[column] + share
-    return share * weight if later else (gradient * weight) * xh
+def _columns_of(row: Row, begin: int, end: int) -> Row:
+    """Return the columns begin..end of a row."""
+    return Row(row.dy[begin:end], row.x[begin:end], row.gamma[begin:end], row.rstd)
 
 
 @device_function
-def lane_sum(dy, x, gamma, scale: np.float32, dgamma: Floats, accumulators: Floats) -> np.float32:
-    """Key 1: add dy*xh to dgamma, and sum (dy*gamma)*xh over 64 lane accumulators.
+def _products(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> Any:
+    """Add dy*xh of a vector of columns to dgamma; return the products to be summed.
 
-    64 products at a time are added lane by lane, then the lanes as a tree. ``accumulators`` (64,) is scratch.
+    These are (dy*gamma)*xh, or (dy*xh)*gamma with ``gamma_last`` (key 2).
+    """
+    xh = load_ordered(row.x, column) * row.rstd
+    dy, gamma = load_ordered(row.dy, column), load_ordered(row.gamma, column)
+    product = dy * xh
+    keep(dgamma, column, load_ordered(dgamma, column) + product)
+    return product * gamma if gamma_last else (dy * gamma) * xh
+
+
+@device_function
+def _product(row: Row, dgamma: Floats, column: int, gamma_last: bool) -> np.float32:
+    """Like `_products`, for one column."""
+    xh, dy, gamma = widen(row.x[column]) * row.rstd, widen(row.dy[column]), widen(row.gamma[column])
+    product = dy * xh
+    dgamma[column] = dgamma[column] + product
+    return product * gamma if gamma_last else (dy * gamma) * xh
+
+
+@device_function
+def _lane_sum(row: Row, dgamma: Floats, accumulators: Floats) -> np.float32:
+    """Key 1: add dy*xh to dgamma; return the sum of (dy*gamma)*xh over 64 lane accumulators.
+
+    64 products at a time are added lane by lane, then the lanes as a tree. ``accumulators`` (64,)
+    is scratch.
     """
     first = splat(_ZERO, dgamma)
     second, third, fourth = first, first, first
     whole = dgamma.size // LANE_COUNT * LANE_COUNT
     for column in range(0, whole, LANE_COUNT):
-        prefetch_lines(dy, column + LOOKAHEAD_BYTES // dy.itemsize, LANE_COUNT)
-        prefetch_lines(x, column + LOOKAHEAD_BYTES // x.itemsize, LANE_COUNT)
-        first = first + _products(dy, x, gamma, scale, dgamma, column, False)
-        second = second + _products(dy, x, gamma, scale, dgamma, column + ORDERED_LANES, False)
-        third = third + _products(dy, x, gamma, scale, dgamma, column + 2 * ORDERED_LANES, False)
-        fourth = fourth + _products(dy, x, gamma, scale, dgamma, column + 3 * ORDERED_LANES, False)
+        prefetch_lines(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize, LANE_COUNT)
+        prefetch_lines(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize, LANE_COUNT)
+        first = first + _products(row, dgamma, column, False)
+        second = second + _products(row, dgamma, column + ORDERED_LANES, False)
+        third = third + _products(row, dgamma, column + 2 * ORDERED_LANES, False)
+        fourth = fourth + _products(row, dgamma, column + 3 * ORDERED_LANES, False)
     keep_lanes(accumulators, first, second, third, fourth)
     for column in range(whole, dgamma.size):
-        accumulators[column - whole] = accumulators[column - whole] + _product(
-            dy, x, gamma, scale, dgamma, column, False
-        )
+        product = _product(row, dgamma, column, False)
+        accumulators[column - whole] = accumulators[column - whole] + product
     return add_lanes(accumulators)
 
 
 @device_function
 def _put_products(
-    dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats, adds: bool, later: bool
+    row: Row, dgamma: Floats, products: Floats, accumulate: bool, gamma_last: bool
 ) -> None:
-    """Add dy*xh to dgamma, and write the products of a row, or add them to what is there; ``products`` may be longer."""
+    """Add dy*xh to dgamma; write the products of a row, or add them with ``accumulate``.
+
+    ``products`` may be longer than the row.
+    """
     whole = dgamma.size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
-        prefetch(dy, column + LOOKAHEAD_BYTES // dy.itemsize)
-        prefetch(x, column + LOOKAHEAD_BYTES // x.itemsize)
-        lanes = _products(dy, x, gamma, scale, dgamma, column, later)
-        keep(products, column, load_ordered(products, column) + lanes if adds else lanes)
+        prefetch(row.dy, column + LOOKAHEAD_BYTES // row.dy.itemsize)
+        prefetch(row.x, column + LOOKAHEAD_BYTES // row.x.itemsize)
+        lanes = _products(row, dgamma, column, gamma_last)
+        keep(products, column, load_ordered(products, column) + lanes if accumulate else lanes)
     for column in range(whole, dgamma.size):
-        product = _product(dy, x, gamma, scale, dgamma, column, later)
-        products[column] = products[column] + product if adds else product
+        product = _product(row, dgamma, column, gamma_last)
+        products[column] = products[column] + product if accumulate else product
 
 
 @device_function
-def halved_sum(
-    dy, x, gamma, scale: np.float32, dgamma: Floats, products: Floats, later: bool
-) -> np.float32:
-    """Sum a row's products by ``halving``: the part beyond a power of two is added to the front, until 64 lanes are left.
+def _halved_sum(row: Row, dgamma: Floats, products: Floats, gamma_last: bool) -> np.float32:
+    """Add dy*xh to dgamma; return the sum of a row's products by ``halving``.
 
-    The first halving happens while the products are made: those of the front are stored, the others added to them.
+    Halving adds the part beyond a power of two to the front, until 64 lanes are left. Its first
+    step is fused with the multiplication: products of the front are stored, others are added.
     """
-    front = front_of(dgamma.size)
-    _put_products(
-        dy[:front], x[:front], gamma[:front], scale, dgamma[:front], products, False, later
-    )
-    _put_products(
-        dy[front:], x[front:], gamma[front:], scale, dgamma[front:], products, True, later
-    )
+    columns, front = dgamma.size, front_of(dgamma.size)
+    _put_products(_columns_of(row, 0, front), dgamma[:front], products, False, gamma_last)
+    _put_products(_columns_of(row, front, columns), dgamma[front:], products, True, gamma_last)
     if front < LANE_COUNT:
         clear(products[front:LANE_COUNT])
     return halve(products, max(front, LANE_COUNT))
 
 
 @device_function
-def _gradient(dy: Any, x: Any, gamma: Any, scale: np.float32, mean: np.float32) -> Any:
-    """Return (dy*gamma - xh*mean)*rstd of numbers or of lanes."""
-    return (dy * gamma - (x * scale) * mean) * scale
+def _gradient(dy: Any, x: Any, gamma: Any, rstd: np.float32, mean: np.float32) -> Any:
+    """Return (dy*gamma - xh*mean)*rstd, for scalars or vectors."""
+    return (dy * gamma - (x * rstd) * mean) * rstd
 
 
 @device_function
-def gradient_row(dy, x, gamma, scale: np.float32, mean: np.float32, dx, streams: bool) -> None:
-    """Second pass over a row: dx = (dy*gamma - xh*mean)*rstd, rounded once; ``streams`` stores it past the cache."""
+def _gradient_line(row: Row, column: int, mean: np.float32) -> Any:
+    """Return a cache line of dx."""
+    dy, x, gamma = load(row.dy, column), load(row.x, column), load_like(row.gamma, column, row.x)
+    return _gradient(dy, x, gamma, row.rstd, mean)
+
+
+@device_function
+def _write_dx(row: Row, mean: np.float32, dx: NDArray[Any], streams: bool) -> None:
+    """Compute dx = (dy*gamma - xh*mean)*rstd for one row, rounding once.
+
+    With ``streams``, use non-temporal stores.
+    """
     line = LINE_BYTES // dx.itemsize
     if dx.size < line:
         for column in range(dx.size):
-            dx[column] = narrow(
-                _gradient(widen(dy[column]), widen(x[column]), widen(gamma[column]), scale, mean),
-                dx,
-            )
+            dy, x, gamma = widen(row.dy[column]), widen(row.x[column]), widen(row.gamma[column])
+            dx[column] = narrow(_gradient(dy, x, gamma, row.rstd, mean), dx)
         return
     if not streams:
         for begin in range(0, dx.size, line):
-            column = min(
-                begin, dx.size - line
-            )  # the last line may overlap the one before: what is written twice is the same
-            store(
-                dx,
-                column,
-                _gradient(
-                    load(dy, column), load(x, column), load_like(gamma, column, x), scale, mean
-                ),
-            )
+            # The last vector may overlap the previous one; both write the same values.
+            column = min(begin, dx.size - line)
+            store(dx, column, _gradient_line(row, column, mean))
         return
     first = to_next_line(dx, 0)
     end = first + (dx.size - first) // line * line
     for column in range(first, end, line):
-        stream(
-            dx,
-            column,
-            _gradient(load(dy, column), load(x, column), load_like(gamma, column, x), scale, mean),
-        )
-    # What remains of the lines at both ends, which belong to the neighbouring rows as well.
+        stream(dx, column, _gradient_line(row, column, mean))
+    # The partial cache lines at both ends, which are shared with the neighbouring rows.
     for side in range(2):
-        column, begin, stop = (
-            (first - line, line - first, line) if side == 0 else (end, 0, dx.size - end)
-        )
+        column, begin, stop = end, 0, dx.size - end
+        if side == 0:
+            column, begin, stop = first - line, line - first, line
         if begin < stop:
-            dys, xs = load_some(dy, column, begin, stop, x), load_some(x, column, begin, stop, x)
-            gammas = load_some(gamma, column, begin, stop, x)
-            store_some(dx, column, _gradient(dys, xs, gammas, scale, mean), begin, stop)
+            dys = load_some(row.dy, column, begin, stop, row.x)
+            xs = load_some(row.x, column, begin, stop, row.x)
+            gammas = load_some(row.gamma, column, begin, stop, row.x)
+            store_some(dx, column, _gradient(dys, xs, gammas, row.rstd, mean), begin, stop)
 
 
 # --- All rows, on all threads ---
@@ -184,10 +202,10 @@ PIECES = 2
 PIECE_COLUMNS = 4096
 GROUP_ROWS = 32
 FOLD_COLUMNS = 16384
-"""Columns of dgamma that are added up at a time: 64 KiB."""
+"""Columns of dgamma that are summed at a time: 64 KiB."""
 
-SCRATCH_SHARE = 0.08
-"""Part of the inputs' and dx's size that contributions may take before cores are computed in
+SCRATCH_FRACTION = 0.08
+"""Maximum size of the contributions relative to the inputs and dx; beyond it, cores are computed in
 batches."""
 SMALL_SCRATCH_BYTES = 1 << 20
 """Contributions of this size are never split into batches."""
@@ -196,14 +214,14 @@ Integers = NDArray[np.int64]
 
 
 class Split(NamedTuple):
-    """How rows are split: the path, the cores that work, and the rows of each but the last."""
+    """Split of the rows over cores: the path, the cores used, and the rows of each but the last."""
 
     path: int
     block_dim: int
     block_factor: int
 
     def contributions(self, rows: int) -> Integers:
-        """Return how many times every core adds to dgamma."""
+        """Return the number of contributions of every core."""
         if self.path != PIECES:
             return np.ones(self.block_dim, np.int64)
         starts = np.arange(self.block_dim, dtype=np.int64) * self.block_factor
@@ -211,168 +229,196 @@ class Split(NamedTuple):
         return (own + GROUP_ROWS - 1) // GROUP_ROWS
 
 
+class Rows(NamedTuple):
+    """Inputs of all rows, and dx; see `rms_norm_grad`."""
+
+    dy: NDArray[Any]
+    x: NDArray[Any]
+    rstd: Floats
+    gamma: NDArray[Any]
+    dx: NDArray[Any]
+
+
+class Cores(NamedTuple):
+    """Simulated cores that are computed together."""
+
+    numbers: Integers
+    starts: Integers
+    """(cores + 1,): the first contribution of each core."""
+    block_factor: int
+    """Rows of every core of the call but the last."""
+
+
+@device_function
+def _row_of(rows: Rows, row: int) -> Row:
+    return Row(rows.dy[row], rows.x[row], rows.gamma, rows.rstd[row])
+
+
 @kernel
 def _narrow_rows(
-    share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch
-):
-    """Key 1, lane accumulators: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows = len(x)
-    for place in range(share, cores.size, len(scratch)):
-        dgamma = parts[place]
+    thread: int,
+    rows: Rows,
+    cores: Cores,
+    average: np.float32,
+    streams: bool,
+    contributions: Floats,
+    scratch: Floats,
+) -> None:
+    """Key 1, lane accumulators: threads take turns at cores, each of which has one contribution."""
+    for place in range(thread, cores.numbers.size, len(scratch)):
+        dgamma = contributions[place]
         clear(dgamma)
-        first = cores[place] * block_factor
-        for row in range(first, min(rows, first + block_factor)):
-            scale = rstd[row]
-            mean = (
-                lane_sum(dy[row], x[row], gamma, scale, dgamma, scratch[share, :LANE_COUNT])
-                * average
-            )
-            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
+        first = cores.numbers[place] * cores.block_factor
+        for number in range(first, min(len(rows.x), first + cores.block_factor)):
+            row = _row_of(rows, number)
+            mean = _lane_sum(row, dgamma, scratch[thread, :LANE_COUNT]) * average
+            _write_dx(row, mean, rows.dx[number], streams)
     end_streams()
 
 
 @kernel
 def _whole_rows(
-    share, dy, x, rstd, gamma, average, block_factor, cores, streams, dx, parts, scratch
-):
-    """Key 1, halving: ``parts`` (cores, columns) receives the dgamma of each of the given cores."""
-    rows, products = len(x), scratch[share]
-    for place in range(share, cores.size, len(scratch)):
-        dgamma = parts[place]
+    thread: int,
+    rows: Rows,
+    cores: Cores,
+    average: np.float32,
+    streams: bool,
+    contributions: Floats,
+    scratch: Floats,
+) -> None:
+    """Key 1, halving: threads take turns at cores, each of which has one contribution."""
+    for place in range(thread, cores.numbers.size, len(scratch)):
+        dgamma = contributions[place]
         clear(dgamma)
-        first = cores[place] * block_factor
-        for row in range(first, min(rows, first + block_factor)):
-            scale = rstd[row]
-            mean = halved_sum(dy[row], x[row], gamma, scale, dgamma, products, False) * average
-            gradient_row(dy[row], x[row], gamma, scale, mean, dx[row], streams)
+        first = cores.numbers[place] * cores.block_factor
+        for number in range(first, min(len(rows.x), first + cores.block_factor)):
+            row = _row_of(rows, number)
+            mean = _halved_sum(row, dgamma, scratch[thread], False) * average
+            _write_dx(row, mean, rows.dx[number], streams)
     end_streams()
 
 
 @kernel
 def _rows_in_pieces(
-    share, dy, x, rstd, gamma, average, block_factor, cores, streams, starts, dx, parts, scratch
-):
-    """Key 2: ``parts`` (contributions, columns) receives every group's dgamma, from ``starts`` of its core on."""
-    rows, columns = x.shape
-    products = scratch[share]
-    for place in range(share, cores.size, len(scratch)):
-        first = cores[place] * block_factor
-        last = min(rows, first + block_factor)
-        for group in range(starts[place], starts[place + 1]):
-            dgamma = parts[group]
+    thread: int,
+    rows: Rows,
+    cores: Cores,
+    average: np.float32,
+    streams: bool,
+    contributions: Floats,
+    scratch: Floats,
+) -> None:
+    """Key 2: threads take turns at cores; each group of GROUP_ROWS rows is one contribution."""
+    columns = rows.x.shape[1]
+    for place in range(thread, cores.numbers.size, len(scratch)):
+        first = cores.numbers[place] * cores.block_factor
+        last = min(len(rows.x), first + cores.block_factor)
+        for group in range(cores.starts[place], cores.starts[place + 1]):
+            dgamma = contributions[group]
             clear(dgamma)
-            group_first = first + GROUP_ROWS * (group - starts[place])
-            for row in range(group_first, min(last, group_first + GROUP_ROWS)):
-                scale = rstd[row]
-                total = _ZERO
+            group_first = first + GROUP_ROWS * (group - cores.starts[place])
+            for number in range(group_first, min(last, group_first + GROUP_ROWS)):
+                row, total = _row_of(rows, number), _ZERO
                 for begin in range(0, columns, PIECE_COLUMNS):
                     end = min(columns, begin + PIECE_COLUMNS)
-                    total = total + halved_sum(
-                        dy[row, begin:end],
-                        x[row, begin:end],
-                        gamma[begin:end],
-                        scale,
-                        dgamma[begin:end],
-                        products,
-                        True,
-                    )
-                gradient_row(dy[row], x[row], gamma, scale, total * average, dx[row], streams)
+                    piece = _columns_of(row, begin, end)
+                    total = total + _halved_sum(piece, dgamma[begin:end], scratch[thread], True)
+                _write_dx(row, total * average, rows.dx[number], streams)
     end_streams()
 
 
-def compute_rows(
-    dy: NDArray[Any],
-    x: NDArray[Any],
-    rstd: Floats,
-    gamma: NDArray[Any],
-    split: Split,
-    cores: Integers,
-    starts: Integers,
-    dx: NDArray[Any],
-    parts: Floats,
-) -> None:
-    """Compute the rows of some cores: their dx, and what each of them adds to dgamma.
+def _compute_rows(rows: Rows, split: Split, cores: Cores, contributions: Floats) -> None:
+    """Compute dx of the rows of some cores, and their contributions (contributions, columns)."""
+    columns = rows.x.shape[1]
+    average = np.float32(1) / np.float32(columns)
+    threads = threads_for(rows.dy.nbytes + rows.x.nbytes + rows.dx.nbytes)
+    kernel, scratch_columns = {
+        LANES: (_narrow_rows, LANE_COUNT),
+        HALVING: (_whole_rows, max(columns, LANE_COUNT)),
+        PIECES: (_rows_in_pieces, PIECE_COLUMNS),
+    }[split.path]
+    scratch, streams = thread_scratch(threads, scratch_columns), is_streamed(rows.dx)
+    kernel.over(threads, rows, cores, average, streams, contributions, scratch)
 
-    Parameters
-    ----------
-    dy, x, rstd, gamma, split, dx
-        As for :func:`rms_norm_grad`.
-    cores
-        The simulated cores.
-    starts : (cores + 1,)
-        Where the contributions of each begin in ``parts``.
-    parts : float32 (contributions, columns)
-        Receives the contributions.
-    """
-    average, threads = (
-        np.float32(1) / np.float32(x.shape[1]),
-        threads_for(dy.nbytes + x.nbytes + dx.nbytes),
-    )
-    columns = {LANES: LANE_COUNT, HALVING: max(x.shape[1], LANE_COUNT), PIECES: PIECE_COLUMNS}[
-        split.path
-    ]
-    scratch = thread_scratch(threads, columns)
-    arguments = dy, x, rstd, gamma, average, split.block_factor, cores, is_streamed(dx)
-    if split.path == LANES:
-        _narrow_rows.over(threads, *arguments, dx, parts, scratch)
-    elif split.path == HALVING:
-        _whole_rows.over(threads, *arguments, dx, parts, scratch)
-    else:
-        _rows_in_pieces.over(threads, *arguments, starts, dx, parts, scratch)
+
+class _Arrival(NamedTuple):
+    """Order in which the contributions of a batch are added to dgamma."""
+
+    orders: Integers
+    """(1 or pieces, contributions): one order, or one for every piece of 4096 columns."""
+    stops: Integers
+    """Ends of the groups of contributions that are summed by themselves before they are added."""
+
+
+class _Sums(NamedTuple):
+    """Where the contributions between two stops are added up; see `_fold`."""
+
+    vectors: Floats
+    by_stop: bool
+    """Whether ``vectors`` has a row for each stop; otherwise it has one for each chunk of work."""
 
 
 @kernel
-def _fold_columns(share, shares, width, parts, orders, stops, sums, has_vectors, dgamma):
-    """Add the contributions between two stops to blocks of ``width`` columns of dgamma."""
-    for block in range(share, (dgamma.size + width - 1) // width, shares):
+def _fold_columns(
+    chunk: int,
+    chunks: int,
+    width: int,
+    contributions: Floats,
+    arrival: _Arrival,
+    sums: _Sums,
+    dgamma: Floats,
+) -> None:
+    """Add the contributions to every ``chunks``-th block of ``width`` columns of dgamma."""
+    for block in range(chunk, (dgamma.size + width - 1) // width, chunks):
         begin = block * width
         end = min(begin + width, dgamma.size)
-        total, order, first = dgamma[begin:end], orders[min(block, len(orders) - 1)], 0
-        for number in range(stops.size):
-            stop = stops[number]
-            if stop == first + 1 and not has_vectors:
-                # A single contribution is added as it is: none is -0, so adding it to 0 first would
-                # change nothing.
-                add_to(total, parts[order[first], begin:end])
+        order = arrival.orders[min(block, len(arrival.orders) - 1)]
+        total, first = dgamma[begin:end], 0
+        for number in range(arrival.stops.size):
+            stop = arrival.stops[number]
+            if stop == first + 1 and not sums.by_stop:
+                # A single contribution is added directly. Adding it to 0 first would only change
+                # -0, which no contribution contains.
+                add_to(total, contributions[order[first], begin:end])
             else:
-                own = sums[number if has_vectors else share, : end - begin]
+                own = sums.vectors[number if sums.by_stop else chunk, : end - begin]
                 clear(own)
                 for place in range(first, stop):
-                    add_to(own, parts[order[place], begin:end])
+                    add_to(own, contributions[order[place], begin:end])
                 add_to(total, own)
             first = stop
 
 
 def _fold(
-    parts: Floats, orders: Integers, stops: Integers, dgamma: Floats, vectors: Floats | None = None
+    contributions: Floats, arrival: _Arrival, dgamma: Floats, vectors: Floats | None = None
 ) -> None:
-    """Add contributions to dgamma: those between two stops are added up by themselves first, from 0.
+    """Add contributions to dgamma. Those between two stops are summed first, from 0.
 
-    ``orders`` has one order of arrival, or one for every piece of 4096 columns. ``vectors`` (stops,
-    columns or a chunk of them) receives what lies between two stops before it is added, one chunk
-    after the other.
+    ``vectors`` (stops, columns or a chunk of them) receives the sum of each stop before it is
+    added, one chunk of columns after the other.
     """
     if vectors is not None:
-        _fold_columns.over(1, 1, vectors.shape[1], parts, orders, stops, vectors, True, dgamma)
+        sums = _Sums(vectors, True)
+        _fold_columns.over(1, 1, vectors.shape[1], contributions, arrival, sums, dgamma)
         return
-    width = PIECE_COLUMNS if orders.shape[0] > 1 else FOLD_COLUMNS
-    shares = min(threads_for(parts.nbytes), (dgamma.size + width - 1) // width)
-    sums = np.empty((shares, min(width, dgamma.size)), np.float32)
-    _fold_columns.over(shares, shares, width, parts, orders, stops, sums, False, dgamma)
+    width = PIECE_COLUMNS if arrival.orders.shape[0] > 1 else FOLD_COLUMNS
+    chunks = min(threads_for(contributions.nbytes), (dgamma.size + width - 1) // width)
+    sums = _Sums(np.empty((chunks, min(width, dgamma.size)), np.float32), False)
+    _fold_columns.over(chunks, chunks, width, contributions, arrival, sums, dgamma)
 
 
 def _batches(
     counts: Integers, orders: Integers, rows: int, columns: int, element_bytes: int
 ) -> Iterator[tuple[Integers, Integers]]:
-    """Split cores into batches whose contributions stay small; yield the cores and the orders of their contributions.
+    """Yield batches of cores with small contributions, and the orders of those contributions.
 
-    With few rows the contributions would be as large as the inputs. Cores in order of arrival are
-    added one batch after the other with the same result, which needs one contribution a core and
-    one order for all columns.
+    With few rows the contributions would be as large as the inputs. Adding the cores in batches, in
+    their order of arrival, gives the same result. It requires one contribution per core and one
+    order for all columns; other calls are one batch.
     """
     contributions = orders.shape[1]
     allowed = max(
-        int(SCRATCH_SHARE * 3 * rows * element_bytes / 4),
+        int(SCRATCH_FRACTION * 3 * rows * element_bytes / 4),
         SMALL_SCRATCH_BYTES // (4 * columns),
         thread_count(),
     )
@@ -407,39 +453,35 @@ def rms_norm_grad(
     gamma : (columns,)
         Storage array of the same dtype or float32.
     split
-        Path and split of the rows over cores.
+        Path, and split of the rows over cores.
     deterministic
-        Whether cores keep their vectors apart and add them in core order.
+        Whether every core sums its contributions, and these sums are added in core order.
     core_order, seed
-        Code of the order in which atomic additions arrive otherwise; see
+        Code and seed of the order in which contributions arrive otherwise; see
         :mod:`npu_sim.kernels.random_order`.
     dgamma : float32 (columns,)
     vectors : float32 (cores, columns or more, or a chunk of columns), or None
-        Where a deterministic call keeps the dgamma of every core: workspace of the product.
+        Receives the sum of every core in a deterministic call: workspace of the product.
     """
     rows, columns = x.shape
     dgamma.fill(0)
-    schedule = _schedule if split.path == PIECES else _kept_schedule
+    schedule = _schedule if split.path == PIECES else _cached_schedule
     batches = schedule(split, rows, columns, x.itemsize, deterministic, core_order, seed)
-    contributions = np.empty((batches[0].orders.shape[1], columns), np.float32)
-    for cores, orders, starts, stops in batches:
-        parts = contributions[: orders.shape[1]]
-        compute_rows(dy, x, rstd, gamma, split, cores, starts, dx, parts)
-        # In a deterministic call the cores of a batch follow one another.
-        own = None if vectors is None else vectors[cores[0] : cores[-1] + 1]
-        _fold(parts, orders, stops, dgamma, own)
+    contributions = np.empty((batches[0].arrival.orders.shape[1], columns), np.float32)
+    input_rows = Rows(dy, x, rstd, gamma, dx)
+    for cores, arrival in batches:
+        own = contributions[: arrival.orders.shape[1]]
+        _compute_rows(input_rows, split, cores, own)
+        # The cores of a batch of a deterministic call are consecutive.
+        first, last = cores.numbers[0], cores.numbers[-1]
+        _fold(own, arrival, dgamma, None if vectors is None else vectors[first : last + 1])
 
 
 class _Batch(NamedTuple):
-    """Cores that are computed together."""
+    """Cores that are computed together, and the order in which their contributions are added."""
 
-    cores: Integers
-    orders: Integers
-    """Orders in which their contributions arrive."""
-    starts: Integers
-    """Where the contributions of each core begin."""
-    stops: Integers
-    """Up to where contributions are added up by themselves."""
+    cores: Cores
+    arrival: _Arrival
 
 
 def _schedule(
@@ -457,34 +499,28 @@ def _schedule(
     arrived = arrivals(counts, SEQUENTIAL if deterministic else core_order, seed, draws)
     for cores, orders in _batches(counts, arrived, rows, columns, element_bytes):
         starts = np.concatenate(([0], np.cumsum(counts[cores])))
-        batches.append(
-            _Batch(
-                cores,
-                orders,
-                starts,
-                starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1),
-            )
-        )
+        stops = starts[1:] if deterministic else np.arange(1, orders.shape[1] + 1)
+        batches.append(_Batch(Cores(cores, starts, split.block_factor), _Arrival(orders, stops)))
     return tuple(batches)
 
 
-_kept_schedule = lru_cache(maxsize=64)(_schedule)
-"""The same of calls whose cores contribute once: it takes longer than computing a small one."""
+_cached_schedule = lru_cache(maxsize=64)(_schedule)
+"""`_schedule` for paths with one contribution per core, where it would take longer than computing
+a small call."""
 
 
 # --- Contributions for order studies ---
 def contributions(
     dy: NDArray[Any], x: NDArray[Any], rstd: NDArray[np.float32], gamma: NDArray[Any], split: Split
-) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Return the core of every contribution, cores ascending, and the contributions (contributions, columns).
+) -> tuple[Integers, Floats]:
+    """Return the core of every contribution, cores ascending, and the contributions.
 
-    Arguments as for :func:`npu_sim.kernels.rms_norm_grad.rms_norm_grad`.
+    Arguments are those of :func:`rms_norm_grad`; contributions are (contributions, columns).
     """
     rows, columns = x.shape
     counts = split.contributions(rows)
-    cores = np.arange(counts.size, dtype=np.int64)
-    parts, dx = np.empty((int(counts.sum()), columns), np.float32), np.empty_like(x)
-    compute_rows(
-        dy, x, rstd, gamma, split, cores, np.concatenate(([0], np.cumsum(counts))), dx, parts
-    )
-    return np.repeat(cores, counts), parts
+    numbers = np.arange(counts.size, dtype=np.int64)
+    values = np.empty((int(counts.sum()), columns), np.float32)
+    cores = Cores(numbers, np.concatenate(([0], np.cumsum(counts))), split.block_factor)
+    _compute_rows(Rows(dy, x, rstd, gamma, np.empty_like(x)), split, cores, values)
+    return np.repeat(numbers, counts), values
