@@ -1,4 +1,5 @@
-"""Files: everything read from strangers, and everything written, whole or not at all.
+"""Files: untrusted input is read with limits, output is written whole or not at all.
 
-``writing`` and ``reading`` are the two places that open files; ``tensors`` and ``yaml_document`` say what is in them.
+``reading`` and ``writing`` open files. The other modules parse formats: tensors, YAML, and profiles
+of devices.
 """

@@ -1,4 +1,4 @@
-"""Reading what a device's profiler wrote, one launch a row: the vendor's CSV files or its SQLite export."""
+"""Profiles of a device: the vendor's CSV files or its SQLite export, one launch per row."""
 
 from pathlib import Path
 
@@ -9,12 +9,12 @@ from npu_sim.status import UsageError
 
 
 def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
-    """Read all launches of a profile, in the order in which they began.
+    """Return all launches of a profile, ordered by start time.
 
     Raises
     ------
     UsageError
-        When the file cannot be read or is none of these files; the message names file, line and column.
+        When the file cannot be read or has another format; with file, line and column.
     """
     file = Path(path)
     if not file.is_file():
@@ -24,7 +24,7 @@ def read_device_profile(path: str | Path) -> tuple[MeasuredLaunch, ...]:
             f"{file}: {problem}",
             "kernel_details.csv, op_summary_*.csv or the .db of a profiler",
         )
-    with file.open("rb") as opened:
-        start = opened.read(len(SQLITE_START))
+    with file.open("rb") as stream:
+        start = stream.read(len(SQLITE_START))
     launches = read_database(file) if start == SQLITE_START else read_csv(file)
-    return tuple(sorted(launches, key=lambda one: one.start_us))
+    return tuple(sorted(launches, key=lambda launch: launch.start_us))

@@ -1,4 +1,4 @@
-"""One launch of a kernel on a device, as profilers write it."""
+"""One measured launch of a kernel, as recorded by the vendor's profilers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from npu_sim.numbers.formats import TensorSpec
 
 MISSING = ("", "N/A", "NA", "NULL")
-"""What profilers write where they have no value."""
+"""Texts that profilers write for a missing value."""
 DTYPES = {
     "FLOAT": "float32",
     "FLOAT32": "float32",
@@ -14,7 +14,7 @@ DTYPES = {
     "BF16": "bfloat16",
     "BFLOAT16": "bfloat16",
 } | {name.upper(): name for name in ("float64", "int8", "uint8", "int16", "int32", "int64", "bool")}
-"""Names of dtypes, without the ``DT_`` that some rows put before them."""
+"""dtypes by the profiler's name, without the prefix ``DT_`` of some rows."""
 
 
 @dataclass(frozen=True)
@@ -24,21 +24,21 @@ class MeasuredLaunch:
     Attributes
     ----------
     line
-        Line of the file it stands in; the number of the row in a database.
+        Line in the file, or row number in a database.
     kernel, name
         Type of the kernel, and name of the launch.
     duration_us, start_us
-        Measured time, and when it began; 0 where the file does not say.
+        Measured time and start time in microseconds; 0 if not recorded.
     block_dim
-        Blocks it ran on; None where the file does not say.
+        Number of blocks; None if not recorded.
     inputs, outputs
-        Tensors; None where the file does not say, and for a dtype that is none of ours.
+        Tensors; None if not recorded, and for a dtype that is not supported.
     stream
-        Stream it ran in, on which device.
+        Device and stream, as ``device/stream``.
     core
-        Kind of core that it ran on, in the profiler's words.
+        Kind of core, as the profiler names it.
     counters
-        The file's counters by name: times in microseconds, cycles, ratios.
+        Hardware counters by name: times in microseconds, cycles, ratios.
     """
 
     line: int
@@ -55,7 +55,7 @@ class MeasuredLaunch:
 
     @property
     def is_vector(self) -> bool:
-        """Whether its blocks are vector cores, as far as the file says it."""
+        """Whether the launch ran on vector cores, as far as recorded."""
         return "CUBE" not in self.core.upper() and self.core.upper() not in (
             "AI_CORE",
             "MIX_AIC",
@@ -65,19 +65,20 @@ class MeasuredLaunch:
         )
 
     def counter(self, name: str) -> float:
-        """Return a counter; 0 where the file does not have it."""
+        """Return a counter; 0 if not recorded."""
         return (self.counters or {}).get(name, 0.0)
 
 
 def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | None, ...] | None:
-    """Return the tensors of a row; None where it does not say them.
+    """Return the tensors of a row; None if they are not recorded.
 
-    Shapes stand with commas between the axes and semicolons between tensors, within quotes or brackets; nothing is a scalar.
+    Axes are separated by commas and tensors by semicolons, in quotes or brackets; an empty shape is
+    a scalar.
 
     Raises
     ------
     ValueError
-        For a shape that is none.
+        For a malformed shape.
     """
     if shapes.strip().upper() in MISSING or dtypes.strip().upper() in MISSING:
         return None
@@ -85,15 +86,15 @@ def tensors_of(shapes: str, dtypes: str, formats: str) -> tuple[TensorSpec | Non
     names = [
         name.strip().upper().removeprefix("DT_") for name in dtypes.strip().strip('"').split(";")
     ]
-    kinds = [name.strip().upper() for name in formats.strip().strip('"').split(";")]
-    found: list[TensorSpec | None] = []
-    for place, name in enumerate(names):
-        shape = _shape(texts[place] if place < len(texts) else "")
-        kind = kinds[place] if place < len(kinds) and kinds[place] not in MISSING else "ND"
-        found.append(
-            TensorSpec(shape, DTYPES[name], storage_format=kind) if name in DTYPES else None
-        )
-    return tuple(found)
+    layouts = [name.strip().upper() for name in formats.strip().strip('"').split(";")]
+    tensors: list[TensorSpec | None] = []
+    for index, name in enumerate(names):
+        shape = _shape(texts[index] if index < len(texts) else "")
+        recorded = index < len(layouts) and layouts[index] not in MISSING
+        layout = layouts[index] if recorded else "ND"
+        known = name in DTYPES
+        tensors.append(TensorSpec(shape, DTYPES[name], storage_format=layout) if known else None)
+    return tuple(tensors)
 
 
 def _shape(text: str) -> tuple[int, ...]:

@@ -1,7 +1,7 @@
 """Launches from ``kernel_details.csv`` and ``op_summary_*.csv`` of the vendor's profilers.
 
-The columns are those of the vendor's profiling guide, under every name that its releases gave them; a file may lack any but the
-kernel's type and duration.
+The columns are those of the vendor's profiling guide, under the names of all its releases. Only the
+kernel's type and duration are required.
 """
 
 import csv
@@ -15,16 +15,14 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
 LARGEST_FILE = 1 << 31
-"""Most bytes of a CSV file."""
+"""Largest CSV file in bytes."""
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "kernel": ("type", "op type"),
     "name": ("name", "op name"),
     "start_us": ("start time", "task start time"),
     "duration_us": ("duration", "task duration"),
-    "block_dim": (
-        "block num",
-        "block dim",
-    ),  # where a file has both, the first counts blocks and the other one their threads
+    # In a file with both, the first counts blocks and the second their threads.
+    "block_dim": ("block num", "block dim"),
     "input_shapes": ("input shapes",),
     "input_dtypes": ("input data types",),
     "input_formats": ("input formats",),
@@ -35,11 +33,11 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "stream": ("stream id",),
     "device": ("device_id", "device id"),
 }
-"""Names of a column in lower case and without its unit, the ones of newer files first."""
+"""Names of a column in lower case without unit, those of newer files first."""
 
 
 def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
-    """Yield the launches of a CSV file; see :func:`npu_sim.files.device_profile.read_device_profile` for what it raises."""
+    """Yield the launches of a CSV file; raises like ``read_device_profile``."""
     if file.stat().st_size > LARGEST_FILE:
         raise UsageError(
             "file",
@@ -69,16 +67,16 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
 
 
 class _Columns:
-    """Where the columns of one file are."""
+    """Positions of the columns in one file."""
 
     def __init__(self, file: Path, header: list[str]) -> None:
         self.file = file
         self.header = [cell.strip().strip('"') for cell in header]
-        found = {_plain(name): place for place, name in reversed(list(enumerate(self.header)))}
+        positions = {_plain(name): index for index, name in reversed(list(enumerate(self.header)))}
         self.places = {
-            column: next(found[name] for name in names if name in found)
+            column: next(positions[name] for name in names if name in positions)
             for column, names in COLUMNS.items()
-            if any(name in found for name in names)
+            if any(name in positions for name in names)
         }
         for wanted in ("kernel", "duration_us"):
             if wanted not in self.places:

@@ -1,7 +1,7 @@
 """Launches from the SQLite export of the vendor's profilers.
 
-Its facts stand in ``TASK`` and ``COMPUTE_TASK_INFO``, its texts in ``STRING_IDS`` and its counters in ``TASK_PMU_INFO`` (the vendor's
-profiling guide, "Profile Data File Reference (DB)").
+Launches are in ``TASK`` and ``COMPUTE_TASK_INFO``, texts in ``STRING_IDS`` and counters in
+``TASK_PMU_INFO`` (the vendor's profiling guide, "Profile Data File Reference (DB)").
 """
 
 import sqlite3
@@ -14,8 +14,8 @@ from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
 SQLITE_START = b"SQLite format 3\x00"
-"""First bytes of every such file."""
-FACTS = {
+"""First bytes of every SQLite file."""
+TENSOR_COLUMNS = {
     "input_shapes": "inputShapes",
     "input_dtypes": "inputDataTypes",
     "input_formats": "inputFormats",
@@ -23,13 +23,13 @@ FACTS = {
     "output_dtypes": "outputDataTypes",
     "output_formats": "outputFormats",
 }
-"""Columns of ``COMPUTE_TASK_INFO`` that hold tensors."""
+"""Columns of ``COMPUTE_TASK_INFO`` that describe tensors."""
 BLOCK_COLUMNS = ("blockNum", "blockDim", "block_dim")
-"""Names of its column of blocks, newer ones first."""
+"""Names of the column with the number of blocks, newer ones first."""
 
 
 def read_database(file: Path) -> Iterator[MeasuredLaunch]:
-    """Yield the launches of a database; see :func:`npu_sim.files.device_profile.read_device_profile` for what it raises."""
+    """Yield the launches of a database; raises like ``read_device_profile``."""
     try:
         with closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True)) as database:
             yield from _database_launches(file, database)
@@ -66,33 +66,23 @@ def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[Mea
             counters.setdefault(task, {})[counter_name(str(texts.get(name, name)))] = float(value)
     info = columns["COMPUTE_TASK_INFO"]
     blocks = next((name for name in BLOCK_COLUMNS if name in info), "")
-    asked = [
+    selected = [
         f"c.{name}" if name in info else "NULL"
-        for name in ("name", blocks, "taskType", *FACTS.values())
+        for name in ("name", blocks, "taskType", *TENSOR_COLUMNS.values())
     ]
-    asked += [
+    selected += [
         f"t.{name}" if name in columns["TASK"] else "NULL" for name in ("deviceId", "streamId")
     ]
     query = (
-        f"SELECT c.rowid, c.globalTaskId, c.opType, t.startNs, t.endNs, {', '.join(asked)} "
+        f"SELECT c.rowid, c.globalTaskId, c.opType, t.startNs, t.endNs, {', '.join(selected)} "
         "FROM COMPUTE_TASK_INFO c JOIN TASK t ON t.globalTaskId = c.globalTaskId"
     )
-    for (
-        row,
-        task,
-        kernel,
-        start,
-        end,
-        name,
-        block_dim,
-        core,
-        *found,
-        device,
-        stream,
-    ) in database.execute(query):
-        said = dict(
-            zip(FACTS, (str(texts.get(value, value) or "") for value in found), strict=True)
-        )
+    for record in database.execute(query):
+        row, task, kernel, start, end, name, block_dim, core, *values, device, stream = record
+        tensors = {
+            column: str(texts.get(value, value) or "")
+            for column, value in zip(TENSOR_COLUMNS, values, strict=True)
+        }
         yield MeasuredLaunch(
             line=row,
             kernel=str(texts.get(kernel, kernel)),
@@ -100,8 +90,8 @@ def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[Mea
             duration_us=(end - start) / 1000,
             start_us=start / 1000,
             block_dim=block_dim,
-            inputs=_said(file, row, said, "input"),
-            outputs=_said(file, row, said, "output"),
+            inputs=_tensors(file, row, tensors, "input"),
+            outputs=_tensors(file, row, tensors, "output"),
             stream=f"{device}/{stream}",
             core=str(texts.get(core, core) or ""),
             counters=counters.get(task, {}),
@@ -112,11 +102,12 @@ def _names(database: sqlite3.Connection, table: str) -> set[str]:
     return {str(column[1]) for column in database.execute(f"PRAGMA table_info({table})")}
 
 
-def _said(
-    file: Path, row: int, said: Mapping[str, str], side: str
+def _tensors(
+    file: Path, row: int, texts: Mapping[str, str], side: str
 ) -> tuple[TensorSpec | None, ...] | None:
+    shapes, dtypes, formats = (texts[f"{side}_{fact}"] for fact in ("shapes", "dtypes", "formats"))
     try:
-        return tensors_of(said[f"{side}_shapes"], said[f"{side}_dtypes"], said[f"{side}_formats"])
+        return tensors_of(shapes, dtypes, formats)
     except ValueError as error:
         raise UsageError(
             "file", f"{file}, row {row} of COMPUTE_TASK_INFO: {error}", 'such as "4096,1024;1024"'

@@ -1,4 +1,4 @@
-"""Reading what strangers wrote: plain files only, and none larger than what it is for."""
+"""Reading of untrusted files: regular files only, with a size limit for each purpose."""
 
 import os
 import stat
@@ -9,22 +9,24 @@ from typing import IO
 from npu_sim.status import UsageError
 
 YAML_BYTES = 1 << 20
-"""Largest profile file; the shipped ones have some ten thousand bytes."""
+"""Largest product file; the shipped ones have about ten thousand bytes."""
 JSON_BYTES = 1 << 26
-"""Largest file that says how far a sweep is or what its columns mean."""
+"""Largest JSON file that describes the state or the columns of a sweep."""
 DROPPED_BYTES = 1 << 26
-"""Largest file dropped on the page of the explorer; a larger one is for the command line."""
+"""Largest file that can be dropped on the explorer; larger ones go to the command line."""
 LINE_BYTES = 1 << 20
 """Longest line of a file of calls."""
 
 
 def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
-    """Open a plain file for reading; a pipe or a device, which might never end, is refused without waiting for it.
+    """Open a regular file for reading.
+
+    A pipe or a device, which might never end, is refused without waiting for it.
 
     Raises
     ------
     UsageError
-        When it is none, or cannot be read.
+        For any other kind of file, and for one that cannot be read.
     """
     try:
         descriptor = os.open(
@@ -42,12 +44,12 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:
-    """Read a plain file that has at most so many bytes.
+    """Return the content of a regular file of at most ``most_bytes`` bytes.
 
     Raises
     ------
     UsageError
-        When it is none, cannot be read, or is larger.
+        When the file is not regular, cannot be read, or is larger.
     """
     with open_plain(argument, path, hint) as file:
         content = file.read(most_bytes + 1)
@@ -61,7 +63,7 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
 
 
 def lines_of(file: IO[bytes]) -> Iterator[bytes]:
-    """Yield the lines of a file of calls, or of a pipe; of one that is longer than any call, only its beginning, longer than that too."""
+    """Yield the lines of a file of calls or a pipe; a line over the limit is cut just above it."""
     while line := file.readline(LINE_BYTES + 1):
         yield line
         while len(line) > LINE_BYTES and not line.endswith(b"\n"):

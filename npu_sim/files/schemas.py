@@ -1,4 +1,4 @@
-"""The forms of the JSON that the project writes: every document names its own under ``schema``; docs/json.md says what they hold."""
+"""Forms of JSON documents and their versions; docs/json.md describes them."""
 
 from types import MappingProxyType
 
@@ -28,9 +28,9 @@ VERSIONS = MappingProxyType(
         "workspace": 1,
     }
 )
-"""A version goes up when a key is removed or changes its meaning; new keys do not change it."""
+"""A version increases when a key is removed or changes its meaning, not for new keys."""
 
 
 def schema(form: str) -> str:
-    """Return what a document of a form has under ``schema``: ``npu_sim.plan/2``."""
+    """Return the value of ``schema`` in a document of a form, such as ``npu_sim.plan/2``."""
     return f"npu_sim.{form}/{VERSIONS[form]}"

@@ -1,4 +1,4 @@
-"""Reading tensors from files and writing them."""
+"""Tensors in ``.npy`` and ``.npz`` files."""
 
 import zipfile
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from npu_sim.status import UsageError
 
 
 def read_tensor(name: str, text: str) -> np.ndarray:
-    """Read a tensor from ``file.npy``; ``file.npy:bf16`` takes 16-bit integers as the bits of that dtype.
+    """Return the tensor in ``file.npy``; with ``file.npy:bf16`` its integers are bits of bfloat16.
 
     Raises
     ------
@@ -29,12 +29,10 @@ def read_tensor(name: str, text: str) -> np.ndarray:
         try:
             _require_whole(file)
             array = np.lib.format.read_array(file, allow_pickle=False)
-        except (
-            Exception
-        ) as error:  # NumPy reads headers with Python's own parser, which raises whatever it meets
+        except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
             raise UsageError(name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
-        array = array.view(numpy_dtype("bfloat16"))  # what numpy.save leaves of an ml_dtypes array
+        array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
     try:
         return array.view(numpy_dtype(dtype)) if dtype else array
     except (ValueError, TypeError) as error:
@@ -45,12 +43,12 @@ def read_tensor(name: str, text: str) -> np.ndarray:
 
 
 def _require_whole(file: IO[bytes]) -> None:
-    """See that a .npy file has the elements that its header promises, before memory for them is asked for.
+    """Check that a .npy file holds as many bytes as its header states, before allocating them.
 
     Raises
     ------
     ValueError
-        When it is no such file, holds Python objects, or ends early.
+        When it is not a .npy file, contains Python objects, or is truncated.
     """
     readers = {
         (1, 0): np.lib.format.read_array_header_1_0,
@@ -65,14 +63,14 @@ def _require_whole(file: IO[bytes]) -> None:
     if min(shape, default=0) < 0:
         raise ValueError(f"its header says the shape {shape}")
     promised, begin = prod(shape) * dtype.itemsize, file.tell()
-    found = file.seek(0, 2) - begin
-    if promised > found:
-        raise ValueError(f"its header promises {promised} bytes of data, there are {found}")
+    present = file.seek(0, 2) - begin
+    if promised > present:
+        raise ValueError(f"its header promises {promised} bytes of data, there are {present}")
     file.seek(0)
 
 
 def is_tensor_file(text: str) -> bool:
-    """Whether a tensor argument names a file rather than a shape."""
+    """Return whether a tensor argument names a file rather than a shape."""
     return text.endswith(".npy") or ".npy:" in text
 
 
@@ -97,7 +95,7 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def _write_archive(file: IO[bytes], arrays: Mapping[str, np.ndarray]) -> None:
-    """Write what ``numpy.savez`` does; that one may leave its archive open on a full disk, to fail once more when it is collected."""
+    """Write like ``numpy.savez``, which may leave its archive open when the disk is full."""
     with zipfile.ZipFile(file, "w") as archive:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:

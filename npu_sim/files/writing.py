@@ -1,6 +1,7 @@
 """Writing files whole or not at all, and removing only what npu_sim wrote.
 
-What can be known before long work is checked before it: :func:`require_target` for one file, :func:`require_room` for its size.
+Commands check a target before long work: :func:`require_target` for the path, :func:`require_room`
+for the free space.
 """
 
 import errno
@@ -19,11 +20,11 @@ from npu_sim.status import UsageError
 
 HINT = "name a file in a folder you may write to"
 UNNAMED = getattr(os, "O_TMPFILE", 0)
-"""Linux makes files without a name: a process that is killed leaves nothing of them behind."""
+"""Linux creates files without a name; a killed process leaves none of them behind."""
 
 
 def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> UsageError:
-    """Return the refusal for a file or folder that the system does not let us write."""
+    """Return the error for a path that the system does not allow us to write."""
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = getattr(error, "strerror", None) or error
     hint = "make room, or name a file on another disk" if full else HINT
@@ -31,12 +32,14 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
 
 
 def require_target(path: Path, argument: str = "out") -> None:
-    """Check that a file can be written: its folder is there and may be written, and the name is free or a plain file's.
+    """Check that a file can be written.
+
+    Its folder must exist and be writable, and the path must be free or a regular file.
 
     Raises
     ------
     UsageError
-        Naming what is in the way.
+        With the obstacle.
     """
     folder = path.parent
     try:
@@ -57,12 +60,12 @@ def require_target(path: Path, argument: str = "out") -> None:
 
 
 def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
-    """Check that the disk of a file has room for it.
+    """Check that the disk of a file has room for ``needed_bytes``.
 
     Raises
     ------
     UsageError
-        With the bytes that are needed and those that are free.
+        With the needed and the free bytes.
     """
     try:
         free = shutil.disk_usage(path.parent).free
@@ -75,12 +78,14 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
 
 @contextmanager
 def whole_file(path: Path, argument: str = "out") -> Iterator[IO[bytes]]:
-    """Open a file that gets its name when the block ends without an error: readers see the old file or the whole new one.
+    """Open a file that appears at ``path`` when the block ends without an error.
+
+    Readers see the old file or the complete new one.
 
     Raises
     ------
     UsageError
-        When it cannot be written, also for want of room while the block writes.
+        When it cannot be written, or the disk becomes full.
     """
     require_target(path, argument)
     try:
@@ -105,16 +110,17 @@ def write_atomically(path: Path, write: Callable[[IO[bytes]], Any], argument: st
 
 
 def write_text(path: Path, text: str, argument: str = "out") -> None:
-    """Write a text file whole or not at all; characters that UTF-8 does not have are escaped."""
+    """Write a text file whole or not at all; characters that UTF-8 cannot encode are escaped."""
     write_atomically(
         path, lambda file: file.write(text.encode("utf-8", "backslashreplace")), argument
     )
 
 
 def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
-    """Return the name of something in a folder that npu_sim did not write there; None when there is nothing.
+    """Return the name of an entry that npu_sim did not write into a folder; None without one.
 
-    Its own are plain files with names that ``is_own`` knows; a link, a folder or a special file is foreign whatever its name.
+    Own files are regular files whose name ``is_own`` accepts. Links, folders and special files are
+    foreign.
     """
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
         if not entry.is_file(follow_symlinks=False) or not is_own(entry.name):
@@ -123,7 +129,7 @@ def foreign_entry(folder: Path, is_own: Callable[[str], bool]) -> str | None:
 
 
 def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out") -> None:
-    """Remove a plain file, or a folder in which everything is npu_sim's own; nothing when it is not there.
+    """Remove a regular file, or a folder that contains only files of npu_sim, if it exists.
 
     Parameters
     ----------
@@ -133,7 +139,7 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
     Raises
     ------
     UsageError
-        When something foreign is there; nothing is removed then.
+        When there is a foreign entry; nothing is removed then.
     """
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
         raise UsageError(
@@ -151,7 +157,7 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
 def empty_own(
     folder: Path, is_own: Callable[[str], bool], last: str = "", argument: str = "out"
 ) -> None:
-    """Remove what npu_sim wrote into a folder; see :func:`remove_own`. The file ``last``, which says what the folder is, goes last."""
+    """Remove npu_sim's files from a folder, the file ``last`` at the end; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
         message = f"{_shown(folder)} holds {foreign!r}, which npu_sim did not write"
@@ -161,7 +167,7 @@ def empty_own(
 
 
 def _open_nameless(folder: Path) -> tuple[IO[bytes], Path | None]:
-    """Open a file without a name where the system can, else a temporary one; return it and its name."""
+    """Return a file without a name and None, or a temporary file and its path."""
     if UNNAMED and Path("/proc/self/fd").is_dir():
         with suppress(OSError):
             return os.fdopen(os.open(folder, UNNAMED | os.O_WRONLY, 0o600), "wb"), None
@@ -170,12 +176,12 @@ def _open_nameless(folder: Path) -> tuple[IO[bytes], Path | None]:
 
 
 def _publish(file: IO[bytes], temporary: Path | None, path: Path) -> None:
-    """Give a file its name, in place of an older one."""
+    """Move a file to its path, replacing an older one."""
     if temporary is not None:
         temporary.replace(path)
         return
     folder = os.open(path.parent, os.O_RDONLY)
-    # The folder makes Python use linkat, which follows the link under /proc to the file itself.
+    # With a folder descriptor, Python calls linkat, which follows the link under /proc.
     link = partial(os.link, f"/proc/self/fd/{file.fileno()}", src_dir_fd=folder, dst_dir_fd=folder)
     try:
         try:
@@ -187,30 +193,30 @@ def _publish(file: IO[bytes], temporary: Path | None, path: Path) -> None:
 
 
 def _replace_linked(link: Callable[[str], None], name: str, folder: int) -> None:
-    """Put a file without a name in place of an older one, by way of a name that is the same every time.
+    """Replace a file by one without a name, through a temporary name that is always the same.
 
-    Whatever is found at that name is whole: it is of a process that was killed there, or of one that writes the same file meanwhile.
-    It is put in place first, as its process would have done.
+    A file found at the temporary name is complete: its process was killed at this point, or is
+    writing the same file now. It is moved to its place first.
     """
     fresh = f".npu_sim-{sha256(os.fsencode(name)).hexdigest()[:16]}"
-    put = partial(os.replace, fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
+    move = partial(os.replace, fresh, name, src_dir_fd=folder, dst_dir_fd=folder)
     while True:
         try:
             link(fresh)
             break
         except FileExistsError:
             with suppress(FileNotFoundError):
-                put()
+                move()
     try:
-        with suppress(FileNotFoundError):  # another writer has done it for us
-            put()
+        with suppress(FileNotFoundError):  # another writer moved it already
+            move()
     except OSError:
         os.unlink(fresh, dir_fd=folder)
         raise
 
 
 def _mode_of(path: Path) -> int:
-    """Return the rights of the file that is replaced, or those of a new one."""
+    """Return the mode of the file to be replaced, or that of a new file."""
     with suppress(OSError):
         return stat.S_IMODE(path.stat().st_mode)
     mask = os.umask(0)

@@ -1,4 +1,4 @@
-"""Reading profiles and calibrations so that every error can name file, line, key, value and what is allowed."""
+"""YAML files of products and calibrations, with the line of every key for error messages."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -13,16 +13,16 @@ from npu_sim.files.reading import YAML_BYTES, read_limited
 from npu_sim.status import UsageError, closest, shown
 
 YAML_DEPTH = 20
-"""Mappings and lists within each other."""
+"""Deepest nesting of mappings and lists."""
 YAML_SCALAR = 1000
-"""Characters of one value."""
+"""Longest value in characters."""
 
 FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Takes a tenth of the time, where PyYAML has it."""
+"""The compiled loader, ten times as fast, if PyYAML was built with it."""
 
 KeyPath = tuple[str | int, ...]
 Refusal = Callable[..., UsageError]
-"""Makes the error for a file from a message and a hint."""
+"""Builds the error for a file from a message and a hint."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class YamlDocument:
     lines
         Line number (from 1) of the key at every path.
     argument
-        What the caller named the file as.
+        Argument that named the file.
     """
 
     path: Path
@@ -47,14 +47,13 @@ class YamlDocument:
     argument: str
 
     def line(self, key: KeyPath) -> int:
-        """Return the line of a key, or of the nearest key above it; facts a SoC shares are looked up under ``chip``."""
-        if (
-            len(key) > 2
-            and key[0] == "socs"
-            and key not in self.lines
-            and ("chip", *key[2:]) in self.lines
-        ):
-            key = ("chip", *key[2:])
+        """Return the line of a key or of its nearest ancestor.
+
+        Values that a SoC inherits are found under ``chip``.
+        """
+        inherited = ("chip", *key[2:])
+        if key[:1] == ("socs",) and key not in self.lines and inherited in self.lines:
+            key = inherited
         while key and key not in self.lines:
             key = key[:-1]
         return self.lines.get(key, 1)
@@ -67,9 +66,8 @@ class YamlDocument:
         )
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
-        """Return the first problem that pydantic found as an error of this file; the hint counts the others."""
-        # A misspelt key is also a missing one: the misspelling is what the user can see in the
-        # file.
+        """Return pydantic's first problem as an error of this file; the hint counts the others."""
+        # A misspelt key is also reported as missing; the misspelling is what the file shows.
         problems = sorted(
             error.errors(include_url=False),
             key=lambda problem: problem["type"] != "extra_forbidden",
@@ -100,7 +98,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     path
         The file.
     argument, hint
-        What the caller named it as, and what else could be named.
+        Argument that named the file, and hint of errors.
 
     Raises
     ------
@@ -118,9 +116,8 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
         try:
             node, data = _read(text, path, FAST_LOADER, refusal)
         except yaml.YAMLError:
-            node, data = _read(
-                text, path, yaml.SafeLoader, refusal
-            )  # the one that says on every machine what is wrong
+            # Messages of this loader are the same on every machine.
+            node, data = _read(text, path, yaml.SafeLoader, refusal)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
@@ -128,7 +125,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
         raise refusal(f"{path}{line}: not valid YAML: {problem}") from None
     except UsageError:
         raise
-    except (ValueError, OverflowError) as error:  # a date, a number or a tag whose value is none
+    except (ValueError, OverflowError) as error:  # a malformed date, number or tag
         raise refusal(f"{path}: holds a value that cannot be read: {error}") from None
     if node is None or not isinstance(data, dict):
         raise refusal(f"{path}: is no mapping of keys to values", hint)
@@ -138,7 +135,7 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
 
 
 def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[Any, Any]:
-    """Return the nodes of a document, and what they hold."""
+    """Return the nodes of a document and its data."""
     _require_modest(text, path, loader_class, refusal)
     node = yaml.compose(text, Loader=loader_class)
     loader = loader_class(text)
@@ -149,9 +146,9 @@ def _read(text: str, path: Path, loader_class: Any, refusal: Refusal) -> tuple[A
 
 
 def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) -> None:
-    """Refuse what makes small files large, deep or strange: aliases, tags, nesting, and values longer than a person writes.
+    """Refuse aliases, tags, deep nesting and very long values.
 
-    Looks at the events of the parser, which takes neither memory nor depth of its own.
+    Only parser events are read, which needs neither memory nor recursion.
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader_class):
