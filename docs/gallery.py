@@ -19,9 +19,8 @@ from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.show.reports import Document, Drawing, plan_report, render, table_report
-from npu_sim.show.reports.sweep_curves import sweep_curves
-from npu_sim.show.reports.sweep_figures import cut_figures
-from npu_sim.show.reports.work import steps_section, time_section
+from npu_sim.show.reports.plans import steps_section, time_section
+from npu_sim.show.reports.sweeps import cut_figures, sweep_curves
 from npu_sim.sweeps.maps import sweep_map
 from npu_sim.sweeps.space import make_space
 

@@ -18,10 +18,9 @@ from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator
 from npu_sim.show.reports.commands import command_line, python_call
 from npu_sim.show.reports.document import Document, Lines, Section
-from npu_sim.show.reports.html import block_html, lines_html
-from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.plan_sections import plan_sections
-from npu_sim.show.reports.svg import order_strip
+from npu_sim.show.reports.html import block_html
+from npu_sim.show.reports.pictures import order_strip, order_strips
+from npu_sim.show.reports.plans import plan_sections
 from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
@@ -78,7 +77,7 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     return {
         "outcome": made.outcome,
         "headline": plan_headline(made),
-        "lines": lines_html(Lines(tuple(plan_lines(made)))),
+        "lines": block_html(Lines(tuple(plan_lines(made)))),
         "sections": _sections(made, SHOWN_AT_ONCE),
         "milliseconds": 1000 * (time.perf_counter() - start),
         **said,
@@ -99,7 +98,7 @@ def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
     bound = timeline(made, call.profile)
     return {
         "outcome": made.outcome,
-        "bound": lines_html(Lines(tuple(timeline_lines(bound)))),
+        "bound": block_html(Lines(tuple(timeline_lines(bound)))),
         "changes": _changes(call, made),
         "sections": _sections(made, SHOWN_AFTER),
         "time": translated_data(tracks(made, call.profile, bound)),
@@ -163,7 +162,7 @@ def result_answer(result: Result) -> dict[str, Any]:
         "outcome": "ran",
         **result.as_dict(),
         "order_strips": strips,
-        "lines": lines_html(Lines(tuple(result_lines(result)))),
+        "lines": block_html(Lines(tuple(result_lines(result)))),
         "pictures": [
             f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips
         ],

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from markupsafe import Markup
+
 from npu_sim.cores import Profile
 from npu_sim.explorer.answers import section_answer
 from npu_sim.explorer.state import Call, State, call_of
@@ -16,7 +18,8 @@ from npu_sim.plans.model import Plan
 from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
 from npu_sim.registry import load_operator
 from npu_sim.show.reports.document import Picture, Section
-from npu_sim.show.reports.svg import BAR_HEIGHT, WIDTH, element, memory_map, picture
+from npu_sim.show.reports.pictures import memory_map
+from npu_sim.show.reports.svg import BAR_HEIGHT, WIDTH, element, picture
 from npu_sim.status import NpuSimError
 
 MOST_CHANGES = 8
@@ -106,7 +109,7 @@ def _pictures(one: NearestCall) -> list[Section]:
     return shown
 
 
-def reach_map(one: NearestCall) -> str:
+def reach_map(one: NearestCall) -> Markup:
     """Draw the legal values of a number from 0 on, and a mark at the value that is asked."""
     now, value = int(one.now), int(one.value)
     end = max(now, value) * 1.1 + 1

@@ -8,8 +8,7 @@ from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
 from npu_sim.releases import default_release
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
-from npu_sim.show.socs import socs_text
-from npu_sim.show.text import Line, overflow_text
+from npu_sim.show.text import Line, overflow_text, socs_text
 from npu_sim.show.timelines import estimate_note, estimate_text
 
 SHOWN_NEARBY = 3

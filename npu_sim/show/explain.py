@@ -13,7 +13,6 @@ from npu_sim.plans.workspace_model import Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator
-from npu_sim.show.launches import tensors_text
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.limits import bound_text
 from npu_sim.show.text import (
@@ -22,6 +21,7 @@ from npu_sim.show.text import (
     overflow_text,
     plan_headline,
     profile_key_text,
+    tensors_text,
     values_text,
 )
 from npu_sim.show.timelines import about_us, determinism_lines, estimate_note, estimate_text

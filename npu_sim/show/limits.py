@@ -9,7 +9,7 @@ from npu_sim.language import Verbatim, say
 from npu_sim.questions.limits import Bound, LimitTable, ProductLimits
 from npu_sim.registry import find_operator
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
-from npu_sim.show.socs import socs_text
+from npu_sim.show.text import socs_text
 from npu_sim.status import SUCCESS, AclnnError
 
 SHOWN_RANGES = 3

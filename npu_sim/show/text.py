@@ -1,6 +1,6 @@
 """Plans and results as text a person reads: the outcome first, then why, then what would change it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import MappingProxyType
 
@@ -8,9 +8,10 @@ from rich.console import Group
 
 from npu_sim.framework.prepared import Prepared
 from npu_sim.framework.results import OrderMask, Result
-from npu_sim.language import Verbatim, joined, say
+from npu_sim.language import Verbatim, joined, say, translated
+from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch
+from npu_sim.plans.launches import Launch, LaunchTensor
 from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
 from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
@@ -299,4 +300,59 @@ def order_mask_text(mask: OrderMask) -> str:
         count=mask.count,
         size=mask.mask.size,
         axis=mask.axis,
+    )
+
+
+LAUNCH_COLUMNS = (
+    "launch",
+    "kernel",
+    "reads",
+    "writes",
+    "bytes read",
+    "bytes written",
+    "cores",
+    "evidence",
+)
+
+
+def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
+    """Return tensors with shape and dtype: ``grad 4096x512:bf16, indices 4096:int32``."""
+    return joined(
+        (
+            f"{name_text(tensor.name)} {TensorSpec(tensor.shape, tensor.dtype)}"
+            for tensor in tensors
+        ),
+        ", ",
+    )
+
+
+def name_text(name: str) -> str:
+    """Return the name of an argument as it is, and what else a tensor is called, in the language that is spoken."""
+    return translated(name) if " " in name else name
+
+
+def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
+    """Return one row for every launch, under ``LAUNCH_COLUMNS``."""
+    return [
+        (
+            str(number),
+            launch.kernel,
+            tensors_text(launch.inputs),
+            tensors_text(launch.outputs),
+            str(launch.read_bytes),
+            str(launch.written_bytes),
+            "" if launch.block_dim is None else str(launch.block_dim),
+            launch.evidence.value + (f"; {launch.note}" if launch.note else ""),
+        )
+        for number, launch in enumerate(launches)
+    ]
+
+
+FAMILY = "Ascend"
+
+
+def socs_text(names: Sequence[str]) -> str:
+    """Return SoCs as they can be typed, the name of the family once: ``Ascend910B1, 910B2, 910B2C``."""
+    return ", ".join(
+        name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names)
     )

@@ -7,8 +7,7 @@ from rich.console import Group, RenderableType
 from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
-from npu_sim.show.socs import socs_text
-from npu_sim.show.text import Line
+from npu_sim.show.text import Line, socs_text
 from npu_sim.status import AclnnError
 from npu_sim.timelines.model import (
     Change,

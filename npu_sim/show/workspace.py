@@ -8,8 +8,8 @@ from npu_sim.language import joined, say
 from npu_sim.plans.model import Plan
 from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
-from npu_sim.show.launches import name_text
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
+from npu_sim.show.text import name_text
 
 KERNELS = ("node", "kernel", "reads", "writes for later", "own workspace")
 AREAS = ("area", "bytes", "offset", "bucket", "lives at")

@@ -6,8 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.questions.measured_profile import MeasuredProfile
-from npu_sim.show.measured_profile import measured_profile_text
-from npu_sim.show.measured_trace import measured_trace
+from npu_sim.show.measured_profile import measured_profile_text, measured_trace
 from tests.measured import EMBEDDING, GRAD, OTHER, write_csv, write_database
 
 ROWS = (OTHER, *EMBEDDING, GRAD, GRAD, *EMBEDDING)

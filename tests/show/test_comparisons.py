@@ -8,7 +8,7 @@ import pytest
 
 import npu_sim
 from npu_sim.show.reports import Drawing, render, table_report
-from npu_sim.show.reports.sweep_curves import MOST_STEPS, staircase
+from npu_sim.show.reports.sweeps import MOST_STEPS, staircase
 from npu_sim.sweeps.maps import sweep_map
 from tests.cli import runner
 from tests.show.test_pages import CURVED_REPORT_BYTES

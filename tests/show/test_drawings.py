@@ -20,10 +20,9 @@ from npu_sim.show.reports import (
     plan_report,
     render,
 )
-from npu_sim.show.reports.order import order_strip_data
-from npu_sim.show.reports.range_bars import range_bars
+from npu_sim.show.reports.comparisons import range_bars
+from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.studies import rounding_errors, write_study_report
-from npu_sim.show.reports.svg import order_strip
 from tests.timelines.calls import rms
 from tests.timelines.test_steps import all_tiles, extent
 

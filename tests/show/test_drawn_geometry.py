@@ -9,9 +9,8 @@ import pytest
 import npu_sim
 from npu_sim.framework.results import OrderMask
 from npu_sim.show.reports import Document, Picture, Section, plan_report, render
-from npu_sim.show.reports.order import order_strip_data
+from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.studies import write_study_report
-from npu_sim.show.reports.svg import order_strip
 from tests.timelines.calls import rms
 
 FEW, MANY = 3, 2_000_000

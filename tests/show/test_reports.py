@@ -11,9 +11,8 @@ from npu_sim.language import speaking
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.show.reports import order_strips, plan_report, render, result_report, timeline_report
 from npu_sim.show.reports.measured_profile import time_bars
-from npu_sim.show.reports.order import MOST_BINS, order_strip_data
-from npu_sim.show.reports.plan_sections import plan_sections
-from npu_sim.show.reports.svg import order_strip
+from npu_sim.show.reports.pictures import MOST_BINS, order_strip, order_strip_data
+from npu_sim.show.reports.plans import plan_sections
 from tests.timelines.calls import CALLS, rms
 
 NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?")

@@ -134,7 +134,7 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
 
 def _write(matrix: "Matrix", calls: Path, options: PreflightOptions, command: str) -> None:
     """Write the files given in the options, and the step summary of a GitHub workflow."""
-    from npu_sim.show.preflight_files import markdown, write_junit, write_results
+    from npu_sim.show.preflight import markdown, write_junit, write_results
 
     if options.out is not None:
         write_results(options.out, matrix)
@@ -163,8 +163,7 @@ def _print(matrix: "Matrix", calls: Path, json_output: bool) -> None:
         }
         print_json("preflight", {**data, "results": list(matrix.results())})
         return
-    from npu_sim.show.preflight import matrix_view
-    from npu_sim.show.preflight_files import annotations
+    from npu_sim.show.preflight import annotations, matrix_view
 
     show(matrix_view(matrix))
     if os.environ.get("GITHUB_ACTIONS") == "true":

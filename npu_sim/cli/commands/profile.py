@@ -88,7 +88,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
         write_report(options.report, measured_report(answer, command))
     if options.trace is not None:
         from npu_sim.files.writing import write_text
-        from npu_sim.show.measured_trace import measured_trace
+        from npu_sim.show.measured_profile import measured_trace
 
         trace = json.dumps(measured_trace(answer), ensure_ascii=False, separators=(",", ":"))
         write_text(options.trace, trace)

@@ -23,7 +23,7 @@ def workspace_command(operator: str, arguments: dict[str, Any], options: Workspa
 
     result = plan(operator, **options.keywords(), **typed_specs(operator, arguments))
     if options.report is not None:
-        from npu_sim.show.reports.workspace import workspace_report
+        from npu_sim.show.reports.plans import workspace_report
 
         write_report(options.report, workspace_report(result, options.product or ""))
     if options.json_output:

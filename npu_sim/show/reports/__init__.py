@@ -18,7 +18,7 @@ from npu_sim.show.reports.document import (
 )
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import embedded, render
-from npu_sim.show.reports.order import order_strips
+from npu_sim.show.reports.pictures import order_strips
 from npu_sim.show.reports.plans import plan_report, result_report, timeline_report
 
 __all__ = [

@@ -1,7 +1,10 @@
-"""Reports of comparisons, limits and sweeps, from the results of those commands."""
+"""Reports of comparisons and of limits."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
+
+from markupsafe import Markup
 
 from npu_sim.language import say
 from npu_sim.questions.compare import Comparison
@@ -13,13 +16,12 @@ from npu_sim.show.limits import bound_text
 from npu_sim.show.reports.document import Cell, Document, Figure, Picture, Table, table_report
 from npu_sim.show.reports.figures import Curve, curve_figure
 from npu_sim.show.reports.html import embedded
-from npu_sim.show.reports.range_bars import range_bars
-from npu_sim.show.reports.sweep_figures import sweep_figures
+from npu_sim.show.reports.svg import WIDTH, element, picture
 from npu_sim.show.text import overflow_text
-from npu_sim.sweeps.summary import SweepSummary
 
 
-def _title(operator: str) -> str:
+def operator_title(operator: str) -> str:
+    """Return the title of an operator."""
     entry = find_operator(operator)
     assert entry is not None
     return entry.title
@@ -51,7 +53,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
     ]
     where = ", ".join(dict.fromkeys(running)) or "no product"
     sentence = say(
-        "{title}: the call runs on {where}", title=_title(comparison.operator), where=where
+        "{title}: the call runs on {where}", title=operator_title(comparison.operator), where=where
     )
     refusals = tuple(
         (
@@ -173,7 +175,7 @@ def limits_report(table: LimitTable, call: str = "") -> Document:
     )
     sentence = say(
         "{title}: legal values of {value}",
-        title=_title(table.operator),
+        title=operator_title(table.operator),
         value=table.vary or "every size",
     ) + (say(" along {along}", along=table.along) if along else "")
     fixed = Table(
@@ -250,45 +252,111 @@ def _refusal(bound: LimitBound) -> str:
     return bound.above.message if not bound.ranges and bound.above is not None else ""
 
 
-def sweep_report(
-    summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], call: str = ""
-) -> Document:
-    """Return the report of a sweep.
+ROW = 44
+BAR = 16
+MOST_RANGES = 64
+"""Ranges of one row that are drawn."""
+ARROW = 26
+"""Room to the right of the axis, for bars without an end."""
+RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
+"""Name, ranges, whether the last one has no end, the ranges in words, and why there are none."""
+
+
+def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
+    """Draw ranges.
 
     Parameters
     ----------
-    summary
-        What the sweep counted.
-    area
-        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`; the JSON of the call carries it too.
-    curves
-        A cut through the sweep, from :func:`npu_sim.show.reports.sweep_curves.sweep_curves`; in the JSON as well.
-    call
-        The command that makes it again.
+    rows
+        One bar for each.
+    name
+        What the numbers are.
     """
-    data = summary.as_dict()
-    sentence = say(
-        "{title}: {data} calls planned", title=_title(data["sweep"]["operator"]), data=data["rows"]
-    )
-    tables = [
-        Table((name, "calls"), tuple(counts.items()), name)
-        for name, counts in data["counts"].items()
-        if counts
-    ]
-    if "peak_workspace" in data:
-        peak = data["peak_workspace"]
-        tables.append(
-            Table(
-                ("what", "value"),
-                (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()),
-                "Largest workspace of a kernel",
+    longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
+    scale = (WIDTH - ARROW) / longest
+    parts = [element("title", text=say("legal values of {name}", name=name)), HATCHES]
+    for place, row in enumerate(rows):
+        parts += _row(row, place * ROW, scale)
+    y = len(rows) * ROW
+    for value in (0, longest):
+        anchor = "start" if value == 0 else "end"
+        parts.append(
+            element(
+                "text",
+                text=str(value),
+                x=value * scale,
+                y=y + 14,
+                class_="caption",
+                text_anchor=anchor,
             )
         )
-    axes = tuple(
-        (name, ", ".join(f"{key} {value}" for key, value in values.items()))
-        for name, values in data["sweep"]["axes"].items()
+    return picture(
+        y + 22,
+        parts,
+        say("legal values of {name}, to scale from 0 to {longest}", name=name, longest=longest),
     )
-    tables.append(Table(("name", "values"), axes, "What varied", folded=True))
-    return table_report(
-        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
-    )
+
+
+HATCHES = element(
+    "pattern",
+    children=(
+        element("rect", width=7, height=7, class_="hatch-ground"),
+        element("line", x1=0, x2=0, y1=0, y2=7, class_="hatch"),
+    ),
+    id="range-refused",
+    width=7,
+    height=7,
+    patternUnits="userSpaceOnUse",
+    patternTransform="rotate(45)",
+)
+
+
+def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
+    """Return how far an axis must go to show ranges; one without an end is shown as far again as it begins."""
+    first, last = ranges[-1]
+    return max(2 * first, 1) if is_open else max(last, 1)
+
+
+def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
+    label, ranges, is_open, words, reason = row
+    parts = [element("text", text=f"{label}: {words}", x=0, y=y + 14, class_="caption")]
+    if not ranges:
+        parts.append(
+            element(
+                "rect",
+                say("refused: {reason}", reason=reason),
+                x=0,
+                y=y + 20,
+                width=WIDTH - ARROW,
+                height=BAR,
+                fill="url(#range-refused)",
+                class_="no",
+            )
+        )
+        return parts
+    colour = "c0" if label.endswith("hardware") else "c1"
+    for place, (first, last) in enumerate(ranges[-MOST_RANGES:]):
+        endless = is_open and place == len(ranges[-MOST_RANGES:]) - 1
+        start, stop = first * scale, WIDTH - ARROW if endless else last * scale
+        text = (
+            say("{label}: {first} and more", label=label, first=first)
+            if endless
+            else f"{label}: {first}..{last}"
+        )
+        ends: dict[str, Any] = {} if endless else {"data_first": first, "data_last": last}
+        parts.append(
+            element(
+                "rect",
+                text,
+                **ends,
+                x=start,
+                y=y + 20,
+                width=max(stop - start, 0.5),
+                height=BAR,
+                class_=colour,
+            )
+        )
+        if endless:
+            points = f"{WIDTH - ARROW},{y + 16} {WIDTH - 4},{y + 20 + BAR / 2} {WIDTH - ARROW},{y + 24 + BAR}"
+            parts.append(element("polygon", text, points=points, class_=colour))
+    return parts

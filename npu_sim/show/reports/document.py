@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from markupsafe import Markup
+
 Cell = str | int | float | bool | None
 
 
@@ -38,12 +40,21 @@ class Table:
     folded: bool = False
     colours: tuple[str, ...] = ()
 
+    @property
+    def filled_columns(self) -> list[int]:
+        """Positions of the columns with content."""
+        return [
+            column
+            for column in range(len(self.headings))
+            if any(row[column] not in ("", None) for row in self.rows)
+        ]
+
 
 @dataclass(frozen=True)
 class Picture:
-    """An inline SVG; ``markup`` is trusted, made by :mod:`npu_sim.show.reports.svg`."""
+    """An inline SVG, built with :func:`npu_sim.show.reports.svg.element`."""
 
-    markup: str
+    markup: Markup
     caption: str = ""
 
 

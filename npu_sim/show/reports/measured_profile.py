@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from markupsafe import Markup
+
 from npu_sim.language import say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
@@ -17,8 +19,8 @@ from npu_sim.show.reports.document import (
     Text,
 )
 from npu_sim.show.reports.html import embedded
+from npu_sim.show.reports.plans import PERFETTO
 from npu_sim.show.reports.svg import WIDTH, element, picture
-from npu_sim.show.reports.work import PERFETTO
 from npu_sim.show.timelines import short_us
 
 ROW = 40
@@ -105,7 +107,7 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     ), Text(PERFETTO)
 
 
-def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> str:
+def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
     """Draw measured times as bars on one axis from 0, with the part that is their lower bound.
 
     Parameters

@@ -1,12 +1,13 @@
-"""Reports of one plan, one run, and timelines."""
+"""Sections of one plan: what is shown under which title."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from npu_sim.framework.prepared import Prepared
 from npu_sim.framework.results import Result
 from npu_sim.language import say
-from npu_sim.operators.timelines import is_timed
+from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
 from npu_sim.show.open_rows import NOTE as ROWS_NOTE
@@ -16,6 +17,7 @@ from npu_sim.show.reports.document import (
     Block,
     Cell,
     Document,
+    Drawing,
     Lines,
     Picture,
     Section,
@@ -23,11 +25,25 @@ from npu_sim.show.reports.document import (
     Text,
 )
 from npu_sim.show.reports.html import embedded
-from npu_sim.show.reports.order import order_strips
-from npu_sim.show.reports.plan_sections import plan_sections
-from npu_sim.show.reports.svg import order_strip
-from npu_sim.show.reports.work import steps_section, time_section
-from npu_sim.show.text import plan_headline, result_lines
+from npu_sim.show.reports.pictures import (
+    core_map,
+    memory_colours,
+    memory_map,
+    memory_title,
+    order_strip,
+    order_strips,
+    workspace_colours,
+    workspace_map,
+)
+from npu_sim.show.text import (
+    LAUNCH_COLUMNS,
+    change_lines,
+    flip_text,
+    launch_rows,
+    plan_headline,
+    plan_lines,
+    result_lines,
+)
 from npu_sim.show.timelines import (
     NOT_MEASURED,
     caution_lines,
@@ -35,8 +51,187 @@ from npu_sim.show.timelines import (
     estimate_note,
     estimate_text,
 )
+from npu_sim.show.workspace import (
+    AREAS,
+    BUCKETS,
+    KERNELS,
+    area_rows,
+    bucket_rows,
+    kernel_rows,
+    workspace_title,
+)
 from npu_sim.studies.open_rows import OpenRows
 from npu_sim.timelines.model import LaunchTime, Timeline
+
+
+def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
+    """Return the sections of a plan, all that have something to show or those of some titles; nothing else is asked of the plan."""
+    found = (
+        (title, blocks(plan))
+        for title, blocks in SECTIONS.items()
+        if titles is None or title in titles
+    )
+    return tuple(Section(title, blocks) for title, blocks in found if blocks)
+
+
+def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
+    pictured = {"workspace", "buffer", *(memory.name for memory in plan.memories)}
+    return (
+        Lines(tuple(line for line in plan_lines(plan) if line[0] not in pictured)),
+        _call_table(plan),
+    )
+
+
+def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
+    legend = (
+        "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
+        "a click on one shows its steps"
+    )
+    return (Picture(core_map(plan), legend),) if plan.cores else ()
+
+
+def _memory_blocks(plan: Plan) -> tuple[Block, ...]:
+    return (Picture(memory_map(plan.memories)), _memory_table(plan)) if plan.memories else ()
+
+
+def _launch_blocks(plan: Plan) -> tuple[Block, ...]:
+    return (Table(LAUNCH_COLUMNS, tuple(launch_rows(plan.launches))),) if plan.launches else ()
+
+
+def _decision_blocks(plan: Plan) -> tuple[Block, ...]:
+    return (_decision_table(plan), Lines(tuple(change_lines(plan)))) if plan.decisions else ()
+
+
+def _tiling_blocks(plan: Plan) -> tuple[Block, ...]:
+    fields = tuple(flat(plan.tiling))
+    return (
+        (Table(("field", "value"), fields, "every field, under the vendor's name", folded=True),)
+        if fields
+        else ()
+    )
+
+
+def _call_table(plan: Plan) -> Table:
+    rows: list[tuple[str, Any]] = list(plan.arguments.items())
+    rows += [
+        ("product", plan.product),
+        ("soc", plan.soc),
+        ("release", plan.release),
+        ("deterministic", plan.deterministic),
+        ("limits", plan.limits),
+    ]
+    return Table(("argument", "value"), tuple(rows), "the call", folded=True)
+
+
+def _memory_table(plan: Plan) -> Table:
+    rows = tuple(
+        (memory_title(memory), allocation.name, allocation.bytes, allocation.note)
+        for memory in plan.memories
+        for allocation in memory.allocations
+    )
+    colours = tuple(
+        colour
+        for memory in plan.memories
+        for colour, _ in memory_colours(memory)[: len(memory.allocations)]
+    )
+    return Table(
+        ("memory", "buffer", "bytes", "note"),
+        rows,
+        "every buffer",
+        folded=len(rows) > 16,
+        colours=colours,
+    )
+
+
+def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
+    """Return the parts of a workspace, drawn and as a table."""
+    workspace = plan.workspace
+    if not workspace.parts:
+        return (Text("none needed"),)
+    rows = tuple(
+        (part.name, part.bytes, part.kind, part.evidence.value, part.note)
+        for part in workspace.parts
+    )
+    table = Table(
+        ("part", "bytes", "kind", "evidence", "note"),
+        rows,
+        colours=workspace_colours(workspace.parts),
+    )
+    unknown = (
+        (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),)
+        if workspace.unknown
+        else ()
+    )
+    return (Picture(workspace_map(workspace.parts, workspace.total_bytes)), table, *unknown)
+
+
+def _decision_table(plan: Plan) -> Table:
+    rows = tuple(
+        (
+            decision.name,
+            decision.condition,
+            ", ".join(f"{name} = {value}" for name, value in decision.values.items()),
+            "yes" if decision.outcome else "no",
+            decision.effect,
+            flip_text(plan, decision) or "nothing by itself",
+        )
+        for decision in plan.decisions
+    )
+    return Table(("decision", "condition", "now", "holds", "so", "turns around at"), rows)
+
+
+def flat(fields: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Flatten nested fields to (dotted name, value)."""
+    rows: list[tuple[str, Any]] = []
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            rows += flat(value, f"{prefix}{name}.")
+        else:
+            rows.append(
+                (
+                    prefix + name,
+                    value if isinstance(value, str | int | float | bool) else str(value),
+                )
+            )
+    return rows
+
+
+SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
+    {
+        "Plan": _plan_blocks,
+        "Cores": _cores_blocks,
+        "On-chip memory of one core": _memory_blocks,
+        "Workspace in global memory": workspace_blocks,
+        "Launches": _launch_blocks,
+        "Decisions": _decision_blocks,
+        "Tiling": _tiling_blocks,
+    }
+)
+"""What is shown of a plan under which title, in this order."""
+
+
+TIME_CAPTION = (
+    "Lower bounds from published rates. A bar of several tiles is as long as its pipe works on them, the gaps between them left out. "
+    "Plus and minus zoom, arrow keys move, Home shows everything."
+)
+PERFETTO = (
+    "All cores, not only the slowest: --trace trace.json writes the same as a file. Open ui.perfetto.dev in a browser and choose "
+    "Open trace file; the file stays on your machine. MindStudio Insight and chrome://tracing open it too."
+)
+STEPS_CAPTION = (
+    "Left of a tensor: where in all of its rows the frame lies. The frame is what this core has of it, or everything; blue comes in, "
+    "orange goes out, purple is kept in on-chip memory from a tile before."
+)
+
+
+def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Section:
+    """Return the launches of a call and the pipes of its slowest core, from :func:`npu_sim.timelines.tracks.tracks`."""
+    return Section(title, (Drawing("drawGantt", data, TIME_CAPTION), Text(PERFETTO)))
+
+
+def steps_section(plan: Plan) -> Section:
+    """Return one core tile by tile."""
+    return Section("One core, step by step", (Drawing("drawSteps", steps(plan), STEPS_CAPTION),))
 
 
 def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = None) -> Document:
@@ -266,3 +461,23 @@ def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
         )
         for launch in one.launches
     ]
+
+
+def workspace_report(plan: Plan, product: str = "") -> Document:
+    """Return the report of a plan's workspace; ``product`` is how the caller named the product, when that is not its name."""
+    headline, workspace = workspace_title(plan), plan.workspace
+    tables = (
+        ("Kernels", KERNELS, kernel_rows(workspace)),
+        ("Areas", AREAS, area_rows(workspace)),
+        ("Buckets", BUCKETS, bucket_rows(workspace)),
+    )
+    listed = (
+        Section(title, (Table(headings, tuple(rows)),)) for title, headings, rows in tables if rows
+    )
+    command = plan_command(plan, product or plan.product).replace(" plan ", " workspace ", 1)
+    return Document(
+        headline,
+        headline,
+        (Section("Workspace in global memory", workspace_blocks(plan)), *listed),
+        command,
+    )

@@ -22,9 +22,8 @@ from npu_sim.show.reports.document import (
 )
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
-from npu_sim.show.reports.order import order_strip_data
+from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.plans import rows_sections
-from npu_sim.show.reports.svg import order_strip
 from npu_sim.studies.open_rows import OpenRows
 
 MOST_TERMS = 10_000

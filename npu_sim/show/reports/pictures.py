@@ -1,0 +1,506 @@
+"""Pictures of a plan and of a run: cores, on-chip memory, workspace and order dependence, as SVG."""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from markupsafe import Markup
+
+from npu_sim.framework.results import OrderMask, Result
+from npu_sim.language import say
+from npu_sim.plans.answers import Evidence
+from npu_sim.plans.model import Memory, Plan
+from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.show.reports.svg import (
+    BAR_HEIGHT,
+    CHARACTER_WIDTH,
+    COLOURS,
+    WIDTH,
+    element,
+    legend,
+    picture,
+)
+from npu_sim.show.text import memory_name
+
+LETTER_ROOM = 5
+
+
+def _segment(x: float, width: float, y: float, colour: str, title: str, label: str) -> Markup:
+    shape = element(
+        "rect", title, x=x, y=y, width=max(width, 0.5), height=BAR_HEIGHT, class_=colour
+    )
+    if len(label) * CHARACTER_WIDTH + LETTER_ROOM > width:
+        return shape
+    text = element(
+        "text",
+        text=label,
+        x=x + width / 2,
+        y=y + BAR_HEIGHT / 2,
+        class_="on",
+        text_anchor="middle",
+        dominant_baseline="central",
+    )
+    return shape + text
+
+
+# On-chip memories
+
+
+def memory_map(memories: Sequence[Memory]) -> Markup:
+    """Draw on-chip memories to scale, one bar each; what does not fit reaches beyond the mark of the capacity."""
+    parts: list[Markup] = []
+    y = 0.0
+    for memory in memories:
+        drawn, height = _memory_bar(memory, y)
+        parts += drawn
+        y += height
+    return picture(max(y - 8, 1), parts, "on-chip memory to scale")
+
+
+def memory_colours(memory: Memory) -> list[tuple[str, str]]:
+    """Return the colour of every allocation, and its name with its bytes; then what is free."""
+    named = [
+        (f"c{number % COLOURS}", f"{one.name} {one.bytes}")
+        for number, one in enumerate(memory.allocations)
+    ]
+    return (
+        [*named, ("free", say("free {free_bytes}", free_bytes=memory.free_bytes))]
+        if memory.free_bytes > 0
+        else named
+    )
+
+
+def memory_title(memory: Memory) -> str:
+    """Return name and phase of a memory."""
+    return memory_name(memory) + (f", {memory.phase}" if memory.phase else "")
+
+
+def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
+    """Draw a memory with its legend; return the shapes and their height."""
+    scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
+    evidence = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
+    caption = say(
+        "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
+        memory_title=memory_title(memory),
+        used_bytes=memory.used_bytes,
+        capacity_bytes=memory.capacity_bytes,
+        evidence=evidence,
+    )
+    parts = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
+    x = 0.0
+    for number, allocation in enumerate(memory.allocations):
+        width = allocation.bytes * scale
+        note = f", {allocation.note}" if allocation.note else ""
+        title = say(
+            "{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note
+        )
+        parts.append(_segment(x, width, y + 20, f"c{number % COLOURS}", title, allocation.name))
+        x += width
+    if memory.free_bytes > 0:
+        parts.append(
+            _segment(
+                x,
+                memory.free_bytes * scale,
+                y + 20,
+                "free",
+                say("free: {free_bytes} bytes", free_bytes=memory.free_bytes),
+                "free",
+            )
+        )
+    elif memory.free_bytes < 0:
+        edge = memory.capacity_bytes * scale
+        title = say(
+            "does not fit: {used_bytes} of {capacity_bytes} bytes",
+            used_bytes=memory.used_bytes,
+            capacity_bytes=memory.capacity_bytes,
+        )
+        parts.append(
+            element(
+                "line", title, x1=edge, x2=edge, y1=y + 14, y2=y + 26 + BAR_HEIGHT, class_="over"
+            )
+        )
+    marks, height = legend(memory_colours(memory), y + 22 + BAR_HEIGHT)
+    return parts + marks, BAR_HEIGHT + 36 + height
+
+
+# Workspace
+
+
+def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
+    """Draw the workspace as a stacked bar; when one part hides the others, a second bar shows those enlarged."""
+    known = [part for part in parts if part.evidence is not Evidence.UNKNOWN]
+    drawn = _workspace_bar(known, parts, 0, say("{total} bytes", total=total))
+    height = BAR_HEIGHT + 28.0
+    largest = max(known, key=lambda part: part.bytes, default=None)
+    rest = [part for part in known if part is not largest]
+    if (
+        largest is not None
+        and len(rest) > 1
+        and sum(part.bytes for part in rest) < largest.bytes / 8
+    ):
+        drawn += _workspace_bar(
+            rest, parts, height + 8, say("without {name}, enlarged", name=largest.name)
+        )
+        height += BAR_HEIGHT + 36
+    unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
+    for number, part in enumerate(unknown):
+        title = say("{name}: size unknown", name=part.name) + (
+            f", {part.note}" if part.note else ""
+        )
+        drawn.append(
+            _segment(
+                number * 260,
+                250,
+                height + 8,
+                "unknown",
+                title,
+                say("{name}: unknown", name=part.name),
+            )
+        )
+    return picture(
+        height + (BAR_HEIGHT + 12 if unknown else 0),
+        drawn,
+        say("workspace of {total} bytes", total=total),
+    )
+
+
+def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
+    """Return the colour of every part."""
+    return tuple(_workspace_colour(number, part.evidence) for number, part in enumerate(parts))
+
+
+def _workspace_colour(number: int, evidence: Evidence) -> str:
+    if evidence is Evidence.UNKNOWN:
+        return "unknown"
+    return f"c{number % COLOURS}" + ("" if evidence is Evidence.EXACT else " model")
+
+
+def _workspace_bar(
+    shown: Sequence[WorkspacePart], parts: Sequence[WorkspacePart], y: float, caption: str
+) -> list[Markup]:
+    scale = WIDTH / max(sum(part.bytes for part in shown), 1)
+    drawn = [element("text", text=caption, x=0, y=y + 12, class_="caption")]
+    x = 0.0
+    for part in shown:
+        colour = workspace_colours(parts)[parts.index(part)]
+        title = say(
+            "{name}: {bytes} bytes, {kind}, {value}",
+            name=part.name,
+            bytes=part.bytes,
+            kind=part.kind,
+            value=part.evidence.value,
+        ) + (f", {part.note}" if part.note else "")
+        drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
+        x += part.bytes * scale
+    return drawn
+
+
+# Order dependence
+
+LEAST_OPACITY = 0.35
+"""Of a bin in which anything depends on timing: one row of forty has to be seen as well."""
+
+
+def order_strip(strip: dict[str, Any]) -> Markup:
+    """Draw a strip over an output (:func:`npu_sim.show.reports.pictures.order_strip_data`): the stronger, the more depends on timing.
+
+    Where anything does, it shows. Below, enlarged: what depends on timing alone, side by side, without what lies between.
+    """
+    bins, runs = strip["bins"], strip["runs"]
+    total = max((one["stop"] for one in bins), default=1)
+    parts = [
+        element(
+            "text",
+            text=say("{strip}, by {strip2}", strip=strip["output"], strip2=strip["axis"]),
+            x=0,
+            y=12,
+            class_="caption",
+        )
+    ]
+    for one in bins:
+        size = one["stop"] - one["start"]
+        share = (
+            max(one["order_dependent"] / max(size, 1), LEAST_OPACITY)
+            if one["order_dependent"]
+            else 0
+        )
+        x, width = one["start"] * WIDTH / total, size * WIDTH / total
+        title = say(
+            "{strip}s {one}..{one2}: {one3} of {size} depend on timing",
+            strip=strip["axis"],
+            one=one["start"],
+            one2=one["stop"],
+            one3=one["order_dependent"],
+            size=size,
+        )
+        parts.append(element("rect", x=x, y=20, width=width, height=BAR_HEIGHT, class_="fixed"))
+        parts.append(
+            element(
+                "rect",
+                title,
+                x=x,
+                y=20,
+                width=width,
+                height=BAR_HEIGHT,
+                class_="timing",
+                fill_opacity=share,
+            )
+        )
+    height = BAR_HEIGHT + 22.0
+    if runs:
+        parts += _magnified(strip["axis"], runs, height)
+        height += BAR_HEIGHT + 30
+    return picture(height, parts, say("order dependence of {strip}", strip=strip["output"]))
+
+
+def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Markup]:
+    count = sum(one["stop"] - one["start"] for one in runs)
+    text = say(
+        "enlarged: the {count} {axis}s that depend on timing alone, {runs} first, {runs2} last",
+        count=count,
+        axis=axis,
+        runs=runs[0]["start"],
+        runs2=runs[-1]["stop"] - 1,
+    )
+    parts = [element("text", text=text, x=0, y=y + 14, class_="caption")]
+    x = 0.0
+    for one in runs:
+        width = (one["stop"] - one["start"]) * WIDTH / count
+        title = say(
+            "{axis}s {one}..{one2} depend on timing", axis=axis, one=one["start"], one2=one["stop"]
+        )
+        parts.append(
+            element(
+                "rect", title, x=x, y=y + 22, width=width, height=BAR_HEIGHT, class_="timing apart"
+            )
+        )
+        x += width
+    return parts
+
+
+CELL = 60
+CELLS_IN_A_ROW = 16
+MOST_CELLS = 512
+"""More cores than this are only drawn as a strip."""
+COUNTED = ("blocks", "tiles")
+"""Endings of ranges that count what a core does, such as ``gradInput blocks``."""
+FULL = 0.85
+"""Opacity of the largest share; others have theirs in proportion."""
+UPRIGHT = ((7.6, "on"), (6.0, "on small"))
+"""Width of a digit and class of the numbers in a strip, the larger first."""
+TURNED = 11
+"""Width that a number needs which stands on its side; narrower parts of a strip have none, and the
+strip says so."""
+
+
+def core_map(plan: Plan) -> Markup:
+    """Draw the cores of a plan: strips of who takes which range, then every core with its share of the work."""
+    names = list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
+    shares = [name for name in names if _is_partition(plan, name)]
+    loads = (
+        shares + [name for name in names if name not in shares and name.endswith(COUNTED)]
+        or names[:1]
+    )
+    parts: list[Markup] = []
+    y = 0.0
+    for number, name in enumerate(shares):
+        parts += _core_strip(plan, name, y, number)
+        y += BAR_HEIGHT + 30
+    if plan.cores_available <= MOST_CELLS:
+        for core in range(plan.cores_available):
+            parts.append(_core_cell(plan, loads, core, y))
+        y += -(-plan.cores_available // CELLS_IN_A_ROW) * CELL
+        if len(loads) > 1:
+            marks, height = legend(
+                [(f"c{number % COLOURS}", name) for number, name in enumerate(loads)], y
+            )
+            parts += marks
+            y += height
+    return picture(
+        y + 2,
+        parts,
+        say(
+            "{block_dim} of {cores_available} {core_kind} work",
+            block_dim=plan.block_dim,
+            cores_available=plan.cores_available,
+            core_kind=plan.core_kind,
+        ),
+    )
+
+
+def _is_partition(plan: Plan, name: str) -> bool:
+    """Whether a range is split over cores, each taking a part of its own."""
+    ranges = sorted(work.ranges[name] for work in plan.cores if name in work.ranges)
+    return all(later[0] >= earlier[1] for earlier, later in pairwise(ranges))
+
+
+def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
+    shares = [(work.core, *work.ranges[name]) for work in plan.cores if name in work.ranges]
+    low, high = min(start for _, start, _ in shares), max(stop for _, _, stop in shares)
+    scale = WIDTH / max(high - low, 1)
+    narrowest = (
+        min((stop - start) * scale for _, start, stop in shares if stop > start)
+        if high > low
+        else 0
+    )
+    digits = len(str(max(core for core, *_ in shares)))
+    kind = next(
+        (kind for width, kind in UPRIGHT if digits * width <= narrowest),
+        "on turned" if narrowest >= TURNED else "",
+    )
+    parts = [element("text", text=f"{name} {low}..{high}", x=0, y=y + 12, class_="caption")]
+    for core, start, stop in shares:
+        colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
+        x, width = (start - low) * scale, (stop - start) * scale
+        title = say(
+            "core {core}: {name} {start}..{stop} ({stop2})",
+            core=core,
+            name=name,
+            start=start,
+            stop=stop,
+            stop2=stop - start,
+        )
+        parts.append(
+            element(
+                "rect",
+                title,
+                x=x,
+                y=y + 20,
+                width=max(width, 0.5),
+                height=BAR_HEIGHT,
+                class_=colour,
+            )
+        )
+        if kind and stop > start:
+            parts.append(_number_of(core, x + width / 2, y + 20 + BAR_HEIGHT / 2, kind))
+    return parts
+
+
+def _number_of(core: int, x: float, y: float, kind: str) -> Markup:
+    turned: dict[str, Any] = (
+        {"transform": f"rotate(-90 {x:.2f} {y:.2f})"} if kind == "on turned" else {}
+    )
+    return element(
+        "text",
+        text=str(core),
+        x=x,
+        y=y,
+        class_=kind,
+        text_anchor="middle",
+        dominant_baseline="central",
+        **turned,
+    )
+
+
+class Box(NamedTuple):
+    """A rectangle of the picture."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> Markup:
+    """Draw one core; a click on a working core shows its steps (``assets/steps.js``)."""
+    column, row = core % CELLS_IN_A_ROW, core // CELLS_IN_A_ROW
+    pitch = WIDTH / CELLS_IN_A_ROW
+    box = Box(column * pitch, top + row * CELL, pitch - 6, CELL - 6)
+    work = next((work for work in plan.cores if work.core == core), None)
+    bars: list[Markup] = []
+    chosen: dict[str, Any] = {}
+    if work is None:
+        title, state = say("core {core}: idle", core=core), "cell idle"
+    else:
+        title = say("core {core}: ", core=core) + ", ".join(
+            f"{name} {start}..{stop} ({stop - start})"
+            for name, (start, stop) in work.ranges.items()
+        )
+        state, chosen = "cell", {"data_cell": core}
+        bars = _cell_bars(plan, names, work.ranges, box)
+    frame = element("rect", title, **box._asdict(), rx=4, class_=state)
+    label = element("text", text=str(core), x=box.x + 5, y=box.y + 14, class_="corner")
+    return element("g", title, children=[*bars, frame, label], **chosen)
+
+
+def _cell_bars(
+    plan: Plan, names: Sequence[str], ranges: Mapping[str, tuple[int, int]], box: Box
+) -> list[Markup]:
+    """Draw one bar per range, its height and opacity in proportion to the largest of all cores."""
+    width = box.width / len(names)
+    bars = []
+    for number, name in enumerate(names):
+        start, stop = ranges.get(name, (0, 0))
+        share = (stop - start) / max(_largest(plan, name), 1)
+        filled = box.height * share
+        bars.append(
+            element(
+                "rect",
+                x=box.x + number * width,
+                y=box.y + box.height - filled,
+                width=width,
+                height=filled,
+                fill_opacity=FULL * share,
+                class_=f"load c{number % COLOURS}",
+            )
+        )
+    return bars
+
+
+def _largest(plan: Plan, name: str) -> int:
+    return max(
+        stop - start
+        for work in plan.cores
+        for one, (start, stop) in work.ranges.items()
+        if one == name
+    )
+
+
+MOST_BINS = 200
+MOST_RUNS = 400
+
+
+def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
+    """Count flags in at most ``MOST_BINS`` equal bins.
+
+    Parameters
+    ----------
+    output
+        Name of the output.
+    mask
+        Which of its rows, columns or elements depend on the order of atomic additions.
+    """
+    flags = np.ravel(mask.mask)
+    edges = np.unique(np.linspace(0, flags.size, MOST_BINS + 1).astype(np.int64))
+    sums = np.concatenate([[0], np.cumsum(flags, dtype=np.int64)])
+    bins = [
+        {
+            "start": int(start),
+            "stop": int(stop),
+            "size": int(stop - start),
+            "order_dependent": int(sums[stop] - sums[start]),
+        }
+        for start, stop in pairwise(edges)
+    ]
+    return {"output": output, "axis": mask.axis, "bins": bins, "runs": _runs(flags)}
+
+
+def _runs(flags: np.ndarray) -> list[dict[str, int]]:
+    """Return the runs of flags that are set; none when they are too many to be seen side by side, or everything is set."""
+    steps = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
+    starts, stops = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
+    if len(starts) > MOST_RUNS or flags.all():
+        return []
+    return [
+        {"start": int(start), "stop": int(stop)} for start, stop in zip(starts, stops, strict=True)
+    ]
+
+
+def order_strips(result: Result) -> list[dict[str, Any]]:
+    """Return the strips of a run, one for every output that a mask is known of."""
+    return [
+        order_strip_data(output, mask)
+        for output, mask in result.order_dependent.items()
+        if mask.mask.size
+    ]

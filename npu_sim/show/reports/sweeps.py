@@ -1,0 +1,378 @@
+"""The report of a sweep: what was counted, its map, and a cut through it as curves."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from npu_sim.framework.axes import Number
+from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.target import LIMITS
+from npu_sim.language import say
+from npu_sim.plans.model import Plan
+from npu_sim.questions.limits import find_bound
+from npu_sim.show.reports.comparisons import operator_title
+from npu_sim.show.reports.document import Block, Document, Drawing, Figure, Table, table_report
+from npu_sim.show.reports.figures import Bound, Curve, curve_figure
+from npu_sim.sweeps.maps import (
+    Area,
+    ascending,
+    edge,
+    is_logarithmic,
+    open_numbers,
+    spread_positions,
+)
+from npu_sim.sweeps.space import AxisValues, Space
+from npu_sim.sweeps.summary import SweepSummary
+
+MOST_ASKED = 1 << 18
+"""Values of the axis that are planned; beyond, so many of them are sampled."""
+MOST_STEPS = 2000
+"""Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest,
+highest and last."""
+MOST_PLANNED = 8192
+"""Values of the axis, over all series, whose on-chip memory is planned, which takes a whole plan
+each."""
+PLANNED_OF_MORE = 512
+"""How many are planned of an axis with more."""
+MOST_SERIES = 6
+STAIRCASES = {
+    "cores": ("block_dim",),
+    "workspace_bytes": ("total_workspace_bytes", "workspace_bytes"),
+}
+"""What is drawn as a staircase, and the fields of a record that say it, the first one there is."""
+
+
+def sweep_curves(space: Space) -> dict[str, Any]:
+    """Plan a cut through a sweep.
+
+    Parameters
+    ----------
+    space
+        The sweep.
+
+    Returns
+    -------
+    dict
+        ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the
+        ``documented`` and ``hardware`` bounds of the axis on the first product (None where there is
+        none), how many of its ``values`` were ``asked``, and one of ``series`` for every product
+        and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``;
+        ``memory`` with ``x``, ``used_bytes``, ``capacity_bytes`` of the fullest on-chip memory: a
+        staircase, which may be ``binned``, where every value was ``asked``, or else the calls that
+        were; ``refused``: first and last value of every range, and why. Empty without an axis of
+        several numbers.
+    """
+    numbers = open_numbers(space)
+    if not numbers:
+        return {}
+    cut = ascending(numbers[0])
+    positions = spread_positions(cut, MOST_ASKED)
+    areas = [Area(space, profile, (cut,)) for profile in space.profiles[:MOST_SERIES]]
+    own = {
+        name: value
+        for name, value in areas[0].fixed.items()
+        if name not in ("limits", "deterministic")
+    }
+    call = fixed_call(space.operator, {**own, cut.axis.name: cut.at(0)})
+    assert isinstance(cut.axis, Number)
+    bounds: dict[str, int | None] = {
+        limits: find_bound(call, cut.axis, space.profiles[0], limits).largest for limits in LIMITS
+    }
+    ends = {
+        "first": cut.at(0),
+        "last": cut.at(cut.count - 1),
+        "values": cut.count,
+        "asked": len(positions),
+    }
+    planned = spread_positions(
+        cut, cut.count if cut.count * len(areas) <= MOST_PLANNED else PLANNED_OF_MORE // len(areas)
+    )
+    series = [
+        {**_series(area, cut, positions), "memory": _memory(area, cut, planned)} for area in areas
+    ]
+    return {
+        "axis": cut.axis.name,
+        **ends,
+        "with": areas[0].fixed,
+        "logarithmic": is_logarithmic(cut),
+        **bounds,
+        "series": series,
+    }
+
+
+def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
+    records = area.records(positions)
+    names = records.dtype.names or ()
+    runs = records["status"] == 0
+    x = np.array([cut.at(position) for position in positions])
+    staircases = {}
+    for kind, fields in STAIRCASES.items():
+        name = next((one for one in fields if one in names), None)
+        if name is not None and runs.any():
+            staircases[kind] = staircase(x[runs], records[name][runs])
+    return {
+        "product": area.profile.name,
+        "soc": area.profile.soc,
+        "staircases": staircases,
+        "refused": _refused(area, cut, positions, runs),
+    }
+
+
+def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
+    """Return the corners of a staircase: every change, or where these are too many the extremes of every bin.
+
+    Parameters
+    ----------
+    x, y
+        Places in ascending order, and values, both of shape (points,).
+    """
+    changes = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
+    kept = np.union1d(changes, [len(x) - 1])
+    binned = len(kept) > MOST_STEPS
+    if binned:
+        edges = np.unique(np.linspace(0, len(x), MOST_STEPS // 4 + 1).astype(np.int64))
+        kept = np.unique(
+            [
+                place
+                for a, b in pairwise(edges)
+                for place in (a, a + int(y[a:b].argmin()), a + int(y[a:b].argmax()), b - 1)
+            ]
+        )
+    return {"x": x[kept].tolist(), "y": y[kept].tolist(), "binned": binned}
+
+
+def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
+    """Plan calls whole, for what records lack: the fullest on-chip memory."""
+    used: dict[int, int] = {}
+    capacity = None
+    for position in positions:
+        made = area.planned(position)
+        memory = (
+            max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
+            if isinstance(made, Plan)
+            else None
+        )
+        if memory is not None:
+            used[cut.at(position)], capacity = memory.used_bytes, memory.capacity_bytes
+    x, y, binned = list(used), list(used.values()), False
+    if used and len(positions) == cut.count:
+        steps = staircase(np.array(x), np.array(y))
+        x, y, binned = steps["x"], steps["y"], steps["binned"]
+    return {
+        "x": x,
+        "used_bytes": y,
+        "capacity_bytes": capacity,
+        "asked": len(positions),
+        "binned": binned,
+    }
+
+
+def _refused(
+    area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray
+) -> list[dict[str, Any]]:
+    """Return the ranges in which calls are refused, with the reason of the first call of each."""
+    found = []
+    changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
+    for start, stop in pairwise(changes):
+        if not runs[start]:
+            first, last = positions[start], positions[stop - 1]
+            error = area.planned(first)
+            reason = error.message if not isinstance(error, Plan) else ""
+            found.append(
+                {
+                    "first": cut.at(first),
+                    "last": cut.at(last),
+                    "end": edge(cut, last + 1),
+                    "reason": reason,
+                }
+            )
+    return found
+
+
+STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
+MAP_CAPTION = (
+    "Borders are exact: every call of a map of up to a million is planned; of larger ones every drawn column, and the next value between "
+    "columns where the order of paths changes. "
+    "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
+)
+
+
+def sweep_report(
+    summary: SweepSummary, area: dict[str, Any], curves: dict[str, Any], call: str = ""
+) -> Document:
+    """Return the report of a sweep.
+
+    Parameters
+    ----------
+    summary
+        What the sweep counted.
+    area
+        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`; the JSON of the call carries it too.
+    curves
+        A cut through the sweep, from :func:`sweep_curves`; in the JSON as well.
+    call
+        The command that makes it again.
+    """
+    data = summary.as_dict()
+    sentence = say(
+        "{title}: {data} calls planned",
+        title=operator_title(data["sweep"]["operator"]),
+        data=data["rows"],
+    )
+    tables = [
+        Table((name, "calls"), tuple(counts.items()), name)
+        for name, counts in data["counts"].items()
+        if counts
+    ]
+    if "peak_workspace" in data:
+        peak = data["peak_workspace"]
+        tables.append(
+            Table(
+                ("what", "value"),
+                (("kernel workspace, bytes", peak["bytes"]), *peak["call"].items()),
+                "Largest workspace of a kernel",
+            )
+        )
+    axes = tuple(
+        (name, ", ".join(f"{key} {value}" for key, value in values.items()))
+        for name, values in data["sweep"]["axes"].items()
+    )
+    tables.append(Table(("name", "values"), axes, "What varied", folded=True))
+    return table_report(
+        sentence, sentence, tables, sweep_figures(area, curves, data["counts"]), call=call
+    )
+
+
+def sweep_figures(
+    area: dict[str, Any], curves: dict[str, Any], counts: dict[str, dict[str, int]]
+) -> tuple[Block, ...]:
+    """Return the pictures of a sweep.
+
+    Parameters
+    ----------
+    area
+        From :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
+    curves
+        From :func:`npu_sim.show.reports.sweeps.sweep_curves`; may be empty.
+    counts
+        What was counted: calls by value, by field.
+    """
+    drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
+    return (
+        *drawn,
+        *cut_figures(curves),
+        *(bar_figure(name, found) for name, found in counts.items() if len(found) > 1),
+    )
+
+
+def bar_figure(name: str, counts: dict[str, int]) -> Figure:
+    """Draw how many calls have each value, in the order of the values where these are numbers."""
+    numbers = all(value.lstrip("-").isdecimal() for value in counts)
+    shown = (
+        sorted(counts.items(), key=lambda item: int(item[0])) if numbers else list(counts.items())
+    )
+    bars = {
+        "type": "bar",
+        "x": [value for value, _ in shown],
+        "y": [count for _, count in shown],
+        "name": "calls",
+    }
+    layout = {
+        "xaxis": {"title": {"text": name}, "type": "category"},
+        "yaxis": {"title": {"text": "calls"}},
+    }
+    return Figure((bars,), layout)
+
+
+def cut_figures(curves: dict[str, Any]) -> list[Figure]:
+    """Draw a cut: cores, workspace and on-chip memory as staircases; where memory is not planned at every value, points."""
+    if not curves.get("series"):
+        return []
+    with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
+    limits = [
+        Bound(say("{name} limit", name=name), curves[name])
+        for name in ("documented", "hardware")
+        if curves[name] is not None
+    ]
+    shared: dict[str, Any] = {
+        "log_x": curves["logarithmic"],
+        "x_range": (curves["first"], curves["last"]),
+    }
+    refused = [
+        {**one, "soc": series["soc"]} for series in curves["series"] for one in series["refused"]
+    ]
+    figures = []
+    for kind, title in STAIRCASE_TITLES.items():
+        found = [
+            (one, one["staircases"][kind]) for one in curves["series"] if kind in one["staircases"]
+        ]
+        if found:
+            lines = [
+                Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True)
+                for one, steps in found
+            ]
+            caption = _staircase_caption(
+                curves, with_others, binned=any(steps["binned"] for _, steps in found)
+            )
+            figures.append(
+                curve_figure(
+                    curves["axis"], title, lines, limits, caption=caption, refused=refused, **shared
+                )
+            )
+    if any(one["memory"]["x"] for one in curves["series"]):
+        figures.append(_memory_figure(curves, limits, with_others, shared))
+    return figures
+
+
+def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
+    asked = (
+        "every value is planned"
+        if curves["asked"] == curves["values"]
+        else say(
+            "{curves} of {curves2} values are planned",
+            curves=curves["asked"],
+            curves2=curves["values"],
+        )
+    )
+    how = (
+        say("{asked}, every bin drawn with its lowest and highest", asked=asked)
+        if binned
+        else say("{asked}, every step is drawn", asked=asked)
+    )
+    return say(
+        "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
+    )
+
+
+def _memory_figure(
+    curves: dict[str, Any], limits: list[Bound], with_others: str, shared: dict[str, Any]
+) -> Figure:
+    series = [(one, one["memory"]) for one in curves["series"] if one["memory"]["x"]]
+    whole = series[0][1]["asked"] == curves["values"]
+    caption = (
+        _staircase_caption(
+            curves, with_others, binned=any(memory["binned"] for _, memory in series)
+        )
+        if whole
+        else say(
+            "a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them",
+            with_others=with_others,
+        )
+    )
+    lines = [
+        Curve(
+            f"{one['product']}, {one['soc']}",
+            memory["x"],
+            memory["used_bytes"],
+            stepped=whole,
+            joined=whole,
+        )
+        for one, memory in series
+    ]
+    capacities = sorted({memory["capacity_bytes"] for _, memory in series})
+    bounds = [*limits, *(Bound("capacity", capacity, "y") for capacity in capacities)]
+    return curve_figure(
+        curves["axis"], "fullest on-chip memory, bytes", lines, bounds, caption=caption, **shared
+    )
