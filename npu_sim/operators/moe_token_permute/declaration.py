@@ -3,10 +3,7 @@
 Source: public product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
 """
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived, Number, Word
@@ -14,25 +11,16 @@ from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
 from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import runtime_failure
 from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
-from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.numbers.values import normal
+from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula
 from npu_sim.operators.moe_token_permute.plan import buffer_words, describe
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling.moe_token_permute import MOST_ENTRIES
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
-
-ID_DTYPES = ("int32", "int64")
-LARGEST_ID = 16777214
-"""Documented ids lie in [0, 16777215) (page, "Contract" 8)."""
-FEWEST_EXPERTS = 64
-"""Experts of generated data at least."""
+    pass
 
 
 def check_padding(call: Inspection) -> None:
@@ -46,107 +34,10 @@ def check_padding(call: Inspection) -> None:
         )
 
 
-def check_ids(ids: np.ndarray) -> None:
-    """Check what only the data can tell (page, "Contract" 8).
-
-    Raises
-    ------
-    AclnnError
-        361001 for an id outside [0, 16777215) that is not the end of an integer type, naming the first one's position and value.
-    """
-    if not ids.size or (ids.min() >= 0 and ids.max() <= LARGEST_ID):
-        return
-    ends = [
-        end
-        for dtype in ID_DTYPES
-        for end in (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if np.can_cast(dtype, ids.dtype)
-    ]
-    outside = ((ids < 0) | (ids > LARGEST_ID)) & ~np.isin(ids, ends)
-    if outside.any():
-        place = np.unravel_index(int(outside.argmax()), ids.shape)
-        message = f"indices[{', '.join(map(str, place))}] = {ids[place]} is no id that is documented to be sorted"
-        hint = f'0 <= id <= {LARGEST_ID}, or an end of its type: {", ".join(map(str, ends))}; limits="hardware" sorts ids as fp32'
-        raise runtime_failure("indices", message, f"{hint}; nothing was written")
-
-
-def compute(run: "Run") -> None:
-    """Sort the ids, and copy the rows of the tokens."""
-    with run.watch.stage("check"):
-        if run.case.limits == "documented":
-            check_ids(run.tensors["indices"])
-    with run.watch.stage("load"):
-        from npu_sim.kernels import moe_token_permute as kernels
-    with run.watch.stage("compute"):
-        row, ids = run.case.row, run.stored("indices").reshape(-1)
-        places, permuted = run.written("sorted_indices"), run.written("permuted_tokens")
-        kernels.sort_ids(ids, places)
-        if row.hidden:
-            kernels.copy_rows(
-                run.stored("tokens").reshape(row.num_tokens, -1),
-                places,
-                permuted.reshape(-1, row.hidden),
-                row.num_topk,
-            )
-        if run.case.limits == "hardware":
-            run.caveats = _rounded_ids(np.flatnonzero(kernels.are_rounded(ids)), ids, places)
-
-
-def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of ids that fp32 does not hold, given where they are (page, "Ids as fp32")."""
-    if not rounded.size:
-        return ()
-    exact = np.empty_like(places)
-    exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
-    moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
-    message = (
-        f"{rounded.size} ids are no fp32 numbers and were rounded, the first at position {rounded[0]} of the flattened indices; "
-        f"{moved} of them went to another place than sorting whole numbers gives"
-    )
-    return (Caveat(code="ids_rounded", argument="indices", message=message),)
-
-
-def top_k_of(indices: tuple[int, ...]) -> int:
-    """Return how many experts a token has, from the shape of indices."""
-    return indices[1] if len(indices) == 2 else 1
-
-
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Sort stably, and take the rows that are kept (page, "Formula")."""
-    indices = tensors["indices"]
-    first = np.argsort(indices, axis=None, kind="stable")
-    sorted_indices = np.empty(first.size, precision)
-    sorted_indices[first] = np.arange(first.size)
-    kept = first[: tiler.kept_rows(arguments.num_out_tokens, first.size)]
-    tokens = tensors["tokens"][kept // top_k_of(indices.shape)]
-    return {"permuted_tokens": tokens.astype(precision), "sorted_indices": sorted_indices}
-
-
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal tokens, and for each its experts as a router chooses them: no expert twice."""
-    random, spec = np.random.default_rng(seed), arguments.indices
-    tokens, top_k = spec.shape[0], top_k_of(spec.shape)
-    experts = FEWEST_EXPERTS
-    while experts < top_k:
-        experts *= 2
-    # Steps of an odd number through a power of two meet nobody twice.
-    start, step = (
-        random.integers(0, experts, (tokens, 1)),
-        2 * random.integers(0, experts // 2, (tokens, 1)) + 1,
-    )
-    chosen = (start + step * np.arange(top_k)) % experts
-    return {
-        "tokens": normal(random, arguments.tokens),
-        "indices": chosen.reshape(spec.shape).astype(numpy_dtype(spec.dtype)),
-    }
-
-
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_permute import timeline, timeline_steps
+    from npu_sim.operators.moe_token_permute import timeline
 
-    return {"program": timeline.program, "steps": timeline_steps.steps}
+    return {"program": timeline.program, "steps": timeline.steps}
 
 
 def _study_hooks() -> dict[str, Any]:

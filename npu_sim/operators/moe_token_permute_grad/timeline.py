@@ -4,6 +4,7 @@ Source: specification page ``moe_token_permute_grad``, "Tiling" and "Kernel and 
 """
 
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.shared.token_sums_timeline import token_sums
 from npu_sim.plans.model import Plan
 from npu_sim.timelines.program import (
     Copy,
@@ -17,6 +18,7 @@ from npu_sim.timelines.program import (
     vector_phase,
     vector_tile,
 )
+from npu_sim.timelines.steps import StepTable
 
 INDEX_BYTES = 4
 FP32 = 4
@@ -72,3 +74,13 @@ def _token(
     if live > 1:
         nodes.append(Loop((other,), live - 1, "expert", 1, 1))
     return (*nodes, result)
+
+
+def steps(plan: Plan) -> StepTable:
+    """Return what every tile of the program holds and adds."""
+    rows, columns = TensorSpec.parse(plan.arguments["permuted_output_grad"]).shape
+    top_k = plan.tiling["top_k"]
+    tokens = TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k
+    return token_sums(
+        ("permuted_output_grad", rows), ("input_grad", tokens), columns, top_k, weighted=False
+    )

@@ -6,8 +6,6 @@ Source: public product document aclnnMoeTokenUnpermuteGrad; specification page `
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import Derived, Switch
 from npu_sim.framework.case import Case, Inspection
@@ -16,18 +14,17 @@ from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.operators.moe_token_unpermute_grad.entries import Owners, find_owners
+from npu_sim.operators.moe_token_unpermute_grad.compute import compute, formula
 from npu_sim.operators.moe_token_unpermute_grad.plan import describe
 from npu_sim.operators.shared import unpermuted_tokens
-from npu_sim.operators.shared.token_sums import check_indices, check_padding
+from npu_sim.operators.shared.token_sums import check_padding
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat
 from npu_sim.status import MISSING, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
 
 if TYPE_CHECKING:
-    from npu_sim.framework.execution import Run
+    pass
 
 
 def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
@@ -69,98 +66,6 @@ def _fit_words(case: Case) -> tuple[str, str, str]:
     )
 
 
-def compute(run: "Run") -> None:
-    """Compute both gradients; rows that no entry writes are +0, where the device keeps what memory held."""
-    case, indices = run.case, run.tensors["sorted_indices"]
-    with run.watch.stage("check"):
-        check_indices(indices, "permuted_tokens")
-        owners = find_owners(indices, case.tiling, run.order)
-    with run.watch.stage("load"):
-        from npu_sim.kernels.elementwise import narrow_array, widen_array
-        from npu_sim.kernels.gathered_rows import gather_rows
-        from npu_sim.kernels.moe_token_unpermute_grad import weigh_and_multiply
-    with run.watch.stage("compute"):
-        g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
-        sums = np.empty(0, np.float32)
-        if case.row.has_probs:
-            probs, sums = (
-                widen_array(run.stored("probs")).reshape(-1),
-                np.empty(indices.size, np.float32),
-            )
-            rows, stored = run.stored("permuted_tokens"), run.stored("sorted_indices")
-            weigh_and_multiply(
-                rows, g, stored, probs, owners.entries, case.tiling.piece_columns, out, sums
-            )
-            out[owners.entries < 0] = 0
-            run.outputs["probs_grad"][...] = narrow_array(sums, case.specs["probs"].dtype).reshape(
-                case.specs["probs"].shape
-            )
-        else:
-            gather_rows(g, owners.entries, out)
-    run.masks["permuted_tokens_grad"] = owners.open_rows
-    run.caveats = _run_time_caveats(indices, owners, sums)
-
-
-def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of what only the data tells (page, "Warnings a plan or run gives"); ``sums`` is empty without probs."""
-    rows, found = owners.entries.size, []
-
-    def warn(code: str, argument: str, message: str) -> None:
-        found.append(Caveat(code=code, argument=argument, message=message))
-
-    dropped = indices >= rows
-    if dropped.any():
-        warn(
-            "tokens_dropped",
-            "sorted_indices",
-            f"{np.count_nonzero(dropped)} indices are at or beyond {rows}: they were dropped",
-        )
-    if unwritten := int(np.count_nonzero(owners.entries < 0)):
-        message = f"{unwritten} rows are named by no index: +0 here, on the device they keep what memory held"
-        warn("rows_not_written", "permuted_tokens_grad", message)
-    if owners.repeated:
-        across = (
-            f"{np.count_nonzero(owners.open_rows)} of them by two cores: the last one to write wins"
-        )
-        warn(
-            "duplicate_indices",
-            "sorted_indices",
-            f"{owners.repeated} rows are named more than once, {across}",
-        )
-    if sums.size and np.isnan(sums[dropped]).any():
-        count = int(np.count_nonzero(np.isnan(sums[dropped])))
-        warn(
-            "dropped_prob_grad_not_zero",
-            "unpermuted_tokens_grad",
-            f"probs_grad of {count} dropped entries is nan: their g holds inf or nan",
-        )
-    return tuple(found)
-
-
-def formula(
-    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
-) -> dict[str, np.ndarray]:
-    """Compute the gradients as their formulas say; a row that several indices name holds the last one's."""
-    g, probs, rows = (
-        tensors["unpermuted_tokens_grad"],
-        tensors.get("probs"),
-        tensors.get("permuted_tokens"),
-    )
-    indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
-    count = indices.size if rows is None else rows.shape[0]
-    tokens_grad = np.zeros((count, g.shape[1]), precision)
-    if probs is None or rows is None:
-        live = np.flatnonzero(indices[:, 0] < count)
-        tokens_grad[indices[live, 0]] = g[live]
-        return {"permuted_tokens_grad": tokens_grad}
-    probs_grad, wide = np.zeros(probs.shape, precision), g.astype(precision)
-    for token, own in enumerate(indices):
-        live = np.flatnonzero(own < count)
-        tokens_grad[own[live]] = wide[token] * probs[token, live, None].astype(precision)
-        probs_grad[token, live] = rows[own[live]].astype(precision) @ wide[token]
-    return {"permuted_tokens_grad": tokens_grad, "probs_grad": probs_grad}
-
-
 TOKENS = Switch(
     "has_tokens",
     "whether permuted_tokens is given",
@@ -171,9 +76,9 @@ TOKENS = Switch(
 
 
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.moe_token_unpermute_grad import timeline, timeline_steps
+    from npu_sim.operators.moe_token_unpermute_grad import timeline
 
-    return {"program": timeline.program, "steps": timeline_steps.steps}
+    return {"program": timeline.program, "steps": timeline.steps}
 
 
 def _study_hooks() -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.inputs import unsupported_values
+from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import rms_norm as tiler
@@ -84,3 +85,10 @@ def formula(
         y[begin : begin + step] = block * rstd[begin : begin + step, None] * gamma
     leading = x.shape[: x.ndim - tensors["gamma"].ndim]
     return {"y": y.reshape(x.shape), "rstd": rstd.reshape(leading + (1,) * tensors["gamma"].ndim)}
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as a trained network has them: activations of order 1, scales near 1."""
+    random = np.random.default_rng(seed)
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    return {"x": normal(random, arguments.x), "gamma": gamma}

@@ -6,8 +6,6 @@ Source: public product document aclnnRmsNorm; specification page ``rms_norm``.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.assumptions import Assumed
@@ -17,8 +15,7 @@ from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supp
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import PLAIN_FORMATS, DtypeTable, Formats, Like, Ranks, Shapes
 from npu_sim.numbers.formats import shape_text
-from npu_sim.numbers.values import normal
-from npu_sim.operators.rms_norm.compute import compute, formula
+from npu_sim.operators.rms_norm.compute import compute, data, formula
 from npu_sim.operators.rms_norm.plan import describe
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
@@ -69,23 +66,16 @@ def check_epsilon(call: Inspection) -> None:
         )
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a trained network has them: activations of order 1, scales near 1."""
-    random = np.random.default_rng(seed)
-    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
-    return {"x": normal(random, arguments.x), "gamma": gamma}
-
-
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x gamma")
 
 
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm import timeline, timeline_instructions, timeline_steps
+    from npu_sim.operators.rms_norm import timeline
 
     return {
         "program": timeline.program,
-        "steps": timeline_steps.steps,
-        "instructions": timeline_instructions.instructions,
+        "steps": timeline.steps,
+        "instructions": timeline.instructions,
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.inputs import unsupported_values
+from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
 
@@ -90,3 +91,25 @@ def formula(
         mean = (gradient * gamma * normed).mean(axis=1, keepdims=True)
         dx[block] = (gradient * gamma - normed * mean) * scale
     return {"dx": dx.reshape(shape), "dgamma": dgamma.reshape(tensors["gamma"].shape)}
+
+
+EPSILON = np.float32(1e-6)
+"""What the forward operator adds to the mean square."""
+
+
+def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
+    """Return inputs as a trained network has them: activations and gradients of order 1, scales near 1."""
+    random = np.random.default_rng(seed)
+    dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
+    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
+    # The mean square of what is stored, not of what was drawn, as the forward operator computed it.
+    squares = np.array(
+        [np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)],
+        np.float32,
+    )
+    return {
+        "dy": dy,
+        "x": x,
+        "rstd": (1 / np.sqrt(squares + EPSILON)).reshape(arguments.rstd.shape),
+        "gamma": gamma,
+    }

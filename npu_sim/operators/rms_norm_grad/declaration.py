@@ -6,8 +6,6 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.assumptions import Assumed
@@ -16,8 +14,7 @@ from npu_sim.framework.checks import Fits, Given, Holds, Supported
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.patterns import Sizes
 from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
-from npu_sim.numbers.values import normal
-from npu_sim.operators.rms_norm_grad.compute import compute, formula
+from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
 from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.answers import Evidence
@@ -31,8 +28,6 @@ if TYPE_CHECKING:
 
 SIZE_LIMIT = 2**32
 """The product computes rows and columns in 32 bits; the contract refuses what would wrap around."""
-EPSILON = np.float32(1e-6)
-"""What the forward operator adds to the mean square."""
 
 DTYPE_ROWS = (
     ("float16", "float16", "float32", "float32", "float16", "float32"),
@@ -92,34 +87,16 @@ def _width_words(call: Inspection) -> tuple[str, str]:
     )
 
 
-def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a trained network has them: activations and gradients of order 1, scales near 1."""
-    random = np.random.default_rng(seed)
-    dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
-    gamma = normalised_rows.draw_gamma(random, arguments.gamma)
-    # The mean square of what is stored, not of what was drawn, as the forward operator computed it.
-    squares = np.array(
-        [np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)],
-        np.float32,
-    )
-    return {
-        "dy": dy,
-        "x": x,
-        "rstd": (1 / np.sqrt(squares + EPSILON)).reshape(arguments.rstd.shape),
-        "gamma": gamma,
-    }
-
-
 LAST_AXIS_BYTES, LAST_AXIS = normalised_rows.last_axis("x dy gamma")
 
 
 def _timeline_hooks() -> dict[str, Any]:
-    from npu_sim.operators.rms_norm_grad import timeline, timeline_instructions, timeline_steps
+    from npu_sim.operators.rms_norm_grad import timeline
 
     return {
         "program": timeline.program,
-        "steps": timeline_steps.steps,
-        "instructions": timeline_instructions.instructions,
+        "steps": timeline.steps,
+        "instructions": timeline.instructions,
     }
 
 

@@ -5,9 +5,13 @@ Element-wise instructions are counted once for a group of rows, which wastes no 
 a row: a lower bound whatever the kernel does there.
 """
 
+from functools import partial
+
 from npu_sim.numbers.formats import TensorSpec
+from npu_sim.operators.shared.normalised_rows_timeline import NormalisedRows, lists_by_rows
 from npu_sim.plans.model import Plan
-from npu_sim.tiling.common import ceil_div
+from npu_sim.tiling.common import DTYPE_CODES, FP32_BYTES, VECTOR_LANES, align, alignment, ceil_div
+from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, LANE_COLUMNS, SPLIT_D
 from npu_sim.timelines.program import (
     Copy,
     Instruction,
@@ -21,13 +25,20 @@ from npu_sim.timelines.program import (
     vector_phase,
     vector_tile,
 )
-
-SPLIT_D = 2
-"""Tiling key of long rows (page, "col > 6080")."""
-GROUP_ROWS = 32
-"""Rows of a group on key 2 (page, "key 2")."""
-LANES = 64
-FP32 = 4
+from npu_sim.timelines.steps import Step, StepTable, View
+from npu_sim.timelines.vector_pipe import (
+    InstructionLists,
+    Issue,
+    Issues,
+    copied_rows,
+    halving,
+    in_groups,
+    lane_sums,
+    repeated,
+    row_conflicts,
+    spread,
+    whole,
+)
 
 
 def program(plan: Plan) -> Program:
@@ -50,19 +61,24 @@ def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
 def _widen(elements: int, element_bytes: int, count: int) -> tuple[Work, ...]:
     return (
         ()
-        if element_bytes == FP32
+        if element_bytes == FP32_BYTES
         else (Instruction("cast_16_to_32", "float32", elements, times=count),)
     )
 
 
 def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
-    return () if element_bytes == FP32 else (Instruction("cast_32_to_16", "float32", elements),)
+    return (
+        () if element_bytes == FP32_BYTES else (Instruction("cast_32_to_16", "float32", elements),)
+    )
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
     """Halve a row down to 64 lanes, then the tree of one repeat (page, ``halving``)."""
-    halving = _elementwise((columns - LANES) * rows, 1) if columns > LANES else ()
-    return (*halving, Instruction("reduce_repeat", "float32", min(columns, LANES), times=rows))
+    halving = _elementwise((columns - VECTOR_LANES) * rows, 1) if columns > VECTOR_LANES else ()
+    return (
+        *halving,
+        Instruction("reduce_repeat", "float32", min(columns, VECTOR_LANES), times=rows),
+    )
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
@@ -71,7 +87,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
 
     def group(rows: int) -> tuple[Node, ...]:
         elements = rows * columns
-        copy_in = (_copy(dy, elements, times=2), Copy(FP32 * rows, rows))
+        copy_in = (_copy(dy, elements, times=2), Copy(FP32_BYTES * rows, rows))
         # xh, p, dgamma, g, g*xh before the sum; xh*m, the difference, times rstd after it.
         vector = (
             *_widen(elements, dy.itemsize, 2),
@@ -84,7 +100,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
     gamma = vector_tile(
         (Copy(gamma_bytes * columns, columns),), _widen(columns, gamma_bytes, 1), note="gamma"
     )
-    dgamma = vector_tile(copy_out=(Copy(FP32 * columns, columns),), note="dgamma")
+    dgamma = vector_tile(copy_out=(Copy(FP32_BYTES * columns, columns),), note="dgamma")
     cores = {
         core: (gamma, *ranged("rows", start, stop, max(plan.tiling["ub_factor"], 1), group), dgamma)
         for core, (start, stop) in rows_of_cores(plan).items()
@@ -105,7 +121,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         return (
             gamma,
             Loop((row,), rows, "row", 1),
-            vector_tile(copy_out=(Copy(FP32 * width, width),), note="dgamma"),
+            vector_tile(copy_out=(Copy(FP32_BYTES * width, width),), note="dgamma"),
         )
 
     def gradient(width: int, rows: int) -> tuple[Node, ...]:
@@ -122,7 +138,7 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
         return gamma, Loop((row,), rows, "row", 1)
 
     def group(rows: int) -> tuple[Node, ...]:
-        rstd = vector_tile((Copy(FP32 * rows, rows),), note="rstd")
+        rstd = vector_tile((Copy(FP32_BYTES * rows, rows),), note="rstd")
         first = ranged("columns", 0, columns, length, lambda width: sums(width, rows))
         second = ranged("columns", 0, columns, length, lambda width: gradient(width, rows))
         return rstd, *first, *second
@@ -143,10 +159,13 @@ def _merge(plan: Plan) -> Phase:
     share = ceil_div(columns, workers)
 
     def merge(width: int) -> tuple[Node, ...]:
-        copy = Copy(FP32 * width, width, times=cores)
+        copy = Copy(FP32_BYTES * width, width, times=cores)
         return (
             vector_tile(
-                (copy,), _elementwise(width, cores), (Copy(FP32 * width, width),), note="merge"
+                (copy,),
+                _elementwise(width, cores),
+                (Copy(FP32_BYTES * width, width),),
+                note="merge",
             ),
         )
 
@@ -157,3 +176,189 @@ def _merge(plan: Plan) -> Phase:
             for core in range(workers)
         },
     )
+
+
+ALWAYS = ("gamma", "rstd")
+"""Allocations that hold something between the tiles of a group of rows."""
+
+CLEARING = ("zeros", "synchronisation")
+
+
+def steps(plan: Plan) -> StepTable:
+    """Return what every tile of the program holds and adds."""
+    rows, columns = plan.tiling["row"], plan.tiling["col"]
+    by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
+    views = (
+        View("dy", rows, columns, by_row, by_column),
+        View("x", rows, columns, by_row, by_column),
+        View("rstd", rows, by_row=by_row),
+        View("gamma", 1, columns, by_column=by_column),
+        View("dx", rows, columns, by_row, by_column),
+        View("dgamma", 1, columns, by_column=by_column),
+    )
+    kept_apart = bool(plan.tiling["fixed_output"])
+    whole = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
+    return StepTable(
+        views,
+        {
+            ("rows", "gamma"): Step(
+                "gamma comes in, widened to fp32", ("gamma",), live=("gamma", "dgamma", *CLEARING)
+            ),
+            ("rows", "rstd"): Step(
+                "rstd of rows {rows} comes in", ("rstd",), live=("rstd", "means", *CLEARING)
+            ),
+            ("rows", ""): Step(
+                "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
+                "dx = (dy * gamma - x * rstd * m) * rstd",
+                ("dy", "x", "rstd"),
+                ("dx",),
+                ("gamma", "dgamma"),
+                whole,
+            ),
+            ("rows", "sums"): Step(
+                "row {row} of the group, columns {columns}: dgamma += dy * x * rstd; "
+                "the row's m += sum of dy * gamma * x * rstd over these columns",
+                ("dy", "x"),
+                (),
+                ("rstd", "gamma", "dgamma"),
+                ("dy", "x", "dgamma", "means", *ALWAYS),
+            ),
+            ("rows", "dgamma"): Step(
+                "what this core has added to dgamma goes out"
+                + (
+                    " to its place in the workspace"
+                    if kept_apart
+                    else ", added atomically to what the other cores add"
+                ),
+                (),
+                () if kept_apart else ("dgamma",),
+                live=("dgamma", "means", *ALWAYS),
+            ),
+            ("rows", "dx"): Step(
+                "row {row} of the group, columns {columns}: dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
+                ("dy", "x"),
+                ("dx",),
+                ("rstd", "gamma"),
+                ("dy", "x", "dx", "means", *ALWAYS),
+            ),
+            ("merge dgamma", "merge"): Step(
+                "columns {columns}: dgamma = sum of what the cores have left in the workspace, in the order of the cores",
+                (),
+                ("dgamma",),
+            ),
+        },
+    )
+
+
+BUFFERS = ("dy", "x", "rstd", "gamma", "dx", "dgamma", "scratch")
+"""In the order in which the kernels ask for them."""
+
+MEANS_BYTES = 128
+"""One of the two mean buffers of key 2, which lie side by side (page ``rms_norm_grad``, "Unified
+Buffer of a core")."""
+
+
+def instructions(plan: Plan) -> InstructionLists:
+    """Return what every core issues; bf16 rows of whole repeats on key 1 were compared with a device (page, "Residuals")."""
+    rows = _Rows(plan)
+    split = plan.tiling_key == SPLIT_D
+    return lists_by_rows(
+        plan, rows.split if split else rows.whole, rows.like_compared and not split
+    )
+
+
+class _Rows(NormalisedRows):
+    """Rows of one call."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, "dy", BUFFERS, plan.tiling["col"])
+        self.ub_factor = plan.tiling["ub_factor"]
+        self.aligned = align(self.columns, alignment(DTYPE_CODES[self.dtype]))
+
+    def whole(self, rows: int) -> Issues:
+        """Key 1: whole rows in the buffer."""
+        once = (*self.widened_gamma(self.aligned), whole("duplicate", self.aligned))
+        if self.aligned > LANE_COLUMNS:
+            return (*once, *repeated(self._halved_row(), rows))
+        return (*once, *in_groups(rows, self.ub_factor, self._lane_group))
+
+    def _halved_row(self) -> Issues:
+        wide, on = self.aligned, self.on
+        return (
+            *(
+                *self.widened(wide),
+                on("muls", wide),
+                *self.widened(wide),
+                on("mul", wide, "dy", "x"),
+                on("add", wide, "dgamma", "dx"),
+            ),
+            *(on("mul", wide, "dy", "gamma"), on("mul", wide, "dy", "x"), *halving(self.columns)),
+            *(
+                on("muls", wide),
+                on("sub", wide, "dy", "dx"),
+                on("muls", wide),
+                *self.narrowed(wide),
+            ),
+        )
+
+    def _lane_group(self, rows: int) -> Issues:
+        wide, on, everything = self.aligned, self.on, rows * self.aligned
+        to_rows = spread(rows, wide)
+        row_bytes, dx = FP32_BYTES * wide, self.starts["dx"]
+        dgamma = row_conflicts(rows, (dx, row_bytes), (self.starts["dgamma"], 0))
+        repeats = whole("add", wide).repeats
+        return (
+            *(*to_rows, *self.widened(everything), on("mul", everything, "x", "dx")),
+            *(*self.widened(everything), on("mul", everything, "dy", "x")),
+            *(
+                Issue("add", repeats, conflict, count, "dx and dgamma")
+                for conflict, count in dgamma
+            ),
+            *copied_rows(rows, wide, FP32_BYTES),
+            *(on("mul", everything, "dy", "dx"), on("mul", everything, "dy", "x")),
+            *lane_sums(rows, self.columns, row_bytes, dx, self.starts["scratch"]),
+            *(
+                whole("muls", rows),
+                *to_rows,
+                on("mul", everything, "x", "dx"),
+                on("sub", everything, "dy", "dx"),
+            ),
+            *(*to_rows, on("mul", everything, "dx", "dy"), *self.narrowed(everything)),
+        )
+
+    def split(self, rows: int) -> Issues:
+        """Key 2: groups of rows, twice through the pieces of their columns."""
+        return in_groups(rows, GROUP_ROWS, self._split_group)
+
+    def _split_group(self, rows: int) -> Issues:
+        pieces = in_groups(self.columns, self.ub_factor, partial(self._piece, rows))
+        return whole("duplicate", rows), whole("muls", rows), *pieces
+
+    def _piece(self, rows: int, width: int) -> Issues:
+        on = self.on
+        sums = (
+            *(
+                *self.widened(width),
+                on("muls", width),
+                *self.widened(width),
+                on("mul", width, "dy", "x"),
+            ),
+            *(on("add", width, "dgamma", "x"), on("mul", width, "x", "gamma"), *halving(width)),
+        )
+        gradient = (
+            *(
+                *self.widened(width),
+                on("muls", width),
+                on("muls", width),
+                *self.widened(width),
+                on("mul", width, "dy", "gamma"),
+            ),
+            *(on("sub", width, "dy", "x"), on("muls", width), *self.narrowed(width)),
+        )
+        first = (
+            *self.widened_gamma(width),
+            whole("duplicate", width),
+            *repeated(sums, rows),
+            whole("add", rows, 0, MEANS_BYTES, between="the means"),
+        )
+        return (*first, *self.widened_gamma(width), *repeated(gradient, rows))

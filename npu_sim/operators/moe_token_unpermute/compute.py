@@ -1,0 +1,92 @@
+"""MoeTokenUnpermute: computation and formula.
+
+Source: specification page ``moe_token_unpermute``.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from npu_sim.framework.inputs import SCAN_ELEMENTS
+from npu_sim.operators.shared.token_sums import check_indices
+from npu_sim.plans.model import Caveat
+
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Run
+
+
+def compute(run: "Run") -> None:
+    """Weight and sum the rows of every token; nothing depends on the order of arrival."""
+    case = run.case
+    with run.watch.stage("check"):
+        check_indices(run.tensors["sorted_indices"], "permuted_tokens")
+    with run.watch.stage("load"):
+        from npu_sim.kernels.elementwise import widen_array
+        from npu_sim.kernels.gathered_rows import gather_rows
+        from npu_sim.kernels.token_sums import sum_tokens
+    with run.watch.stage("compute"):
+        tokens, indices, out = (
+            run.stored("permuted_tokens"),
+            run.stored("sorted_indices"),
+            run.written("unpermuted_tokens"),
+        )
+        if case.row.has_probs:
+            probs = widen_array(run.stored("probs")).reshape(-1)
+            sum_tokens(
+                tokens.reshape(-1), indices, out.reshape(-1), case.row.top_k, case.row.hidden, probs
+            )
+        else:
+            gather_rows(tokens, indices, out)
+    run.caveats = _run_time_caveats(run)
+
+
+def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
+    """Warn of what only the data tells (page, "Warnings a plan or run gives")."""
+    row, indices, found = run.case.row, run.tensors["sorted_indices"], []
+    dropped = int(np.count_nonzero(indices >= row.rows))
+    if dropped and row.rows < row.entries:
+        message = f"{dropped} indices are at or beyond the {row.rows} rows of permuted_tokens: they were dropped and contribute nothing"
+        found.append(Caveat(code="tokens_dropped", argument="sorted_indices", message=message))
+    elif dropped:
+        message = f"{dropped} indices are beyond the documented range [0, {row.entries - 1}]: they are treated as dropped"
+        found.append(
+            Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
+        )
+    if row.has_probs:
+        hidden = _hidden_rows(run)
+        if hidden:
+            message = f"{hidden} rows with inf or nan are not read, as their probs are 0: the formula gives nan there"
+            found.append(
+                Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
+            )
+    return tuple(found)
+
+
+def _hidden_rows(run: "Run") -> int:
+    """Return how many rows with inf or nan probs of 0 hide."""
+    indices, tokens = run.tensors["sorted_indices"], run.tensors["permuted_tokens"]
+    rows = np.unique(
+        indices[(run.tensors["probs"].reshape(-1) == 0) & (indices < run.case.row.rows)]
+    )
+    step = max(1, SCAN_ELEMENTS // run.case.row.hidden)
+    blocks = (
+        tokens[rows[start : start + step]].astype(np.float32) for start in range(0, rows.size, step)
+    )
+    return sum(int(np.count_nonzero(~np.isfinite(block).all(axis=1))) for block in blocks)
+
+
+def formula(
+    arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
+) -> dict[str, np.ndarray]:
+    """Weight and sum the rows a token was sent to; dropped rows count nothing."""
+    tokens, probs = tensors["permuted_tokens"], tensors.get("probs")
+    indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
+    out = np.zeros((indices.shape[0], tokens.shape[1]), precision)
+    for place, rows in enumerate(indices.T):
+        live = np.flatnonzero(rows < tokens.shape[0])
+        values = tokens[rows[live]].astype(precision)
+        out[live] += (
+            values if probs is None else values * probs[live, place, None].astype(precision)
+        )
+    return {"unpermuted_tokens": out}
