@@ -30,7 +30,7 @@ BIAS_SPREAD = 0.02
 """Standard deviation of a generated bias."""
 
 
-def shares_of(case: Case) -> "tuple[Shares, TailTiles]":
+def shares_of(case: Case) -> tuple["Shares", "TailTiles"]:
     """Return how cores split the reduction of gradWeight, as the kernel takes it."""
     from npu_sim.kernels.conv_tbc_backward import NO_TAIL, Shares, TailTiles
 

@@ -229,7 +229,10 @@ def _gate_decision(case: Case) -> Decision:
     smallest = gate_bytes(problem_of(row, case.rules))
     return Decision(
         name="deterministic planner takes the shape",
-        condition="pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on any A2 or A3 SoC",
+        condition=(
+            "pad < K and smallest operands in L1 <= L1, and L0A, L0B, L0C are not smaller than on "
+            "any A2 or A3 SoC"
+        ),
         values={
             "pad": row.pad,
             "K": row.K,
@@ -300,20 +303,30 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
     """Return what a user should know although the call succeeds."""
     found = [*_precision_caveats(case)]
     if case.tiling.route == ROUTE_MATMUL and len(elementwise_gradients(case)) < len(CONTRACTIONS):
-        message = "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not published"
+        message = (
+            "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not "
+            "published"
+        )
         found.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
     if computed_in(case) == "bfloat16" and elementwise_gradients(case):
         names = " and ".join(elementwise_gradients(case))
         message = (
-            f"{names}: whether the product multiplies bf16 element by element depends on a size test that is not published; "
+            f"{names}: whether the product multiplies bf16 element by element depends on a size "
+            "test that is not published; "
             "taken to do so (model), which only decides on the sign of zeros"
         )
         found.append(Caveat(code="elementwise_model", argument="weight", message=message))
     if _white_listed(case):
-        message = "the shape is on a white list of the product: gradWeight takes the deterministic route in default mode too"
+        message = (
+            "the shape is on a white list of the product: gradWeight takes the deterministic route "
+            "in default mode too"
+        )
         found.append(Caveat(code="white_listed", argument="input", message=message))
     if case.tiling.route == ROUTE_GATE_FAILED:
-        message = "the deterministic planner does not take this shape: gradWeight is planned by the model, one core for every tile"
+        message = (
+            "the deterministic planner does not take this shape: gradWeight is planned by the "
+            "model, one core for every tile"
+        )
         found.append(
             Caveat(
                 code="deterministic_gate",
@@ -326,7 +339,10 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
         and case.profile.npu_arch == NPU_ARCH_A2_A3
         and case.tiling.route == ROUTE_MODEL
     ):
-        message = f"the planner of deterministic gradWeight is not published for release {case.profile.release}: planned by the model"
+        message = (
+            "the planner of deterministic gradWeight is not published for release "
+            f"{case.profile.release}: planned by the model"
+        )
         found.append(
             Caveat(
                 code="deterministic_planner_unpublished",
@@ -335,7 +351,10 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
             )
         )
     if _is_unknown_on_training_series(case):
-        message = f"whether release {case.profile.release} takes pad 0 and K = T on this product is not known; later ones refuse, then take it"
+        message = (
+            f"whether release {case.profile.release} takes pad 0 and K = T on this product is not "
+            "known; later ones refuse, then take it"
+        )
         found.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
     return (*found, *_planner_caveats(case))
 
@@ -354,9 +373,9 @@ def _precision_caveats(case: Case) -> list[Caveat]:
     if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
         but = f" ({exact[0]}, multiplied element by element, is not rounded)" if exact else ""
         message = (
-            "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry about 3 decimal digits"
-            + but
-        )
+            "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
+            "about 3 decimal digits"
+        ) + but
         found.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
     if converts_to_fp16(case):
         range_text = (
@@ -365,12 +384,15 @@ def _precision_caveats(case: Case) -> list[Caveat]:
             else "values beyond 65504 become inf"
         )
         message = (
-            f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, below 2^-24 they vanish; "
-            "gradBias is summed from the original self"
+            f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, "
+            "below 2^-24 they vanish; gradBias is summed from the original self"
         )
         found.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
     if case.profile.saturates:
-        message = "inf and nan are not supported on this product: overflow becomes the largest finite value, nan becomes 0"
+        message = (
+            "inf and nan are not supported on this product: overflow becomes the largest finite "
+            "value, nan becomes 0"
+        )
         found.append(Caveat(code="saturation", message=message))
     return found
 

@@ -56,7 +56,10 @@ def _negative_time(call: Inspection) -> tuple[str, str]:
 
 
 def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
-    message = f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release {call.profile.release}"
+    message = (
+        f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release "
+        f"{call.profile.release}"
+    )
     return message, "pad >= 1 or K < T, or a later release"
 
 
@@ -73,8 +76,8 @@ def _math_type_words(call: Inspection) -> tuple[str, str]:
         if compute_dtype(dtype, code, cube)
     ]
     message = (
-        f"cube_math_type = {chosen} ({CUBE_MATH_TYPES[chosen]}) with {dtype}: the cube unit of {call.profile.product.title} "
-        f"computes {', '.join(cube)} only"
+        f"cube_math_type = {chosen} ({CUBE_MATH_TYPES[chosen]}) with {dtype}: the cube unit of "
+        f"{call.profile.product.title} computes {', '.join(cube)} only"
     )
     return (
         message,
@@ -90,7 +93,8 @@ def hardware_limit(case: Case) -> tuple[str, str, str]:
     name, tiling = next((name, tiling) for name, tiling in planned.items() if tiling.status)
     buffer, taps = BUFFER_NAMES[tiling.shortage], case.row.K
     message = (
-        f"hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in(case)}) needs {tiling.bytes_needed} bytes "
+        f"hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in(case)}) "
+        f"needs {tiling.bytes_needed} bytes "
         f"of {buffer}, {case.profile.title} has {tiling.bytes_available}"
     )
     fits, fails = 0, taps

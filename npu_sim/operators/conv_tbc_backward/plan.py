@@ -57,7 +57,10 @@ COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32
 def describe_empty(case: Case) -> dict[str, Any]:
     """Return what the plan of a call says whose input or weight has no element."""
     batch, out_time = case.row.B, case.row.To
-    message = f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = {batch * out_time}, not the sum of self"
+    message = (
+        f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = "
+        f"{batch * out_time}, not the sum of self"
+    )
     return {
         "path_reason": "input or weight has no element",
         "order": tuple(
@@ -144,7 +147,10 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
         "tiling_key": tiling.tiling_key if published else None,
         "block_dim": tiling.block_dim,
         "cores_note": f"gradInput {own.block_dim} cores, gradWeight {tiling.grad_weight.block_dim}",
-        "per_core": f"gradInput {_blocks_text(own)}; gradWeight {_planner_note(case) if published else _model_note(tiling.weight_model)}",
+        "per_core": (
+            f"gradInput {_blocks_text(own)}; gradWeight "
+            f"{_planner_note(case) if published else _model_note(tiling.weight_model)}"
+        ),
         "tiling": {
             "route": ROUTE_NAMES[tiling.route],
             "gradInput": own._asdict(),
@@ -162,7 +168,10 @@ def _blocks_text(tiling: CubeTiling) -> str:
     most = tiling.blocks_per_core
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
     if most > 1:
-        return f"up to {most} of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
+        return (
+            f"up to {most} of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} "
+            f"(base {base})"
+        )
     return f"one of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
 
 
@@ -183,11 +192,17 @@ def _tail(case: Case) -> TailSplit | None:
 
 def _planner_note(case: Case) -> str:
     tiling = case.tiling.published
-    text = f"{tiling.tiles} tiles of {tiling.single_m} x {tiling.single_n} (base {tiling.base_m} x {tiling.base_n} x {tiling.base_k})"
+    text = (
+        f"{tiling.tiles} tiles of {tiling.single_m} x {tiling.single_n} (base {tiling.base_m} x "
+        f"{tiling.base_n} x {tiling.base_k})"
+    )
     tail = _tail(case)
     if tail is None:
         return text
-    return f"{text}; the last {tiling.tiles - tail.first} with their samples split over {tiling.stream_k_cores} cores"
+    return (
+        f"{text}; the last {tiling.tiles - tail.first} with their samples split over "
+        f"{tiling.stream_k_cores} cores"
+    )
 
 
 def _ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
@@ -252,9 +267,15 @@ def _input_order(case: Case) -> str:
 def _bias_order(case: Case) -> str:
     if case.tiling.bias_cores > 1:
         rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
-        return f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed when deterministic"
+        return (
+            f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed when "
+            "deterministic"
+        )
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        return "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not published)"
+        return (
+            "fp32 sum of self in a fixed order, rounded once (model: how cores share it is not "
+            "published)"
+        )
     return "fp32 sum of self by one core, rounded once"
 
 
@@ -265,7 +286,10 @@ def _weight_order(case: Case) -> str:
         return "one matrix product, summed over the batch"
     if is_split(case.tiling):
         parts = case.tiling.grad_weight.splits
-        return f"{parts} cores share every tile, each adds one sum over its samples and time atomically; fixed when deterministic"
+        return (
+            f"{parts} cores share every tile, each adds one sum over its samples and time "
+            "atomically; fixed when deterministic"
+        )
     if case.tiling.published.stream_k:
         return "sample after sample; split tiles go to private slots, added in slot order"
     if case.tiling.route == ROUTE_PLANNER:

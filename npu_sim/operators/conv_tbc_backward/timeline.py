@@ -441,7 +441,10 @@ def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
 
 
 def _step_text(note: str, factors: tuple[str, str], result: str, other: str) -> Step:
-    says = f"block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over {{k}} of the reduction, one base block of it"
+    says = (
+        f"block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over {{k}} of "
+        "the reduction, one base block of it"
+    )
     if "load" in note:
         says += "; both come to L1 first"
     if "out" in note:

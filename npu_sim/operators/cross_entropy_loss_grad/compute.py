@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
     from npu_sim.kernels.cross_entropy_loss_grad import Survey
 
-IGNORED_SHARE = 0.1
-"""Share of the labels that are ignore_index, when that is a label at all: about what padding is."""
+IGNORED_FRACTION = 0.1
+"""Fraction of generated labels equal to ignore_index, if it is a valid label: typical padding."""
 WEIGHTS = (0.5, 1.5)
-"""Range of the weights, around 1."""
+"""Range of generated weights, around 1."""
 BLOCK_ELEMENTS = 1 << 22
-"""Elements drawn, or computed by the formula, at a time, so that temporaries stay small."""
+"""Elements drawn, or computed by the formula, at a time; limits the size of temporaries."""
 
 
 def compute(run: "Run") -> None:
-    """Check the labels and compute x_grad; in a workspace the sum of every core lies there for ``mean``. Nothing depends on the order."""
+    """Check the labels and compute x_grad; no result depends on the order of cores.
+
+    With a workspace and reduction ``mean``, the sum of every core lies in its area.
+    """
     case = run.case
     with run.watch.stage("load"):
         from npu_sim.kernels import cross_entropy_loss_grad as kernels
@@ -36,58 +39,53 @@ def compute(run: "Run") -> None:
     with run.watch.stage("check"):
         target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
         ranges = case.once(_row_ranges)
-        sums = (
-            run.areas.array("sums of the cores", (len(ranges),), "float32")
-            if run.areas is not None and mean
-            else None
-        )
+        sums = None
+        if run.areas is not None and mean:
+            sums = run.areas.array("sums of the cores", (len(ranges),), "float32")
         survey = kernels.survey_labels(target, weight, case.row.C, ignored, ranges, mean, sums)
         run.caveats = check_labels(survey, target, case)
     with run.watch.stage("compute"):
-        grad_loss, log_prob = (
-            widen_array(run.stored("grad_loss")).reshape(-1),
-            run.stored("log_prob"),
-        )
-        kernels.write_gradient(
-            grad_loss, survey.divisor, log_prob, target, weight, ignored, run.written("x_grad")
-        )
+        grad_loss = widen_array(run.stored("grad_loss")).reshape(-1)
+        log_prob, x_grad = run.stored("log_prob"), run.written("x_grad")
+        kernels.write_gradient(grad_loss, survey.divisor, log_prob, target, weight, ignored, x_grad)
 
 
 def _row_ranges(case: Case) -> np.ndarray:
-    return np.array(
-        [tiler.row_range(case.tiling, core) for core in range(case.tiling.block_dim)], np.int64
-    )
+    cores = range(case.tiling.block_dim)
+    return np.array([tiler.row_range(case.tiling, core) for core in cores], np.int64)
 
 
 def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Caveat, ...]:
-    """Check what only the data can tell; return the warnings that only it can give.
+    """Check the labels; return the warnings that depend on the data.
 
     Raises
     ------
     AclnnError
-        361001 for a label outside [0, C) that is not ignore_index, naming the first one's position and value.
+        361001 for a label outside [0, C) that is not ignore_index; the message gives the position
+        and value of the first one.
     """
     columns, ignored = case.row.C, case.row.ignore_index
     place = survey.out_of_range
     if place >= 0:
         message = f"target[{place}] = {target[place]} is out of range: C = {columns}"
-        raise runtime_failure(
-            "target",
-            message,
-            f"0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
-        )
+        hint = f"0 <= label < {columns}, or ignore_index = {ignored}; nothing was written"
+        raise runtime_failure("target", message, hint)
     caveats = []
     if case.row.reduction == tiler.MEAN and survey.ignored == case.row.N:
         message = f"all {case.row.N} labels are ignored: the divisor is 0 and x_grad is nan"
         caveats.append(Caveat(code="all_labels_ignored", argument="target", message=message))
     if survey.aliased:
-        message = f"{survey.aliased} labels are ignored because fp32 cannot tell them from ignore_index {ignored}"
+        message = (
+            f"{survey.aliased} labels are ignored because fp32 cannot tell them from "
+            f"ignore_index {ignored}"
+        )
         caveats.append(Caveat(code="labels_aliased", argument="target", message=message))
     found = survey.ignored - survey.aliased
     if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
         message = (
-            f"release {case.profile.release} reads weight out of bounds for the {found} labels equal to ignore_index {ignored} and "
-            "multiplies what it finds by 0: nan if that is inf or nan; the simulator computes as if it were finite"
+            f"release {case.profile.release} reads weight out of bounds for the {found} labels "
+            f"equal to ignore_index {ignored} and multiplies what it finds by 0: nan if that is "
+            "inf or nan; the simulator computes as if it were finite"
         )
         caveats.append(
             Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)
@@ -98,23 +96,18 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Compute the gradient as its formula says (page, "Formulas")."""
+    """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
     log_prob, target = tensors["log_prob"], tensors["target"]
     kept = target != arguments.ignore_index
     inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
-    weight = (
-        np.ones(target.size, precision)
-        if tensors.get("weight") is None
-        else tensors["weight"].astype(precision)[inside]
-    )
-    weight = np.where(kept, weight, 0).astype(precision)
+    weight = kept.astype(precision)
+    if tensors.get("weight") is not None:
+        weight = np.where(kept, tensors["weight"].astype(precision)[inside], 0).astype(precision)
     gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        nll = (
-            gradient
-            * weight
-            / (weight.sum(dtype=precision) if arguments.reduction == "mean" else precision.type(1))
-        )
+        mean = arguments.reduction == "mean"
+        divisor = weight.sum(dtype=precision) if mean else precision.type(1)
+        nll = gradient * weight / divisor
         out = np.empty(log_prob.shape, precision)
         step = max(1, BLOCK_ELEMENTS // log_prob.shape[1])
         for begin in range(0, target.size, step):
@@ -125,21 +118,24 @@ def formula(
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a classifier has them: log-softmax of normal logits, uniform labels, some of them ignored."""
+    """Return random inputs like those of a classifier.
+
+    log_prob is the log-softmax of normal logits; labels are uniform, and some are ignored.
+    """
     rng = np.random.default_rng(seed)
     grad_loss, columns = arguments.grad_loss, arguments.log_prob.shape[1]
-    gradients = (
-        rng.standard_normal(grad_loss.shape, np.float32)
-        if grad_loss.rank > 0
-        else np.ones((), np.float32)
-    )
+    gradients = np.ones((), np.float32)
+    if grad_loss.rank > 0:
+        gradients = rng.standard_normal(grad_loss.shape, np.float32)
     drawn = {
         "grad_loss": np.asarray(gradients, numpy_dtype(grad_loss.dtype)),
         "log_prob": log_probabilities(arguments.log_prob, rng),
     }
     drawn["target"] = rng.integers(0, columns, arguments.target.shape, np.int64)
     if 0 <= arguments.ignore_index < columns:
-        drawn["target"][rng.random(arguments.target.shape) < IGNORED_SHARE] = arguments.ignore_index
+        drawn["target"][rng.random(arguments.target.shape) < IGNORED_FRACTION] = (
+            arguments.ignore_index
+        )
     if arguments.weight is not None:
         drawn["weight"] = rng.uniform(*WEIGHTS, arguments.weight.shape).astype(np.float32)
     return drawn

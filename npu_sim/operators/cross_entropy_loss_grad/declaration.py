@@ -25,41 +25,39 @@ from npu_sim.tiling import cross_entropy_loss_grad as tiler
 
 
 def float_dtypes(profile: Profile) -> Sequence[str]:
-    """Return the dtypes that log_prob can have."""
+    """Return the dtypes that the product takes for log_prob."""
     return [dtype for dtype in FLOAT_DTYPES if dtype in profile.product.dtypes]
 
 
 def loss_axes(arguments: Mapping[str, Any]) -> str:
-    """Return the axes of grad_loss: the loss of every row, unless they are reduced."""
+    """Return the axes of grad_loss: one element per row without reduction, else a scalar."""
     return "N" if arguments["reduction"] == "none" else ""
 
 
 def check_options(call: Inspection) -> None:
-    """Check the reduction, and that nothing is asked for that the product does not support yet; 161002."""
+    """Check the reduction and refuse options that the product does not support yet; 161002."""
     arguments = call.arguments
     if arguments.reduction not in tiler.REDUCTIONS:
         message = f"reduction = {shown(arguments.reduction)} is not a reduction"
-        hint = f"reduction: {', '.join(tiler.REDUCTIONS)}{closest(arguments.reduction, tiler.REDUCTIONS)}"
+        hint = (
+            "reduction: "
+            f"{', '.join(tiler.REDUCTIONS)}{closest(arguments.reduction, tiler.REDUCTIONS)}"
+        )
         raise AclnnError(INVALID, "reduction", message, hint)
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:
-            raise AclnnError(
-                INVALID,
-                name,
-                f"{name} = {number:g} is outside [0, 1]",
-                f"{name} = 0: others are not supported yet",
-            )
+            message = f"{name} = {number:g} is outside [0, 1]"
+            raise AclnnError(INVALID, name, message, f"{name} = 0: others are not supported yet")
         if number != 0:
-            raise AclnnError(
-                INVALID, name, f"{name} = {number:g} is not supported yet", f"{name} = 0"
-            )
+            message = f"{name} = {number:g} is not supported yet"
+            raise AclnnError(INVALID, name, message, f"{name} = 0")
     for name in ("grad_zloss", "lse_for_zloss"):
         if arguments[name] is not None:
             raise AclnnError(INVALID, name, f"{name} is not supported yet", f"leave {name} out")
 
 
-def _label_words(call: Inspection) -> tuple[str, str]:
+def _label_message(call: Inspection) -> tuple[str, str]:
     columns = call.size("C")
     return (
         f"ignore_index = {call.size('ignore_index')} must be below C = {columns}",
@@ -82,7 +80,10 @@ def _study_hooks() -> dict[str, Any]:
 OPERATOR = Operator(
     name="cross_entropy_loss_grad",
     title="CrossEntropyLossGrad",
-    summary="Compute the gradient of the cross-entropy loss with respect to its logits as the product does.",
+    summary=(
+        "Compute the gradient of the cross-entropy loss with respect to its logits as the product "
+        "does."
+    ),
     arguments=(
         Tensor(
             "grad_loss",
@@ -177,7 +178,7 @@ OPERATOR = Operator(
         tensor_checks.Shapes("log_prob", TILING_FAILURE),
         checks.Holds("C >= 1", "log_prob"),
         tensor_checks.Shapes("target weight grad_loss out", TILING_FAILURE),
-        checks.Holds("ignore_index < C", "ignore_index", _label_words, INVALID),
+        checks.Holds("ignore_index < C", "ignore_index", _label_message, INVALID),
         checks.NothingToDo("N == 0"),
         checks.Holds("N < rows_below", "log_prob", beyond_documented, documented=True),
         checks.Fits(tiler.fits_buffer, "log_prob", beyond_buffer),

@@ -1,4 +1,4 @@
-"""The plan of CrossEntropyLossGrad: how rows and columns are split, what lies in the Unified Buffer, and why.
+"""The plan of CrossEntropyLossGrad: path, buffers, workspace, decisions, and why rows do not fit.
 
 Source: specification pages ``cross_entropy_loss_grad`` and ``workspace``.
 """
@@ -26,12 +26,15 @@ EXACT_LABELS = 16777216
 
 
 def describe(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case; the case has rows, and its buffers fit."""
+    """Return the fields of the plan that depend on the case, which has rows and fits the buffer."""
     tiling = case.tiling
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": KERNEL,
-        "path": f"{_row_text(tiling)}, {case.arguments.reduction}, {'with' if case.row.weighted else 'no'} weight",
+        "path": (
+            f"{_row_text(tiling)}, {case.arguments.reduction}, "
+            f"{'with' if case.row.weighted else 'no'} weight"
+        ),
         "path_reason": _path_reason(case, tiling),
         "tiling_key": tiling.tiling_key,
         "schedule_mode": tiling.schedule_mode if tiling.schedule_mode == 1 else None,
@@ -67,7 +70,10 @@ def _row_text(tiling: Tiling) -> str:
 def _path_reason(case: Case, tiling: Tiling) -> str:
     compared = ">" if tiling.column_budget < case.row.C else "<="
     unit = tiler.unit_columns(case.row.dtype)
-    return f"C {case.row.C} {compared} {tiling.column_budget} columns that fit; pieces are multiples of {unit} columns"
+    return (
+        f"C {case.row.C} {compared} {tiling.column_budget} columns that fit; pieces are multiples "
+        f"of {unit} columns"
+    )
 
 
 def _count(rows: int) -> str:
@@ -77,7 +83,10 @@ def _count(rows: int) -> str:
 def _cores_note(tiling: Tiling) -> str:
     if tiling.tail_cores == 0:
         return f"{_count(tiling.front_rows)} each"
-    return f"{_count(tiling.front_rows)} on {tiling.front_cores} cores, {tiling.tail_rows} on {tiling.tail_cores}"
+    return (
+        f"{_count(tiling.front_rows)} on {tiling.front_cores} cores, {tiling.tail_rows} on "
+        f"{tiling.tail_cores}"
+    )
 
 
 def _per_core(tiling: Tiling) -> str:
@@ -102,31 +111,31 @@ def allocations(case: Case) -> tuple[Allocation, ...]:
 
 
 def row_allocations(tiling: Tiling) -> tuple[Allocation, ...]:
-    """Return the buffers that hold something for every row of a core, as far as the call has them."""
+    """Return the buffers with one entry for every row of a core; those that the call uses."""
     sizes = tiling.buffers._asdict()
     return tuple(Allocation(name=name, bytes=size) for name, size in sizes.items() if size)
 
 
 def is_beyond_documented(case: Case) -> bool:
-    """Whether the product document allows fewer rows."""
+    """Return whether the call has more rows than the product document allows."""
     return bool(0 <= case.rules.rows_below <= case.row.N)
 
 
 def _is_legal(case: Case) -> bool:
-    """Whether the limits allow so many rows and columns."""
-    return not (case.limits == "documented" and is_beyond_documented(case)) and tiler.fits_buffer(
-        case.row, case.device, case.rules
-    )
+    """Return whether the limits in force allow the rows and columns of the case."""
+    if case.limits == "documented" and is_beyond_documented(case):
+        return False
+    return tiler.fits_buffer(case.row, case.device, case.rules)
 
 
 def _budget_decision(case: Case, tiling: Tiling) -> Decision:
     budget, columns = tiling.column_budget, case.row.C
     beyond = columns > budget
     most_rows = largest_rows(tiler.problem_of(case.row), case.device, case.rules, columns)
-    wanted = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
+    changes = {"C": budget, "N": most_rows} if beyond else {"C": budget + 1, "N": most_rows + 1}
     flips = [
         Flip(argument=name, value=size)
-        for name, size in wanted.items()
+        for name, size in changes.items()
         if size > 0 and _is_legal(case.changed(**{name: size}))
     ]
     return Decision(
@@ -153,7 +162,9 @@ def _unit_decision(case: Case, tiling: Tiling) -> Decision:
     columns = unit if short else unit - 1
     return Decision(
         name="short row",
-        condition=f"min(C, columns that fit) < {unit}, one block of {tiler.COLUMN_UNIT_BYTES} bytes",
+        condition=(
+            f"min(C, columns that fit) < {unit}, one block of {tiler.COLUMN_UNIT_BYTES} bytes"
+        ),
         values={"C": case.row.C, "columns that fit": tiling.column_budget},
         outcome=short,
         effect="alignColLoopNum is 0: the row is its own tail"
@@ -197,16 +208,17 @@ def _order(case: Case) -> OutputOrder:
 
 
 def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
-    """Return the first and last label in [0, C) that fp32 cannot tell from ignore_index; first > last when there is none."""
-    wanted = np.float32(ignore_index)
-    below, above = (
-        int(np.nextafter(wanted, np.float32(-np.inf))),
-        int(np.nextafter(wanted, np.float32(np.inf))),
-    )
-    first, last = (below + int(wanted) + 1) // 2, (int(wanted) + above) // 2
-    # A label midway between two fp32 numbers belongs to the even one.
-    first += int(np.float32(first) != wanted)
-    last -= int(np.float32(last) != wanted)
+    """Return the first and last label in [0, C) whose fp32 value is that of ignore_index.
+
+    first > last when there is none.
+    """
+    ignored = np.float32(ignore_index)
+    below = int(np.nextafter(ignored, np.float32(-np.inf)))
+    above = int(np.nextafter(ignored, np.float32(np.inf)))
+    first, last = (below + int(ignored) + 1) // 2, (int(ignored) + above) // 2
+    # A label midway between two fp32 numbers rounds to the even one.
+    first += int(np.float32(first) != ignored)
+    last -= int(np.float32(last) != ignored)
     return max(first, 0), min(last, columns - 1)
 
 
@@ -214,12 +226,15 @@ def _caveats(case: Case, tiling: Tiling) -> tuple[Caveat, ...]:
     caveats = [*_label_caveats(case)]
     if tiling.align_columns == 0:
         message = (
-            f"alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its {4 * tiling.column_tail} bytes "
-            "past it into buffers no longer needed"
+            "alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its "
+            f"{4 * tiling.column_tail} bytes past it into buffers no longer needed"
         )
         caveats.append(Caveat(code="row_without_own_bytes", argument="log_prob", message=message))
     if is_beyond_documented(case):
-        message = f"N {case.row.N} is beyond the documented N < {case.rules.rows_below}; the Unified Buffer holds it"
+        message = (
+            f"N {case.row.N} is beyond the documented N < {case.rules.rows_below}; the Unified "
+            "Buffer holds it"
+        )
         caveats.append(Caveat(code="rows_beyond_documented", argument="log_prob", message=message))
     return tuple(caveats)
 
@@ -229,22 +244,28 @@ def _label_caveats(case: Case) -> list[Caveat]:
         return []
     first, last = aliased_labels(case.row.ignore_index, case.row.C)
     if case.row.ignore_index >= 0 and first < last:
-        message = f"labels are compared with ignore_index {case.row.ignore_index} in fp32: labels {first} to {last} are all ignored"
+        message = (
+            f"labels are compared with ignore_index {case.row.ignore_index} in fp32: labels "
+            f"{first} to {last} are all ignored"
+        )
         return [Caveat(code="labels_alias", argument="ignore_index", message=message)]
     message = (
-        f"labels are compared in fp32, exact up to {EXACT_LABELS}; an ignore_index beyond would ignore its neighbours too, "
-        f"{case.row.ignore_index} does not"
+        f"labels are compared in fp32, exact up to {EXACT_LABELS}; an ignore_index beyond would "
+        f"ignore its neighbours too, {case.row.ignore_index} does not"
     )
     return [Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)]
 
 
 def beyond_documented(call: Inspection) -> tuple[str, str]:
-    """Say how many rows the product document allows, and how many really fit."""
+    """Return message and hint for more rows than documented, with the number that fits."""
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     weight = "weight" if case.row.weighted else "no weight"
     which = f"{SHORT_NAMES[case.specs['log_prob'].dtype]}, {case.arguments.reduction}, {weight}"
-    really = f'N <= {largest} ({which}, C = {case.row.C}, {case.device.vector_cores} cores): limits="hardware"'
+    really = (
+        f"N <= {largest} ({which}, C = {case.row.C}, {case.device.vector_cores} cores): "
+        'limits="hardware"'
+    )
     message = (
         f"log_prob has N = {case.row.N} rows; the product document allows fewer than {rows_below}"
     )
@@ -252,10 +273,13 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
 
 
 def beyond_buffer(call: Inspection) -> tuple[str, str]:
-    """Say which buffers exceed the Unified Buffer."""
+    """Return message and hint for rows whose buffers exceed the Unified Buffer."""
     case = call.case(empty=False)
     title = case.profile.title
-    message = f"log_prob has N = {case.row.N} rows, which the Unified Buffer of {title} does not hold: {_reason(case)}"
+    message = (
+        f"log_prob has N = {case.row.N} rows, which the Unified Buffer of {title} does not hold: "
+        f"{_reason(case)}"
+    )
     return message, _hint(case, _largest_rows(case))
 
 
@@ -276,7 +300,7 @@ def _hint(case: Case, nearest: int, *more: str) -> str:
 
 
 def _column_text(case: Case) -> str:
-    """Name the widest row that fits beside these row buffers: only one below a whole block of columns can."""
+    """Return the widest row that fits these row buffers; it is shorter than a block of columns."""
     if case.tiling.wraps == 1 or tiler.fits_buffer(case.row, case.device, case.rules):
         return ""
     columns = largest_short_row(tiler.problem_of(case.row), case.device, case.rules)
@@ -284,13 +308,19 @@ def _column_text(case: Case) -> str:
 
 
 def _reason(case: Case) -> str:
-    """Say which of the conditions fails (page, "The limit")."""
+    """Return the condition that fails (page, "The limit")."""
     tiling, ub_bytes = case.tiling, case.device.ub_bytes
     if tiling.wraps == 1:
-        return f"the row buffers alone need {tiler.row_buffer_bytes(tiling.buffers)} of {ub_bytes} bytes"
+        return (
+            f"the row buffers alone need {tiler.row_buffer_bytes(tiling.buffers)} of {ub_bytes} "
+            "bytes"
+        )
     if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
         unit = tiler.unit_columns(case.row.dtype)
-        fitting = f"beside the row buffers fit {tiling.column_budget} columns, fewer than a block of {unit}"
+        fitting = (
+            f"beside the row buffers fit {tiling.column_budget} columns, fewer than a block of "
+            f"{unit}"
+        )
         return f"{fitting}, and a whole row has C = {case.row.C}"
     return (
         f"all buffers need {sum(buffer.bytes for buffer in allocations(case))} of {ub_bytes} bytes"
@@ -298,7 +328,7 @@ def _reason(case: Case) -> str:
 
 
 def _arithmetic(case: Case) -> str:
-    """Write out what the row buffers take and what they leave."""
+    """Return the sizes of the row buffers and the columns that fit into the rest."""
     tiling, device = case.tiling, case.device
     used = tiler.row_buffer_bytes(tiling.buffers)
     buffers = " + ".join(f"{buffer.name} {buffer.bytes}" for buffer in row_allocations(tiling))
@@ -306,14 +336,18 @@ def _arithmetic(case: Case) -> str:
     text = f"{cores}: {buffers} = {used} of {device.ub_bytes} bytes"
     if tiling.wraps == 1:
         return text
-    rest = f"{device.ub_bytes - used} left // {tiler.bytes_per_column(case.row.dtype)} = {tiling.column_budget} columns"
+    rest = (
+        f"{device.ub_bytes - used} left // {tiler.bytes_per_column(case.row.dtype)} = "
+        f"{tiling.column_budget} columns"
+    )
     return f"{text}, {rest}"
 
 
 def _break_text(case: Case) -> str:
-    """Say where the row no longer fits, and where the product's own arithmetic wraps around."""
+    """Return the row counts from which the row does not fit and the arithmetic wraps around."""
     before_wrap = largest_rows_before_wrap(tiler.problem_of(case.row), case.device, case.rules)
     return (
-        f"N > {_largest_rows(case)}: the row does not fit beside the row buffers; N > {before_wrap}: they alone exceed the Unified Buffer, "
+        f"N > {_largest_rows(case)}: the row does not fit beside the row buffers; N > "
+        f"{before_wrap}: they alone exceed the Unified Buffer, "
         "the product's unsigned arithmetic wraps around and takes any row to fit"
     )

@@ -1,4 +1,7 @@
-"""CrossEntropyLossGrad in the laboratory: the tree of the sum of weights that ``mean`` divides by. No order is open."""
+"""Studies of CrossEntropyLossGrad: the summation tree of the weights that ``mean`` divides by.
+
+No result depends on the order of cores.
+"""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,11 +15,11 @@ from npu_sim.orders.claims import Claim, probe_terms
 from npu_sim.tiling.cross_entropy_loss_grad import row_range
 
 NO_LABEL = -1
-"""An ignore_index that ignores nothing."""
+"""An ignore_index that no label has."""
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of the sum of weights over the rows; ``sum`` and ``none`` add nothing."""
+    """Yield the tree of the sum of weights over the rows; ``sum`` and ``none`` have no sum."""
     case = call.case
     rows = case.row.N
     if case.arguments.reduction != "mean" or rows < 3:
@@ -35,11 +38,13 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
-    """Run a probe at a time: every row has a class of its own, whose weight is the row's term.
+    """Run one probe after another; return S, the number of units that survive in each sum.
 
-    Where log_prob is 0 and the class is not the row's, the gradient of a row of weight 1 is 1/S.
+    Every row has a class of its own, whose weight is the term of the row. With log_prob = 0, the
+    gradient of a row of weight 1 at another row's class is 1/S.
     """
-    counts, kept = np.empty(codes.shape[0], np.int64), call.with_attributes(ignore_index=NO_LABEL)
+    counts = np.empty(codes.shape[0], np.int64)
+    unmasked = call.with_attributes(ignore_index=NO_LABEL)
     fixed: dict[str, Any] = {
         "grad_loss": np.float32(1),
         "log_prob": np.zeros((rows, rows), np.float32),
@@ -47,7 +52,7 @@ def _outside(call: StudyCall, rows: int, codes: np.ndarray) -> np.ndarray:
     }
     for place, code in enumerate(codes):
         unit_row = int(np.argmax(code == 0))
-        result = kept.outputs(**fixed, weight=probe_terms(code, "float32"))["x_grad"]
+        result = unmasked.outputs(**fixed, weight=probe_terms(code, "float32"))["x_grad"]
         gradient = float(result[unit_row, (unit_row + 1) % rows])
         counts[place] = 0 if np.isinf(gradient) else round(1 / gradient)
     return counts
@@ -59,5 +64,5 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     without_exp = {**call.tensors, "log_prob": np.full(log_prob.shape, -np.inf)}
     full = call.operator.hook("formula")(call.arguments, without_exp, np.dtype(np.float64))
     nll = -float(full["x_grad"][index[0], target]) if 0 <= target < log_prob.shape[1] else 0.0
-    found = [("exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll)]
-    return [*found, ("-nll", -nll)] if index[1] == target else found
+    exp_term = "exp(log_prob)*nll", float(np.exp(log_prob[index].astype(np.float64))) * nll
+    return [exp_term, ("-nll", -nll)] if index[1] == target else [exp_term]

@@ -1,4 +1,4 @@
-"""What the cores do in CrossEntropyLossGrad, from the plan's tiling.
+"""Timeline of CrossEntropyLossGrad: what every core does, from the tiling of the plan.
 
 Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and order".
 """
@@ -27,7 +27,7 @@ FP32 = 4
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does."""
+    """Return the program of every core."""
     tiling = plan.tiling
     log_prob = TensorSpec.parse(plan.arguments["log_prob"])
     mean = tiling["reduction"] == MEAN
@@ -39,7 +39,7 @@ def program(plan: Plan) -> Program:
 
 
 def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
-    """Return how the labels of so many rows come in and become a mask."""
+    """Return copies and instructions that read the labels of ``rows`` rows and build the mask."""
     vector = (
         Instruction("cast_to_or_from_int64", "int64", rows),
         Instruction("cast_int32_float32", "int32", rows),
@@ -49,9 +49,9 @@ def _masks(rows: int) -> tuple[tuple[Work, ...], tuple[Work, ...]]:
 
 
 def _sum_of_weights(plan: Plan) -> Phase:
-    """Every core sums the mask of its rows and leaves one number in the workspace."""
+    """Return the phase in which every core sums the mask of its rows into the workspace."""
 
-    def share(rows: int) -> tuple[Node, ...]:
+    def core_nodes(rows: int) -> tuple[Node, ...]:
         copy_in, vector = _masks(rows)
         return (
             vector_tile(
@@ -63,12 +63,13 @@ def _sum_of_weights(plan: Plan) -> Phase:
         )
 
     return vector_phase(
-        "sum", {core: share(stop - start) for core, (start, stop) in rows_of_cores(plan).items()}
+        "sum",
+        {core: core_nodes(stop - start) for core, (start, stop) in rows_of_cores(plan).items()},
     )
 
 
 def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
-    """Rows one by one, each in pieces of columns: exp, times the row's factor, out."""
+    """Return the phase that computes rows one by one, in pieces of columns: exp times a factor."""
     tiling = plan.tiling
     piece = row_pieces(
         tiling["alignColLoopNum"],
@@ -77,7 +78,7 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
         lambda n: _piece(n, log_prob),
     )
 
-    def share(start: int, stop: int) -> tuple[Node, ...]:
+    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
         if mean:
             head = vector_tile(
                 (Copy(FP32, 1, times=plan.block_dim),),
@@ -89,34 +90,31 @@ def _gradient(plan: Plan, log_prob: TensorSpec, mean: bool) -> Phase:
         return (head, *ranged("rows", start, stop, 1, lambda _: piece))
 
     return vector_phase(
-        "gradient", {core: share(*rows) for core, rows in rows_of_cores(plan).items()}
+        "gradient", {core: core_nodes(*rows) for core, rows in rows_of_cores(plan).items()}
     )
 
 
 def _piece(columns: int, log_prob: TensorSpec) -> tuple[Node, ...]:
-    """One piece of a row: it may leave its buffer once it is widened or its exp taken."""
+    """Return the tiles of a piece of a row, whose buffer is free after widening or exp."""
     copy = (Copy(log_prob.itemsize * columns, columns, tensor_bytes=log_prob.nbytes),)
     exp = Instruction("exp_ln_sqrt_div", "float32", columns)
     scale = Instruction("adds_muls_maxs_mins", "float32", columns)
     if log_prob.itemsize == FP32:
         return vector_tile(copy, (exp,), note="exp"), vector_tile((), (scale,), copy, note="scale")
-    widen, narrow = (
-        Instruction("cast_16_to_32", "float32", columns),
-        Instruction("cast_32_to_16", "float32", columns),
-    )
-    return vector_tile(copy, (widen,), note="widen"), vector_tile(
-        (), (exp, scale, narrow), copy, note="scale"
-    )
+    widen = Instruction("cast_16_to_32", "float32", columns)
+    narrow = Instruction("cast_32_to_16", "float32", columns)
+    scaling = vector_tile((), (exp, scale, narrow), copy, note="scale")
+    return vector_tile(copy, (widen,), note="widen"), scaling
 
 
 LABELS = ("target", "target_cast", "ignore", "mask", "target_weight")
-KEPT = ("mask", "target_weight", "grad_loss", "target_cast")
-"""What a row needs of its core's labels."""
-GRADIENT = ("log_prob in", "x_grad out", "fp32 row", *KEPT)
+ROW_LABELS = ("mask", "target_weight", "grad_loss", "target_cast")
+"""Label buffers that the computation of a row reads."""
+GRADIENT = ("log_prob in", "x_grad out", "fp32 row", *ROW_LABELS)
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return what every tile of the program reads, holds and writes."""
     rows, columns = TensorSpec.parse(plan.arguments["log_prob"]).shape
     loss = TensorSpec.parse(plan.arguments["grad_loss"])
     by_row, by_column = {"rows": 1}, {"columns": 1}
@@ -135,7 +133,7 @@ def steps(plan: Plan) -> StepTable:
     )
     row = "row {rows}, columns {columns}"
     labels = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
-    found = {
+    table = {
         ("sum", "labels"): Step(
             f"{labels}; their weights are added up to one number, which goes to the workspace",
             ("target",),
@@ -143,7 +141,7 @@ def steps(plan: Plan) -> StepTable:
         ),
         ("gradient", "sum"): Step(
             "S = sum of the numbers that all cores have left in the workspace",
-            live=("buf2", "buf3", *KEPT),
+            live=("buf2", "buf3", *ROW_LABELS),
         ),
         ("gradient", "labels"): Step(
             labels, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32")
@@ -157,11 +155,14 @@ def steps(plan: Plan) -> StepTable:
             f"{row}: exp(log_prob)", ("log_prob",), live=(*GRADIENT, "grad_loss_fp32")
         ),
         ("gradient", "scale"): Step(
-            f"{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's column factor is taken off",
+            (
+                f"{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
+                "column factor is taken off"
+            ),
             (),
             ("out",),
             ("log_prob", "grad_loss"),
             (*GRADIENT, "grad_loss_fp32"),
         ),
     }
-    return StepTable(tuple(views), found)
+    return StepTable(tuple(views), table)

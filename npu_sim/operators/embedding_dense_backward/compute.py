@@ -1,11 +1,15 @@
-"""EmbeddingDenseBackward computed, with a workspace in it (specification pages ``embedding_dense_backward`` and ``workspace``).
+"""EmbeddingDenseBackward: computation in the order of the product, formula, and generated data.
 
-In the workspace lie: contiguous copies, the gradient as fp32, the indices as int32, the sorted
-indices and positions (the simulator marks chunks in the positions: the last of a chunk is its
-complement), the fp32 result or fp32 copy of out, the frequency counters, and what every core stages
-on the native 16-bit path. Reserved and not filled: the system workspace.
+Source: specification pages ``embedding_dense_backward`` and ``workspace``. Kernels are imported
+when a call runs: plans need this module, but not Numba.
+
+With a workspace, these tensors lie in it: contiguous copies, the gradient as fp32, the indices as
+int32, the sorted indices and positions (the simulator stores the complement of the last position of
+a chunk), the fp32 result or the fp32 copy of out, the frequency counters, and the staged rows of
+every core on the native 16-bit path. The system workspace is reserved and stays unwritten.
 """
 
+import itertools
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,26 +32,23 @@ Array = np.ndarray[Any, Any]
 
 
 def cut_of(case: Case) -> "Cut":
-    """Return how the case's rows are cut over cores, as the kernel takes it."""
+    """Return how the rows are split over cores, as the kernel takes it."""
     from npu_sim.kernels.embedding_dense_backward import chunks as cuts
 
     outcome = case.tiling
     if outcome.kernel == GRAD:
         path = cuts.INDEX_ORDER if outcome.older.splits_weights else cuts.ROW_ATOMIC
         return cuts.dense_grad_cut(path, outcome.block_dim, outcome.older.share)
-    key, small, split = (
-        outcome.tiling.tiling_key,
-        outcome.tiling.small_dim,
-        outcome.tiling.row_split,
-    )
+    tiling = outcome.tiling
+    key, small, split = tiling.tiling_key, tiling.small_dim, tiling.row_split
     if key >= 100:
         return cuts.small_dim_cut(
             outcome.block_dim, small.former_copy_row, small.tail_copy_row, small.max_row_in_ub
         )
-    in_default_mode = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
-    path = cuts.DETERMINISTIC if key >= 10 else in_default_mode
-    shares = split.former_row_rep_time, split.former_row_num, split.tail_row_num
-    return cuts.sorted_cut(path, outcome.block_dim, *shares, rows_per_flush(key, case.rules))
+    default_path = cuts.STAGED if outcome.native_16_bit else cuts.SORTED
+    path = cuts.DETERMINISTIC if key >= 10 else default_path
+    sizes = split.former_row_rep_time, split.former_row_num, split.tail_row_num
+    return cuts.sorted_cut(path, outcome.block_dim, *sizes, rows_per_flush(key, case.rules))
 
 
 def checked_indices(indices: Array, num_weights: int) -> Array:
@@ -56,7 +57,8 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     Raises
     ------
     AclnnError
-        361001 for an index outside [0, num_weights), naming the first one's position and value.
+        361001 for an index outside [0, num_weights); the message gives the position and value of
+        the first one.
     """
     from npu_sim.kernels.embedding_dense_backward import grouping
 
@@ -64,31 +66,34 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     bad = grouping.first_out_of_range(converted, num_weights)
     if bad >= 0:
         position = ", ".join(str(int(place)) for place in np.unravel_index(bad, indices.shape))
-        message = f"indices[{position}] = {indices.reshape(-1)[bad]} is out of range: num_weights = {num_weights}"
-        raise runtime_failure(
-            "indices", message, f"0 <= index < {num_weights}; nothing was written"
+        message = (
+            f"indices[{position}] = {indices.reshape(-1)[bad]} is out of range: num_weights = "
+            f"{num_weights}"
         )
+        hint = f"0 <= index < {num_weights}; nothing was written"
+        raise runtime_failure("indices", message, hint)
     return converted
 
 
 def compute(run: "Run") -> None:
-    """Compute the gradient; with a workspace, every intermediate tensor in its area."""
-    from npu_sim.kernels.embedding_dense_backward import order_dependent_rows
+    """Compute the gradient; with a workspace, each intermediate tensor lies in its area."""
+    from npu_sim.kernels.embedding_dense_backward import NO_SCRATCH, order_dependent_rows
 
     with run.watch.stage("check"):
         indices = checked_indices(run.tensors["indices"], run.case.row.num_weights)
     with run.watch.stage("compute"):
         if run.areas:
             grouped = _in_workspace(run, indices, run.areas)
-            # What lies in the workspace may be gone when somebody asks.
+            # Computed now: the workspace may be overwritten before the mask is read.
             run.masks["grad_weight"] = order_dependent_rows(grouped)
         else:
-            grouped = _grouped(run, run.stored("grad"), indices, run.written("grad_weight"))
+            result = run.written("grad_weight")
+            grouped = _grouped(run, run.stored("grad"), indices, result, NO_SCRATCH)
             run.masks["grad_weight"] = partial(order_dependent_rows, grouped)
 
 
 def _grouped(
-    run: "Run", grad: Array, indices: Array, result: Array, scratch: "Scratch | None" = None
+    run: "Run", grad: Array, indices: Array, result: Array, scratch: "Scratch"
 ) -> "Grouped":
     from npu_sim.kernels import embedding_dense_backward as kernels
 
@@ -99,7 +104,7 @@ def _grouped(
         row.scale_grad_by_freq == 1,
         order.code,
         order.seed,
-        scratch or kernels.NO_SCRATCH,
+        scratch,
     )
     return kernels.embedding_dense_backward(grad.reshape(row.rows, row.dim), indices, result, *call)
 
@@ -119,10 +124,8 @@ def _in_workspace(run: "Run", indices: Array, areas: Areas) -> "Grouped":
     )
     grouped = _grouped(run, grad, indices, storage_view(result), scratch)
     if "sorted indices" in areas:
-        areas.put(
-            "sorted indices",
-            np.repeat(np.arange(row.num_weights, dtype=np.int32), np.diff(grouped.starts)),
-        )
+        indices_in_order = np.arange(row.num_weights, dtype=np.int32)
+        areas.put("sorted indices", np.repeat(indices_in_order, np.diff(grouped.starts)))
     if "stage rows" in areas:
         _stage(case, grad, grouped, areas)
     if result is not written:
@@ -131,7 +134,7 @@ def _in_workspace(run: "Run", indices: Array, areas: Areas) -> "Grouped":
 
 
 def _last_array(run: "Run", areas: Areas) -> Array:
-    """Return the array whose values go to the caller: in the workspace when the caller's array is strided."""
+    """Return the array with the final values: in the workspace if the caller's array is strided."""
     spec = run.case.specs["out"]
     if "result in the dtype of out" in areas:
         return areas.array("result in the dtype of out", spec.shape, spec.dtype)
@@ -150,16 +153,16 @@ def _grad(run: "Run", areas: Areas) -> Array:
     rows = contiguous("grad", run.tensors["grad"], areas)
     if "grad as fp32" in areas:
         return widen_array(rows, out=areas.array("grad as fp32", rows.shape, "float32"))
-    # The device widens 16-bit rows one by one; the simulator's kernel writes fp32 sums of fp32 rows
-    # only.
+    # The device widens 16-bit rows one by one; the simulator's kernel needs fp32 rows to write fp32
+    # sums.
     return widen_array(rows) if "fp32 copy of out" in areas else kernel_input(rows)
 
 
 def _place_indices(given: Array, converted: Array, areas: Areas) -> None:
-    """Put the indices where the device has them; the conversion has the same values as the device's cast.
+    """Write the indices to the areas where the device keeps them.
 
-    The simulator reads its own: the workspace is the caller's memory, which may change after the
-    check.
+    The conversion gives the values of the device's cast. The simulator reads its own copy: the
+    workspace is the caller's memory, which may change after the check.
     """
     contiguous("indices", given, areas)
     if "indices as int32" in areas:
@@ -167,7 +170,7 @@ def _place_indices(given: Array, converted: Array, areas: Areas) -> None:
 
 
 def _result(case: Case, written: Array, areas: Areas) -> Array:
-    """Return what the kernel writes: fp32 where a cast follows."""
+    """Return the array that the kernel writes: fp32 if a cast follows."""
     if "fp32 copy of out" in areas:
         return areas.array("fp32 copy of out", written.shape, "float32")
     if "result" in areas and "grad as fp32" in areas:
@@ -176,10 +179,10 @@ def _result(case: Case, written: Array, areas: Areas) -> Array:
 
 
 def _stage(case: Case, grad: Array, grouped: "Grouped", areas: Areas) -> None:
-    """Write what every core stages: the sums of its first and its last index, and those indices.
+    """Write the staged rows of every core: the sums of its first and last index, and the indices.
 
-    A core whose slice holds one index stages zeros second; the padding index stages zeros. Rows
-    longer than the Unified Buffer are staged a piece at a time: the last piece is what stays.
+    If the slice of a core holds one index, its second row is zero; so is a row of the padding
+    index. Rows longer than the Unified Buffer are staged piece by piece: the last piece remains.
     """
     from npu_sim.kernels.embedding_dense_backward import core_sum
 
@@ -188,18 +191,12 @@ def _stage(case: Case, grad: Array, grouped: "Grouped", areas: Areas) -> None:
     core_starts = grouped.cut.core_starts()
     rows = areas.array("stage rows", (2 * grouped.cut.cores, tiling.former_dim), "float32")
     staged = areas.array("stage indices", (2 * grouped.cut.cores,), "int32")
-    for core, (begin, stop) in enumerate(
-        zip(core_starts[:-1].tolist(), core_starts[1:].tolist(), strict=True)
-    ):
-        first, last = (
-            int(np.searchsorted(grouped.starts, slot, side="right")) - 1
-            for slot in (begin, stop - 1)
-        )
+    for core, (begin, stop) in enumerate(itertools.pairwise(core_starts.tolist())):
+        ends = np.array([begin, stop - 1])
+        first, last = (np.searchsorted(grouped.starts, ends, side="right") - 1).tolist()
         for slot, index in enumerate((first, last)):
-            own_begin, own_stop = (
-                max(begin, int(grouped.starts[index])),
-                min(stop, int(grouped.starts[index + 1])),
-            )
+            own_begin = max(begin, int(grouped.starts[index]))
+            own_stop = min(stop, int(grouped.starts[index + 1]))
             sums = rows[2 * core + slot, :columns]
             staged[2 * core + slot] = index
             if index == grouped.padding_idx or (slot == 1 and first == last):
@@ -209,49 +206,42 @@ def _stage(case: Case, grad: Array, grouped: "Grouped", areas: Areas) -> None:
 
 
 BLOCK_COLUMNS = 256
-"""Columns of the formula summed at a time, so that the gathered copy of the gradient stays
-small."""
+"""Columns of the formula summed at a time; limits the size of the gathered copy of grad."""
 
 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Sum the rows of every index, and divide them by their number when scaled."""
+    """Return the sums of the rows of every index, divided by their number when scaled."""
     indices = np.trunc(tensors["indices"]).astype(np.int64).reshape(-1)
-    grad = (
-        tensors["grad"].reshape(indices.size, -1)
-        if indices.size
-        else tensors["grad"].reshape(0, tensors["grad"].shape[-1])
-    )
+    grad = tensors["grad"]
+    grad = grad.reshape(indices.size, -1) if indices.size else grad.reshape(0, grad.shape[-1])
     out = np.zeros((arguments.num_weights, grad.shape[1]), precision)
     order = np.argsort(indices, kind="stable")
-    kept = order[indices[order] != arguments.padding_idx]
-    if kept.size == 0:
+    rows = order[indices[order] != arguments.padding_idx]
+    if rows.size == 0:
         return {"grad_weight": out}
-    words, starts, counts = np.unique(indices[kept], return_index=True, return_counts=True)
+    present, starts, counts = np.unique(indices[rows], return_index=True, return_counts=True)
     for begin in range(0, grad.shape[1], BLOCK_COLUMNS):
         columns = slice(begin, begin + BLOCK_COLUMNS)
-        out[words, columns] = np.add.reduceat(grad[kept, columns].astype(precision), starts, axis=0)
+        terms = grad[rows, columns].astype(precision)
+        out[present, columns] = np.add.reduceat(terms, starts, axis=0)
     if arguments.scale_grad_by_freq:
-        out[words] /= counts.astype(precision)[:, None]
+        out[present] /= counts.astype(precision)[:, None]
     return {"grad_weight": out}
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal gradients of tokens that occur as often as words do (Zipf's law), frequent ones first as in most vocabularies."""
+    """Return normal gradients and indices distributed like words (Zipf's law), frequent first."""
     random, indices = np.random.default_rng(seed), arguments.indices
     gradient = normal(random, arguments.grad)
-    words = max(min(arguments.num_weights, _countable(indices)), 1)
-    return {
-        "grad": gradient,
-        "indices": zipf(random, indices.numel, words)
-        .reshape(indices.shape)
-        .astype(numpy_dtype(indices.dtype)),
-    }
+    vocabulary = max(min(arguments.num_weights, _countable(indices)), 1)
+    drawn = zipf(random, indices.numel, vocabulary).reshape(indices.shape)
+    return {"grad": gradient, "indices": drawn.astype(numpy_dtype(indices.dtype))}
 
 
 def _countable(spec: TensorSpec) -> int:
-    """Return how many whole numbers from 0 on a dtype holds without a gap."""
+    """Return n if a dtype represents all integers 0..n-1 exactly and consecutively."""
     if spec.dtype == "bool":
         return 2
     dtype = numpy_dtype(spec.dtype)

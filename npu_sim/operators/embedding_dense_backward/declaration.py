@@ -25,10 +25,13 @@ UINT64_MAX = 2**64 - 1
 
 
 def check_index_count(call: Inspection) -> None:
-    """Check that there is an index for every row of grad; without columns nobody counts them."""
+    """Check that there is one index for every row of grad; a grad without columns is not checked."""
     grad, indices = call.specs["grad"], call.specs["indices"]
     if call.size("dim") and call.size("rows") != indices.numel:
-        message = f"indices {indices} has {indices.numel} elements, grad {grad} has {call.size('rows')} rows"
+        message = (
+            f"indices {indices} has {indices.numel} elements, grad {grad} has {call.size('rows')} "
+            "rows"
+        )
         raise AclnnError(
             INVALID,
             "indices",
@@ -37,15 +40,15 @@ def check_index_count(call: Inspection) -> None:
         )
 
 
-def _no_weights_words(call: Inspection) -> tuple[str, str]:
+def _no_weights_message(call: Inspection) -> tuple[str, str]:
     return (
         "num_weights = 0 with scale_grad_by_freq: there is no row to scale",
         "num_weights >= 1, or scale_grad_by_freq = False",
     )
 
 
-def _scaled_words(call: Inspection) -> tuple[str, str]:
-    """The embeddingDim bound of the Atlas training series (product document, "约束与限制")."""
+def _scaled_message(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for the bound on embeddingDim (product document, "约束与限制")."""
     row, device, cores = call.row, call.device, call.device.vector_cores
     index_bytes, bound_bytes = planner.older_index_bytes(row), call.rules.scale_bound_bytes
     documented, hardware = (
@@ -61,18 +64,25 @@ def _scaled_words(call: Inspection) -> tuple[str, str]:
         f"embeddingDim = {row.dim} is too large for scale_grad_by_freq on {call.profile.title}: "
         f"{v1.bytes_per_column(index_bytes)}*embeddingDim + {index_bytes}*countsSize = "
         f"{v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores)} must be {bound}; "
-        f"countsSize = {row.num_weights}//{cores} + {row.num_weights}%{cores} = {v1.counts_size(row.num_weights, cores)}"
+        f"countsSize = {row.num_weights}//{cores} + {row.num_weights}%{cores} = "
+        f"{v1.counts_size(row.num_weights, cores)}"
     )
     both = f'{documented} documented, {hardware} by the Unified Buffer (limits="hardware")'
     return message, f"largest embeddingDim for numWeights {row.num_weights}: {both}"
 
 
-def _no_tiling_words(case: Case) -> tuple[str, str, str]:
-    message = f"no row of dim {case.row.dim} fits the Unified Buffer of {case.profile.title}: {case.device.ub_bytes} usable bytes"
+def _no_tiling_message(case: Case) -> tuple[str, str, str]:
+    message = (
+        f"no row of dim {case.row.dim} fits the Unified Buffer of {case.profile.title}: "
+        f"{case.device.ub_bytes} usable bytes"
+    )
     return (
         "grad",
         message,
-        f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a smaller dim",
+        (
+            f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a "
+            "smaller dim"
+        ),
     )
 
 
@@ -169,8 +179,8 @@ OPERATOR = Operator(
         Shapes("out"),
         Formats(PLAIN_FORMATS),
         NothingToDo("rows == 0 or dim == 0"),
-        Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_words),
-        Fits(planner.fits_scaled, "grad", _scaled_words),
+        Holds("num_weights >= 1 or scale_grad_by_freq == 0", "num_weights", _no_weights_message),
+        Fits(planner.fits_scaled, "grad", _scaled_message),
     ),
     tiling=planner.Outcome,
     tile=planner.tile_row,
@@ -181,7 +191,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: nothing runs, the output is all zeros",
-    planner_words=_no_tiling_words,
+    planner_words=_no_tiling_message,
     bounds={"older": planner.older_can_run},
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,

@@ -1,4 +1,4 @@
-"""The plan of EmbeddingDenseBackward: which kernels run, how they are tiled, and why.
+"""The plan of EmbeddingDenseBackward: path, buffers, workspace, launches and decisions.
 
 Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 """
@@ -36,11 +36,9 @@ CAST_EFFECT = "the kernel sees fp32 and the result is rounded once at the end"
 
 def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case, which has a tiling."""
-    return (
-        _describe_v2(case, case.tiling.tiling)
-        if case.tiling.kernel == GRAD_V2
-        else _describe_older(case)
-    )
+    if case.tiling.kernel == GRAD_V2:
+        return _describe_v2(case, case.tiling.tiling)
+    return _describe_older(case, case.tiling.older)
 
 
 def _describe_v2(case: Case, tiling: v2.Tiling) -> dict[str, Any]:
@@ -76,14 +74,14 @@ def _work(case: Case, tiling: v2.Tiling, core: int, ranges: dict[str, tuple[int,
 
 
 def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
-    """Warn where the release computes the place of a row in too few bits (page ``releases``, "Warnings a plan gives")."""
+    """Warn if the release computes row offsets in too few bits (page ``releases``)."""
     row, elements = case.row, 1 << case.rules.row_offset_bits
     if key < 100 or row.num_weights * row.dim <= elements:
         return ()
     message = (
-        f"release {case.profile.release} computes index * dim in {case.rules.row_offset_bits} bits: rows from index "
-        f"{ceil_div(elements, row.dim)} on, {elements} elements into the result, go to another row; "
-        "the simulator computes as if they did not"
+        f"release {case.profile.release} computes index * dim in {case.rules.row_offset_bits} "
+        f"bits: rows from index {ceil_div(elements, row.dim)} on, {elements} elements into the "
+        "result, go to another row; the simulator computes as if they did not"
     )
     return (Caveat(code="small_dim_offset_wraps", argument="num_weights", message=message),)
 
@@ -101,7 +99,10 @@ def _path(case: Case, key: int) -> str:
 
 def _path_reason(case: Case, key: int) -> str:
     if key >= 100:
-        return f"dim {case.row.dim} <= {v2.SMALL_DIM_LIMIT} and numWeights {case.row.num_weights} <= {v2.SMALL_DIM_WEIGHTS}"
+        return (
+            f"dim {case.row.dim} <= {v2.SMALL_DIM_LIMIT} and numWeights {case.row.num_weights} <= "
+            f"{v2.SMALL_DIM_WEIGHTS}"
+        )
     if case.deterministic:
         return "deterministic computation is on"
     if case.row.dim > v2.SMALL_DIM_LIMIT:
@@ -114,21 +115,21 @@ def _per_core(tiling: v2.Tiling) -> str:
         small = tiling.small_dim
         batch = min(small.max_row_in_ub, small.tail_copy_row)
         times = small.tail_copy_time
-        return (
-            f"{times} batches of up to {batch} rows" if times > 1 else f"one batch of {batch} rows"
-        )
+        if times <= 1:
+            return f"one batch of {batch} rows"
+        return f"{times} batches of up to {batch} rows"
     if tiling.dim > tiling.former_dim:
-        return f"rows in pieces of {tiling.former_dim} columns ({tiling.former_dim_rep_time}, tail {tiling.tail_dim})"
+        return (
+            f"rows in pieces of {tiling.former_dim} columns ({tiling.former_dim_rep_time}, tail "
+            f"{tiling.tail_dim})"
+        )
     return f"one row of {tiling.dim} columns at a time"
 
 
 def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
     capacity = case.device.ub_bytes
-    main = (
-        _small_dim_buffers(case, tiling)
-        if tiling.tiling_key >= 100
-        else _sorted_buffers(case, tiling)
-    )
+    main_buffers = _small_dim_buffers if tiling.tiling_key >= 100 else _sorted_buffers
+    main = main_buffers(case, tiling)
     phase = "rows" if case.row.scale_grad_by_freq else ""
     memories = [Memory(name="UB", phase=phase, capacity_bytes=capacity, allocations=main)]
     if case.row.scale_grad_by_freq:
@@ -141,9 +142,8 @@ def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
 
 
 def _sorted_buffers(case: Case, tiling: v2.Tiling) -> tuple[Allocation, ...]:
-    columns = align(
-        tiling.former_dim, v2.ALIGNED_LANES if tiling.tiling_key >= 10 else case.rules.dim_granule
-    )
+    granule = v2.ALIGNED_LANES if tiling.tiling_key >= 10 else case.rules.dim_granule
+    columns = align(tiling.former_dim, granule)
     row_bytes = columns * 4
     buffers = [buffer("sorted index", 32), buffer("position", 32), buffer("frequency", 32)]
     buffers += [buffer("gradient row", row_bytes), buffer("accumulators", 2 * row_bytes, "two")]
@@ -184,18 +184,14 @@ def _deterministic_decision(case: Case, key: int) -> Decision:
         effect = "native 16-bit is fixed by itself: the slots of every core are summed in order"
     else:
         effect = "every core adds its sums where it finds them"
+    native, flip = case.tiling.native_16_bit, str(not case.deterministic).lower()
     return Decision(
         name="deterministic kernel",
         condition="deterministic and the kernel sees fp32",
-        values={
-            "deterministic": case.deterministic,
-            "kernel sees": "16-bit" if case.tiling.native_16_bit else "fp32",
-        },
+        values={"deterministic": case.deterministic, "kernel sees": "16-bit" if native else "fp32"},
         outcome=outcome,
         effect=effect,
-        flips=()
-        if case.tiling.native_16_bit
-        else (Flip(argument="deterministic", value=str(not case.deterministic).lower()),),
+        flips=() if native else (Flip(argument="deterministic", value=flip),),
     )
 
 
@@ -215,7 +211,10 @@ def _cast_decision(case: Case) -> Decision:
         rows = max((CAST_LIMIT_BYTES // 2 - 1) // row.dim - row.num_weights, CAST_LIMIT_ROWS - 1)
     return Decision(
         name="cast to fp32",
-        condition=f"(numel(grad) + numel(out)) * 2 < {CAST_LIMIT_BYTES} or rows < {CAST_LIMIT_ROWS} or scaleGradByFreq",
+        condition=(
+            f"(numel(grad) + numel(out)) * 2 < {CAST_LIMIT_BYTES} or rows < {CAST_LIMIT_ROWS} or "
+            "scaleGradByFreq"
+        ),
         values={
             "(numel(grad) + numel(out)) * 2": (row.rows + row.num_weights) * row.dim * 2,
             "rows": row.rows,
@@ -229,25 +228,26 @@ def _cast_decision(case: Case) -> Decision:
 
 def _small_dim_decision(case: Case, outcome: bool) -> Decision:
     flips = []
+    small_dim = case.row.dim <= v2.SMALL_DIM_LIMIT
+    few_weights = case.row.num_weights <= v2.SMALL_DIM_WEIGHTS
     if outcome:
         flips = [
             Flip(argument="dim", value=v2.SMALL_DIM_LIMIT + 1),
             Flip(argument="numWeights", value=v2.SMALL_DIM_WEIGHTS + 1),
+            Flip(argument="deterministic", value="true"),
         ]
-        flips.append(Flip(argument="deterministic", value="true"))
-    elif (
-        case.deterministic
-        and case.row.dim <= v2.SMALL_DIM_LIMIT
-        and case.row.num_weights <= v2.SMALL_DIM_WEIGHTS
-    ):
+    elif case.deterministic and small_dim and few_weights:
         flips = [Flip(argument="deterministic", value="false")]
-    elif not case.deterministic and case.row.num_weights <= v2.SMALL_DIM_WEIGHTS:
+    elif not case.deterministic and few_weights:
         flips = [Flip(argument="dim", value=v2.SMALL_DIM_LIMIT)]
-    elif not case.deterministic and case.row.dim <= v2.SMALL_DIM_LIMIT:
+    elif not case.deterministic and small_dim:
         flips = [Flip(argument="numWeights", value=v2.SMALL_DIM_WEIGHTS)]
     return Decision(
         name="small dim",
-        condition=f"not deterministic and dim <= {v2.SMALL_DIM_LIMIT} and numWeights <= {v2.SMALL_DIM_WEIGHTS}",
+        condition=(
+            f"not deterministic and dim <= {v2.SMALL_DIM_LIMIT} and numWeights <= "
+            f"{v2.SMALL_DIM_WEIGHTS}"
+        ),
         values={
             "deterministic": case.deterministic,
             "dim": case.row.dim,
@@ -262,33 +262,17 @@ def _small_dim_decision(case: Case, outcome: bool) -> Decision:
 
 
 def _kernel_parts(case: Case, tiling: v2.Tiling) -> tuple[WorkspacePart, ...]:
-    parts = [WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")]
+    sizes = {}
     if case.row.scale_grad_by_freq:
-        parts.append(
-            WorkspacePart(
-                name="frequency counters",
-                bytes=case.rules.counter_bytes * tiling.scale_workspace_length,
-                kind="kernel",
-            )
-        )
+        sizes["frequency counters"] = case.rules.counter_bytes * tiling.scale_workspace_length
     if case.tiling.native_16_bit and tiling.tiling_key >= 100:
-        parts.append(
-            WorkspacePart(
-                name="fp32 copy of out", bytes=4 * tiling.out_casted_workspace_length, kind="kernel"
-            )
-        )
+        sizes["fp32 copy of out"] = 4 * tiling.out_casted_workspace_length
     elif case.tiling.native_16_bit:
-        parts.append(
-            WorkspacePart(
-                name="stage rows", bytes=4 * tiling.out_stage_workspace_length, kind="kernel"
-            )
-        )
-        parts.append(
-            WorkspacePart(
-                name="stage indices", bytes=4 * tiling.out_index_workspace_length, kind="kernel"
-            )
-        )
-    return tuple(parts)
+        sizes["stage rows"] = 4 * tiling.out_stage_workspace_length
+        sizes["stage indices"] = 4 * tiling.out_index_workspace_length
+    system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
+    parts = (WorkspacePart(name=name, bytes=size, kind="kernel") for name, size in sizes.items())
+    return (system, *parts)
 
 
 def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
@@ -300,26 +284,24 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     elif tiling.block_dim == 1:
         reason = "one core does all the work"
     else:
-        what, fixed = (
-            "index occurs in the rows of" if key >= 100 else "run of equal indices reaches",
-            False,
-        )
+        fixed = False
+        what = "index occurs in the rows of" if key >= 100 else "run of equal indices reaches"
         reason = f"a row depends on timing when its {what} two cores or more, which add atomically"
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
-def _describe_older(case: Case) -> dict[str, Any]:
-    """Return the fields of the plan that depend on the case, which this kernel computes."""
-    tiling = case.tiling.older
+def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
+    """Return the fields of the plan for EmbeddingDenseGrad.
+
+    It runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
+    """
     launches = launches_of(case, (), tiling.block_dim, sorts=False)
     total = case.row.num_weights if tiling.splits_weights else case.row.rows
     name = "weight row" if tiling.splits_weights else "row"
     ranges = [v1.split_range(tiling, total, core) for core in range(tiling.block_dim)]
-    pieces = (
-        f", each row in {tiling.dim_pieces} pieces of {tiling.dim_piece} columns"
-        if tiling.dim_pieces > 1
-        else ""
-    )
+    pieces = ""
+    if tiling.dim_pieces > 1:
+        pieces = f", each row in {tiling.dim_pieces} pieces of {tiling.dim_piece} columns"
     return {
         "kernel": "EmbeddingDenseGrad",
         "path": "counted, weight rows split" if tiling.splits_weights else "atomic rows",
@@ -405,17 +387,26 @@ def _older_order(tiling: v1.Tiling) -> OutputOrder:
     elif fixed:
         reason = "one core adds all rows in index order"
     else:
-        reason = "a row depends on timing when its index occurs in the rows of two cores or more, which add atomically"
+        reason = (
+            "a row depends on timing when its index occurs in the rows of two cores or more, which "
+            "add atomically"
+        )
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
 def _older_caveats(case: Case, tiling: v1.Tiling) -> tuple[Caveat, ...]:
     caveats = []
     if tiling.dim_pieces > 1:
-        message = f"dim {case.row.dim} is too long for the Unified Buffer and is split into {tiling.dim_pieces} pieces (model, not published)"
+        message = (
+            f"dim {case.row.dim} is too long for the Unified Buffer and is split into "
+            f"{tiling.dim_pieces} pieces (model, not published)"
+        )
         caveats.append(Caveat(code="dim_split", argument="grad", message=message))
     if not tiling.counters_fit:
-        message = f"{tiling.counters} counters do not fit the Unified Buffer; how the product keeps them is not published"
+        message = (
+            f"{tiling.counters} counters do not fit the Unified Buffer; how the product keeps them "
+            "is not published"
+        )
         caveats.append(
             Caveat(code="counters_layout_unknown", argument="num_weights", message=message)
         )
@@ -428,28 +419,27 @@ EXACT_COUNT = 16777216
 
 
 def buffer(name: str, size: int, note: str = "") -> Allocation:
-    """Return one allocation of the Unified Buffer."""
+    """Return an allocation of the Unified Buffer."""
     return Allocation(name=name, bytes=size, note=note)
 
 
 def casts_grad(case: Case) -> bool:
-    """Whether a 16-bit gradient is cast to fp32 before the kernel, and its result back."""
+    """Return whether grad is cast to fp32 before the kernel, and the result back after it."""
     return case.row.grad_dtype != FLOAT32 and not case.tiling.native_16_bit
 
 
 def launches_of(
     case: Case, kernel_parts: tuple[WorkspacePart, ...], block_dim: int, sorts: bool
 ) -> tuple[Launch, ...]:
-    """Return what the device starts, in launch order (pages ``workspace``, "EmbeddingDenseBackward", and ``releases``, "Switches")."""
+    """Return the launches of a call, in launch order.
+
+    Pages ``workspace``, "EmbeddingDenseBackward", and ``releases``, "Switches".
+    """
     row, outcome, casts = case.row, case.tiling, casts_grad(case)
     launches: list[Launch] = []
     grad = _prepare(launches, case, "grad", "float32" if casts else "")
-    indices = _prepare(
-        launches,
-        case,
-        "indices",
-        "int32" if casts_indices(row, keeps_int64=outcome.kernel == GRAD) else "",
-    )
+    to_int32 = casts_indices(row, keeps_int64=outcome.kernel == GRAD)
+    indices = _prepare(launches, case, "indices", "int32" if to_int32 else "")
     out, out_contiguous = case.tensor("out"), case.specs["out"].contiguous
     written = _between("result", out, out.dtype if outcome.native_16_bit else "float32")
     if not casts and out_contiguous:
@@ -457,7 +447,8 @@ def launches_of(
     inputs: tuple[LaunchTensor, ...] = (grad, indices)
     if sorts and row.rows > 1:
         launches.append(_sort(indices, row.rows))
-        inputs = (grad, *(found.viewed(found.shape, "int32") for found in launches[-1].outputs))
+        outputs = launches[-1].outputs
+        inputs = (grad, *(tensor.viewed(tensor.shape, "int32") for tensor in outputs))
     if sorts and case.rules.zeros_like:
         launches.append(Launch(kernel="ZerosLike", outputs=(written,)))
     if outcome.kernel == GRAD_V2:
@@ -497,7 +488,7 @@ def _between(name: str, like: LaunchTensor, dtype: str) -> LaunchTensor:
 
 
 def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> LaunchTensor:
-    """Add the launches that make an input contiguous and cast it; return what comes out."""
+    """Append the launches that make an input contiguous and cast it; return the new tensor."""
     tensor = case.tensor(name)
     if not case.specs[name].contiguous:
         launches.append(contiguous_copy(name, tensor.shape, tensor.dtype))
@@ -510,20 +501,23 @@ def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Lau
 
 
 def _sort(indices: LaunchTensor, rows: int) -> Launch:
-    """Return the launch that sorts: on the AI cores int32 goes as fp32, which has the same order below ``SORTABLE_ROWS``."""
+    """Return the launch that sorts the indices.
+
+    On the AI cores int32 indices are sorted as fp32, which gives the same order below
+    ``SORTABLE_ROWS``.
+    """
     on_cores = rows < SORTABLE_ROWS
     values = indices.viewed((rows,), "float32" if on_cores else "int32")
     outputs = (
         _between("sorted indices", values, values.dtype),
         _between("positions", values, "int32"),
     )
-    note, evidence, size = (
-        "published formula; which branch runs is decided by closed host code",
-        Evidence.MODEL,
-        sort_workspace_bytes(rows),
-    )
-    if not on_cores:
-        note, evidence, size = "sorted on the AI CPU; not published", Evidence.UNKNOWN, 0
+    if on_cores:
+        note = "published formula; which branch runs is decided by closed host code"
+        evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)
+    else:
+        note = "sorted on the AI CPU; not published"
+        evidence, size = Evidence.UNKNOWN, 0
     part = WorkspacePart(
         name="workspace of Sort", bytes=size, kind="kernel", evidence=evidence, note=note
     )
@@ -538,7 +532,7 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
 
 
 def caveats_of(case: Case) -> tuple[Caveat, ...]:
-    """Return the warnings that depend on the call alone, not on its tiling."""
+    """Return the warnings that depend on the call, not on its tiling."""
     caveats, row = [], case.row
     slow = " nor high performance in deterministic mode" if case.deterministic else ""
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
@@ -547,18 +541,30 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
             ("weights_above_int32", "num_weights", row.num_weights),
         ):
             if value > INT32_MAX:
-                message = f"{name}: {value} exceeds INT32_MAX ({INT32_MAX}): high precision is not guaranteed{slow}"
+                message = (
+                    f"{name}: {value} exceeds INT32_MAX ({INT32_MAX}): high precision is not "
+                    f"guaranteed{slow}"
+                )
                 caveats.append(Caveat(code=code, argument=name, message=message))
         if row.rows > SORTABLE_ROWS:
-            message = f"{row.rows} indices exceed {SORTABLE_ROWS}, beyond which int32 does not sort as fp32: no high performance"
+            message = (
+                f"{row.rows} indices exceed {SORTABLE_ROWS}, beyond which int32 does not sort as "
+                "fp32: no high performance"
+            )
             caveats.append(
                 Caveat(code="indices_above_sortable", argument="indices", message=message)
             )
     if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == GRAD_V2:
-        message = f"fp32 counters stop at {EXACT_COUNT}; an index that occurs more often is scaled by 1/{EXACT_COUNT}"
+        message = (
+            f"fp32 counters stop at {EXACT_COUNT}; an index that occurs more often is scaled by "
+            f"1/{EXACT_COUNT}"
+        )
         caveats.append(Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message))
     if row.padding_idx >= row.num_weights:
-        message = f"padding_idx {row.padding_idx} is beyond num_weights {row.num_weights} and matches nothing"
+        message = (
+            f"padding_idx {row.padding_idx} is beyond num_weights {row.num_weights} and matches "
+            "nothing"
+        )
         caveats.append(
             Caveat(code="padding_matches_nothing", argument="padding_idx", message=message)
         )

@@ -1,4 +1,4 @@
-"""Which of two kernels EmbeddingDenseBackward runs, how it is tiled, and the workspace of the call, in whole numbers.
+"""The planner of EmbeddingDenseBackward on integers: kernel, tiling, and workspace of the call.
 
 Source: specification pages ``embedding_dense_backward``, "Dataflow" and "Documented limits", and
 ``workspace``.
@@ -20,15 +20,15 @@ INDEX_DTYPES = ("float32", "float16", "float64", "int32", "int64", "int16", "int
 INT32, INT64 = INDEX_DTYPES.index("int32"), INDEX_DTYPES.index("int64")
 INT32_MAX = 2147483647
 CAST_LIMIT_BYTES = 104857600
-"""100 MiB: below this size of gradient and output together a 16-bit gradient is cast to fp32 (page,
+"""100 MiB: a 16-bit gradient is cast to fp32 if gradient and output together are smaller (page,
 "Dataflow", 1)."""
 CAST_LIMIT_ROWS = 512
-"""Below this many rows a 16-bit gradient is cast to fp32 (page, "Dataflow", 1)."""
+"""A 16-bit gradient with fewer rows is cast to fp32 (page, "Dataflow", 1)."""
 TOTAL_BOUND = "system_workspace_bytes + 8 * (rows + num_weights + 1024) * (dim + vector_cores + 64)"
 
 
 class Outcome(NamedTuple):
-    """What runs: ``tiling`` is filled when EmbeddingDenseGradV2 does, ``older`` when EmbeddingDenseGrad does."""
+    """Result of the planner: ``tiling`` is set for EmbeddingDenseGradV2, ``older`` otherwise."""
 
     status: int
     kernel: Annotated[int, Field("kernel that runs", "2", words=KERNELS)]
@@ -46,7 +46,7 @@ class Outcome(NamedTuple):
 
     @property
     def native_16_bit(self) -> bool:
-        """Whether the kernel reads 16-bit rows itself."""
+        """Whether the kernel reads 16-bit rows without a cast."""
         return self.element_bytes == 2
 
 
@@ -54,52 +54,62 @@ NO_OUTCOME: Outcome = nothing(Outcome)
 
 
 def takes_v2(row: Any, device: Device) -> bool:
-    """Whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad."""
-    return bool(
-        device.npu_arch == NPU_ARCH_A2_A3 and row.rows <= INT32_MAX and row.num_weights <= INT32_MAX
-    )
+    """Return whether EmbeddingDenseGradV2 runs, not EmbeddingDenseGrad."""
+    counts_fit = row.rows <= INT32_MAX and row.num_weights <= INT32_MAX
+    return bool(device.npu_arch == NPU_ARCH_A2_A3 and counts_fit)
 
 
 def needs_cast(row: Any) -> bool:
-    """Whether its size has a 16-bit gradient cast to fp32 before EmbeddingDenseGradV2; EmbeddingDenseGrad takes fp32 only."""
+    """Return whether a 16-bit gradient is cast to fp32 before EmbeddingDenseGradV2, by its size.
+
+    EmbeddingDenseGrad takes fp32 only.
+    """
     small = (row.rows * row.dim + row.num_weights * row.dim) * 2 < CAST_LIMIT_BYTES
     return bool(small or row.rows < CAST_LIMIT_ROWS or row.scale_grad_by_freq == 1)
 
 
 def takes_native_16_bit(row: Any, rules: Any) -> bool:
-    """Whether EmbeddingDenseGradV2 reads a 16-bit gradient itself: its release has such a kernel, and the size does not ask for a cast."""
-    return bool(
-        row.grad_dtype != FLOAT32 and rules.kernel_takes_16_bit == 1 and not needs_cast(row)
-    )
+    """Return whether EmbeddingDenseGradV2 reads a 16-bit gradient without a cast.
+
+    The release must have such a kernel, and the size must not require a cast.
+    """
+    has_kernel = rules.kernel_takes_16_bit == 1
+    return bool(row.grad_dtype != FLOAT32 and has_kernel and not needs_cast(row))
 
 
 def rows_per_flush(tiling_key: int, rules: Any) -> int:
-    """Rows that a core of EmbeddingDenseGradV2 adds up before it flushes them, on a key that sorts."""
+    """Return the rows that a core sums between two flushes, for a tiling key that sorts."""
     rows: int = rules.rows_per_deterministic_flush if tiling_key >= 10 else rules.rows_per_flush
     return rows
 
 
 def casts_indices(row: Any, keeps_int64: bool) -> bool:
-    """Whether indices are cast to int32: EmbeddingDenseGradV2 takes int32 only, the older kernel int64 too."""
+    """Return whether indices are cast to int32, the only type that EmbeddingDenseGradV2 takes.
+
+    The older kernel also takes int64.
+    """
     return row.indices_dtype != INT32 and not (keeps_int64 and row.indices_dtype == INT64)
 
 
 def older_index_bytes(row: Any) -> int:
-    """Bytes of one index as EmbeddingDenseGrad sees it."""
+    """Return the bytes of an index in EmbeddingDenseGrad."""
     return 8 if row.indices_dtype == INT64 else 4
 
 
 def largest_scaled_dims(row: Any, device: Device, bound_bytes: int) -> tuple[int, int]:
-    """Return the largest dim that EmbeddingDenseGrad scales: by the documented bound, and by the Unified Buffer."""
+    """Return the largest dim that EmbeddingDenseGrad scales: documented, and by the hardware."""
     index_bytes, cores = older_index_bytes(row), device.vector_cores
-    documented = v1.largest_scale_dim_documented(row.num_weights, index_bytes, cores, bound_bytes)
-    return documented, v1.largest_scale_dim_hardware(
-        row.num_weights, index_bytes, cores, device.ub_bytes
-    )
+    weights, ub_bytes = row.num_weights, device.ub_bytes
+    documented = v1.largest_scale_dim_documented(weights, index_bytes, cores, bound_bytes)
+    hardware = v1.largest_scale_dim_hardware(weights, index_bytes, cores, ub_bytes)
+    return documented, hardware
 
 
 def fits_scaled(row: Any, device: Device, rules: Any) -> bool:
-    """Whether a row fits EmbeddingDenseGrad with scale, where the product documents a bound ("约束与限制")."""
+    """Return whether a row fits EmbeddingDenseGrad with scale (product document, "约束与限制").
+
+    True where the product documents no bound.
+    """
     if row.scale_grad_by_freq == 0 or rules.scale_bound_bytes < 0 or takes_v2(row, device):
         return True
     documented, hardware = largest_scaled_dims(row, device, rules.scale_bound_bytes)
@@ -107,7 +117,7 @@ def fits_scaled(row: Any, device: Device, rules: Any) -> bool:
 
 
 def area_bytes(size: int, exists: bool) -> int:
-    """Return what an area takes in the workspace; nothing when there is none."""
+    """Return the aligned bytes of a workspace area; 0 if it does not exist."""
     return aligned_bytes(size) if exists else 0
 
 
@@ -116,10 +126,10 @@ def total_workspace_bytes(
 ) -> int:
     """Return the workspace of all kernels for contiguous tensors, without what is not published.
 
-    The rule of :mod:`npu_sim.plans.workspace` for the launch orders this operator has: the gradient
-    and the result in fp32 live across the kernel, and so do the sorted indices. Indices as int32
-    and the workspace of Sort are done with once the indices are sorted: what comes next, the
-    kernel's workspace or, with ZerosLike, the result, takes the place of the last of them.
+    This is the rule of :mod:`npu_sim.plans.workspace` for the launch orders of this operator: the
+    fp32 gradient, the fp32 result and the sorted indices live across the kernel. The int32 indices
+    and the workspace of Sort are dead after the sort; the next area (the workspace of the kernel,
+    or with ZerosLike the result) reuses the place of the last of them.
     """
     grad = area_bytes(4 * row.rows * row.dim, casts)
     result = area_bytes(4 * row.num_weights * row.dim, casts)
@@ -135,7 +145,7 @@ def total_workspace_bytes(
 
 
 def problem_of(row: Any, rules: Any) -> v2.Problem:
-    """Return what EmbeddingDenseGradV2 sees of a call in whole numbers."""
+    """Return the input of the EmbeddingDenseGradV2 planner for a row."""
     element_bytes = 2 if takes_native_16_bit(row, rules) else 4
     return v2.Problem(
         row.rows,
@@ -148,7 +158,7 @@ def problem_of(row: Any, rules: Any) -> v2.Problem:
 
 
 def has_tiling(row: Any, device: Device, rules: Any) -> bool:
-    """Whether a call has a tiling, of which EmbeddingDenseGrad is certain."""
+    """Return whether a call has a tiling; EmbeddingDenseGrad always has one."""
     problem = problem_of(row, rules)
     return not takes_v2(row, device) or v2.is_planned(
         problem, v2.room_for(problem, device, rules), rules
@@ -156,23 +166,23 @@ def has_tiling(row: Any, device: Device, rules: Any) -> bool:
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
-    """Plan a call given in whole numbers; it has rows, columns and (with scale) weights."""
+    """Return the plan of a row, which has rows, columns and (with scale) weights."""
     is_16_bit = row.grad_dtype != FLOAT32
     if not takes_v2(row, device):
         scale, deterministic = row.scale_grad_by_freq == 1, row.deterministic == 1
+        index_bytes = older_index_bytes(row)
         older = v1.tile(
-            v1.Problem(
-                row.rows, row.dim, row.num_weights, older_index_bytes(row), scale, deterministic
-            ),
+            v1.Problem(row.rows, row.dim, row.num_weights, index_bytes, scale, deterministic),
             device,
+        )
+        total = total_workspace_bytes(
+            row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False
         )
         return Outcome(
             status=SUCCESS,
             kernel=GRAD,
             block_dim=older.block_dim,
-            total_workspace_bytes=total_workspace_bytes(
-                row, 0, is_16_bit, sorts=False, keeps_int64=True, zeros_like=False
-            ),
+            total_workspace_bytes=total,
             element_bytes=4,
             tiling=v2.NO_TILING,
             older=older,
@@ -182,13 +192,14 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
     if tiling.status != SUCCESS:
         return NO_OUTCOME
     casts, sorts = is_16_bit and problem.element_bytes == 4, tiling.tiling_key < 100
+    total = total_workspace_bytes(
+        row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1
+    )
     return Outcome(
         status=SUCCESS,
         kernel=GRAD_V2,
         block_dim=tiling.block_dim,
-        total_workspace_bytes=total_workspace_bytes(
-            row, tiling.workspace_bytes, casts, sorts, False, rules.zeros_like == 1
-        ),
+        total_workspace_bytes=total,
         element_bytes=problem.element_bytes,
         tiling=tiling,
         older=v1.NO_TILING,
@@ -196,7 +207,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Outcome:
 
 
 def older_can_run(most: Any) -> int:
-    """Return 1 when EmbeddingDenseGrad can run in a sweep with these largest values."""
+    """Return 1 if EmbeddingDenseGrad can run in a sweep with these largest values, else 0."""
     return int(
         any(arch != NPU_ARCH_A2_A3 for arch in most.npu_archs)
         or max(most.rows, most.num_weights) > INT32_MAX

@@ -301,7 +301,10 @@ def _scale_step() -> Step:
 def _batches() -> dict[tuple[str, str], Step]:
     """A batch that fills the Unified Buffer; equal indices are neighbours once it is sorted."""
     come = "rows {rows} come in, their indices are sorted"
-    add = "rows of one index are added up in the accumulator, which is added atomically to that row of grad_weight"
+    add = (
+        "rows of one index are added up in the accumulator, which is added atomically to that row "
+        "of grad_weight"
+    )
     written, live = ("grad_weight",), (*BATCH, "accumulator")
     return {
         ("rows", ""): Step(
@@ -326,7 +329,10 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
     chosen = ("grad",)
     return {
         ("rows", "indices"): Step(
-            "sorted rows {sorted rows}: their indices and positions come in, the accumulator is cleared",
+            (
+                "sorted rows {sorted rows}: their indices and positions come in, the accumulator "
+                "is cleared"
+            ),
             ("indices",),
             live=(*LIST, "accumulators", "cache row"),
         ),
@@ -341,7 +347,10 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
         ),
         ("rows", "add"): Step(add, (), (), ("indices",), (*LIST, *held)),
         ("rows", "flush"): Step(
-            "what was added up of one index, at most this many rows of it, goes to its row of grad_weight",
+            (
+                "what was added up of one index, at most this many rows of it, goes to its row of "
+                "grad_weight"
+            ),
             (),
             ("grad_weight",),
             (),
@@ -349,7 +358,10 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
             ("grad_weight",),
         ),
         ("rows", "stage rows"): Step(
-            "the first and the last index may go on in another core: their sums go to the workspace",
+            (
+                "the first and the last index may go on in another core: their sums go to the "
+                "workspace"
+            ),
             live=("accumulators", "cache row"),
         ),
     }
@@ -357,7 +369,10 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
 
 def _rows_split() -> dict[tuple[str, str], Step]:
     """EmbeddingDenseGrad: every row is an atomic copy of its own."""
-    says = "rows {rows} come in; every row is added atomically to the row of grad_weight that its index names"
+    says = (
+        "rows {rows} come in; every row is added atomically to the row of grad_weight that its "
+        "index names"
+    )
     return {
         ("rows", ""): Step(
             says, ("grad", "indices"), ("grad_weight",), live=OLDER, by_data=("grad_weight",)

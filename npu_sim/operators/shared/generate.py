@@ -53,7 +53,10 @@ def _require_memory(name: str, spec: TensorSpec | None) -> None:
     try:
         np.empty(spec.shape)  # numbers are drawn as doubles
     except (MemoryError, ValueError):
-        message = f"data for {name} {spec} takes {spec.nbytes} bytes and more, which this machine does not have"
+        message = (
+            f"data for {name} {spec} takes {spec.nbytes} bytes and more, which this machine does "
+            "not have"
+        )
         raise UsageError(
             name, message, "make it smaller; npu_sim.plan needs no memory for it"
         ) from None

@@ -58,11 +58,12 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
         name, least_bytes = blamed(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
         message = (
-            f"the last axis of {name} has {spec.shape[-1]} elements of {spec.itemsize} bytes = {spec.shape[-1] * spec.itemsize} bytes; "
-            f"{title} needs {least_bytes} bytes or more"
+            f"the last axis of {name} has {spec.shape[-1]} elements of {spec.itemsize} bytes = "
+            f"{spec.shape[-1] * spec.itemsize} bytes; {title} needs {least_bytes} bytes or more"
         )
         reason = (
-            f"the Unified Buffer moves blocks of {call.profile.chip.ub_block_bytes} bytes; the planner itself takes any length and no "
+            f"the Unified Buffer moves blocks of {call.profile.chip.ub_block_bytes} bytes; the "
+            "planner itself takes any length and no "
             'physical reason is published, so the limit holds with limits="hardware" too'
         )
         return message, f"last axis of {name} >= {ceil_div(least_bytes, spec.itemsize)}; {reason}"

@@ -65,20 +65,27 @@ def buffer_words(
         smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * moe.bytes_per_column(
             moe.FEWEST_BUFFERS, size
         )
-        message = f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable bytes"
+        message = (
+            f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable "
+            "bytes"
+        )
         return rows, message, f"the smallest piece of {dtype} needs {smallest} bytes"
     unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
     needed, left = entry_bytes * top_k, moe.bytes_for_entries(ub_bytes, hidden, size)
     message = (
-        f"num_topk = {top_k}: the {entries} of one token need {entry_bytes} * {top_k} = {needed} bytes, "
-        f"the rows leave {ub_bytes} - {align(length, moe.HIDDEN_ALIGNMENT)} * {unit} - {moe.MARGIN_BYTES} = {left} of the Unified Buffer"
+        f"num_topk = {top_k}: the {entries} of one token need {entry_bytes} * {top_k} = {needed} "
+        f"bytes, the rows leave {ub_bytes} - {align(length, moe.HIDDEN_ALIGNMENT)} * {unit} - "
+        f"{moe.MARGIN_BYTES} = {left} of the Unified Buffer"
     )
     always = moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes)
     largest = moe.largest_topk(ub_bytes, hidden, size, entry_bytes)
     return (
         blames,
         message,
-        f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every hidden size",
+        (
+            f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
+            "hidden size"
+        ),
     )
 
 
@@ -159,7 +166,10 @@ def _path_reason(case: Case, tiling: moe.Tiling) -> str:
     if not _is_split(tiling):
         return f"hidden {case.row.hidden} <= {longest}"
     rest = f", then {tiling.hidden_remainder}" if tiling.hidden_remainder else ""
-    return f"hidden {case.row.hidden} > {longest}; {tiling.hidden_pieces} of {tiling.hidden_length} columns{rest}"
+    return (
+        f"hidden {case.row.hidden} > {longest}; {tiling.hidden_pieces} of {tiling.hidden_length} "
+        f"columns{rest}"
+    )
 
 
 def _count(tokens: int) -> str:
@@ -170,7 +180,10 @@ def _cores_note(tiling: moe.Tiling) -> str:
     if tiling.core_remainder == 0:
         return f"{_count(tiling.core_tokens)} each"
     others = tiling.block_dim - tiling.core_remainder
-    return f"{_count(tiling.core_tokens + 1)} on {tiling.core_remainder} cores, {tiling.core_tokens} on {others}"
+    return (
+        f"{_count(tiling.core_tokens + 1)} on {tiling.core_remainder} cores, {tiling.core_tokens} "
+        f"on {others}"
+    )
 
 
 def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
@@ -299,7 +312,10 @@ def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
 def _workspace(case: Case, tiling: moe.Tiling) -> Workspace:
     own = WorkspacePart(name="system", bytes=tiling.workspace_bytes, kind="system")
     if tiling.workspace_bytes == 0:
-        note = "the planner does not ask for it at this release; whether the framework adds it is not published"
+        note = (
+            "the planner does not ask for it at this release; whether the framework adds it is not "
+            "published"
+        )
         own = own.model_copy(update={"evidence": Evidence.UNKNOWN, "note": note})
     return kernel_workspace((own,), case.copies, case.operator.title)
 

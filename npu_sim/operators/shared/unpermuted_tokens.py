@@ -18,7 +18,10 @@ from npu_sim.tiling.token_sums import MOST_TOPK
 SORTED_INDICES = Tensor(
     "sorted_indices",
     "entries",
-    "row of every token and expert, (tokens * num_topk,), at or beyond the rows of permuted_tokens where it was dropped",
+    (
+        "row of every token and expert, (tokens * num_topk,), at or beyond the rows of "
+        "permuted_tokens where it was dropped"
+    ),
     "int32",
     samples=0,
     addresses=True,
@@ -26,7 +29,10 @@ SORTED_INDICES = Tensor(
 PROBS = Tensor(
     "probs",
     "tokens num_topk",
-    "weight of every token and expert, (tokens, num_topk); without it num_topk is 1 and every weight absent",
+    (
+        "weight of every token and expert, (tokens, num_topk); without it num_topk is 1 and every "
+        "weight absent"
+    ),
     "probs_dtype",
     document="probsOptional",
     optional=True,
@@ -81,7 +87,10 @@ def axes(rows: str) -> tuple[Axis, ...]:
 
 def topk_words(call: Any) -> tuple[str, str]:
     """What the bound of the experts of a token says."""
-    message = f'probs has {call.size("top_k")} columns: the product takes numTopk <= {MOST_TOPK}, with limits="hardware" too'
+    message = (
+        f"probs has {call.size('top_k')} columns: the product takes numTopk <= {MOST_TOPK}, with "
+        'limits="hardware" too'
+    )
     return message, f"nearest legal value: {MOST_TOPK}"
 
 
