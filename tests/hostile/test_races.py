@@ -1,4 +1,7 @@
-"""Races between calls and other threads or forks: each in a process of its own, which a wild write or a hang would end."""
+"""Calls that other threads, forks, or other calls on the same thread interrupt.
+
+Programs with threads run in a process of their own: a wild write or a hang would end it.
+"""
 
 import os
 import subprocess
@@ -6,6 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from numba import config
+
+import npu_sim
+from npu_sim.kernels.engine.compile import Kernel
+from tests.hostile.calls import NAMES, small_call
 
 ROOT = Path(__file__).parents[2]
 
@@ -82,9 +90,35 @@ for number in range(600):
 print("ended")
 """
 
+FORKS_WHILE_COMPILING = """
+import os, pkgutil, signal, threading, time
+from importlib import import_module
+import npu_sim, npu_sim.kernels, npu_sim.operators
+from tests.hostile.calls import small_call
 
-def ended(program, *arguments):
-    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+for package in (npu_sim.kernels, npu_sim.operators):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        import_module(module.name)  # forks while another thread imports modules are Python's matter
+compiled, called = (small_call(name) for name in ("conv_tbc_backward", "rms_norm"))
+thread = threading.Thread(target=npu_sim.run, args=["conv_tbc_backward"], kwargs=compiled)
+thread.start()
+children = []
+while len(children) < 3:
+    time.sleep(0.2)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        npu_sim.run("rms_norm", **called)
+        os._exit(0)
+    children.append(child)
+assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+thread.join()
+print("ended")
+"""
+
+
+def ended(program, *arguments, **variables):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     command = [sys.executable, "-W", "ignore", "-c", program, *arguments]
     done = subprocess.run(
         command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120, check=False
@@ -103,3 +137,29 @@ def test_an_output_whose_shape_another_thread_changes_is_written_whole_or_refuse
 
 def test_children_forked_while_threads_compute_end():
     assert ended(FORKS) == "ended\n"
+
+
+@pytest.mark.skipif(bool(config.DISABLE_JIT), reason="nothing is compiled")
+def test_children_forked_while_a_thread_compiles_compile_too():
+    assert ended(FORKS_WHILE_COMPILING, NPU_SIM_CACHE_DIR="") == "ended\n"
+
+
+@pytest.mark.parametrize("operator", NAMES)
+def test_a_call_between_the_kernels_of_another_changes_no_result(operator):
+    """Signal handlers and finalizers run between two kernels of a call, as this profile function."""
+    outer, inner = small_call(operator, 1), small_call(operator, 2)
+    expected = npu_sim.run(operator, **outer).outputs
+
+    def interrupt(frame, event, _argument):
+        if event == "return" and frame.f_code is Kernel.over.__code__:
+            npu_sim.run(operator, **inner)
+
+    before = sys.getprofile()
+    sys.setprofile(interrupt)
+    try:
+        outputs = npu_sim.run(operator, **outer).outputs
+    finally:
+        sys.setprofile(before)
+    assert {name: array.tobytes() for name, array in outputs.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
