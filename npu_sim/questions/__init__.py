@@ -1,4 +1,4 @@
-"""Questions about plans: why this one, what elsewhere, how large at most, what is nearby, and all calls of a file.
+"""Analyses of plans: explanations, comparisons, limits, nearby plans, preflight, device profiles.
 
-Faces and shows enter; every question is asked of a declared operator, never of one by name.
+They work for every declared operator; none of them names an operator.
 """

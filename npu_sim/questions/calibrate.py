@@ -1,6 +1,7 @@
-"""What a profile says of the device it is from, for the estimates of timelines: clock, ceilings, and how far vector estimates are off.
+"""Calibration of estimates from a device profile: clock, memory ceilings, vector correction.
 
-Source: specification page ``estimate``, "A user's own profile". The answer to ``npu-sim profile --calibrate``.
+Used by ``npu-sim profile --calibrate``. Source: specification page ``estimate``, "A user's own
+profile".
 """
 
 from collections.abc import Iterator
@@ -30,28 +31,28 @@ from npu_sim.timelines.model import VectorEstimate
 from npu_sim.timelines.rates import clock_mhz
 
 PLAUSIBLE = (0.8, 1.25)
-"""A ratio outside says that device, release or plan is another one than assumed."""
+"""Ratios outside mean that device, release or plan differ from the assumed ones."""
 WANTED = (
     "launches with counters of a kernel that has an instruction list, or streaming 400 MB and more"
 )
 FEWEST_SHAPES, AGREEMENT, WORTH_CORRECTING = 3, 0.10, 0.05
-"""A factor needs so many shapes, that agree so well, and differs from 1 by more."""
+"""A correction needs this many shapes, this agreement, and at least this distance from 1."""
 
 
 @dataclass(frozen=True)
 class ComparedShape:
-    """One shape's vector time beside its estimate, medians over its launches.
+    """Measured and estimated vector time of one shape, medians over its launches.
 
     Attributes
     ----------
     kernel, inputs, count
-        What was launched, and how often.
+        Kernel, input tensors, and number of launches.
     estimate_us, measured_us, ratio
-        The estimate at the measured clock, the counter, and counter over estimate.
+        Estimate at the measured clock, hardware counter, and counter over estimate.
     used
         Whether the ratio is plausible.
     fits
-        Other releases and SoCs of the product that give a plausible ratio, where this one is not.
+        If not: releases and SoCs of the product that give a plausible ratio.
     """
 
     kernel: str
@@ -66,20 +67,20 @@ class ComparedShape:
 
 @dataclass(frozen=True, repr=False)
 class CalibrationAnswer(Printed):
-    """What was found in a profile.
+    """Calibration found in a profile.
 
     Attributes
     ----------
     calibration
-        What timelines take.
+        Values that timelines use.
     shapes
-        Vector estimates beside their counters.
+        Vector estimates and the measured counters.
     factor_reason
-        Why the published numbers stay, or are multiplied.
+        Why the published numbers are kept or multiplied.
     skipped
-        Launches that no ceiling is from, by reason.
+        Number of launches not used for ceilings, by reason.
     warnings
-        What a user should look at.
+        Warnings for the user.
     """
 
     calibration: Calibration
@@ -91,12 +92,16 @@ class CalibrationAnswer(Printed):
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
         shapes = [asdict(shape) for shape in self.shapes]
-        said = {
+        details = {
             "factor_reason": self.factor_reason,
             "skipped": self.skipped,
             "warnings": list(self.warnings),
         }
-        return {"calibration": self.calibration.model_dump(mode="json"), "shapes": shapes, **said}
+        return {
+            "calibration": self.calibration.model_dump(mode="json"),
+            "shapes": shapes,
+            **details,
+        }
 
 
 def calibrate(
@@ -106,24 +111,24 @@ def calibrate(
     soc: str | None = None,
     release: str | None = None,
 ) -> CalibrationAnswer:
-    """Read what a profile says of its device.
+    """Return the calibration that a profile of a device gives.
 
     Parameters
     ----------
     file, product, soc, release
-        As :func:`npu_sim.read_profile` takes them.
+        As for :func:`npu_sim.read_profile`.
 
     Raises
     ------
     UsageError
-        As :func:`npu_sim.read_profile`, and for a profile without a row to calibrate on.
+        As for :func:`npu_sim.read_profile`, and for a profile without usable launches.
     """
     answer = read_profile(file, product=product, soc=soc, release=release)
     device = answer.device or find_device(answer.launches, chosen_profile(product, soc))
     profile = device.profile.with_release(answer.release)
     cores = profile.chip.vector_cores
-    whole = [one for one in answer.launches if one.is_vector and one.block_dim == cores]
-    clock, rated = measured_clock(whole), clock_mhz(profile)
+    full = [launch for launch in answer.launches if launch.is_vector and launch.block_dim == cores]
+    clock, rated = measured_clock(full), clock_mhz(profile)
     shapes = tuple(_compared(answer, profile, clock)) if clock else ()
     ceilings, skipped = measured_ceilings(answer.launches, cores)
     warnings = tuple(_warnings(profile, clock, rated, shapes))
@@ -175,7 +180,7 @@ def _compared(answer: MeasuredProfile, profile: Profile, clock: float) -> Iterat
 def _fitting(
     group: MeasuredGroup, profile: Profile, measured: float, clock: float
 ) -> Iterator[str]:
-    """Yield the releases and SoCs of the product with as many cores that a group's counter is plausible for."""
+    """Yield releases and SoCs with as many cores for which a group's counter is plausible."""
     case = group.cases[0]
     operator = load_operator(group.operator)
     for release in release_names():
@@ -203,7 +208,7 @@ def _fitting(
 
 
 def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
-    """Return how many shapes agree, the factor of vector estimates, None where the published numbers stay, and why."""
+    """Return the number of agreeing shapes, the vector factor or None, and the reason."""
     if len(ratios) < FEWEST_SHAPES:
         return (
             0,

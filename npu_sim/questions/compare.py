@@ -1,4 +1,4 @@
-"""One call on every product and SoC, and at every release of their software."""
+"""Comparison of one call across products, SoCs and releases."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,18 +25,16 @@ from npu_sim.timelines.estimates import Estimate
 
 @dataclass(frozen=True)
 class Compared:
-    """What becomes of the call on SoCs that treat it alike.
+    """Outcome of the call on SoCs and releases that plan it identically.
 
     Attributes
     ----------
     profile
-        The first of them.
-    socs
-        All of them, of one product.
-    releases
-        Releases that treat it alike.
+        Product with the first of the SoCs.
+    socs, releases
+        SoCs of the product and releases with this outcome.
     plan, refusal
-        One of the two is None.
+        The plan, or the error; the other one is None.
     """
 
     profile: Profile
@@ -48,13 +46,13 @@ class Compared:
     @property
     def outcome(self) -> Plan | AclnnError:
         """The plan, or the refusal."""
-        found = self.plan or self.refusal
-        assert found is not None
-        return found
+        outcome = self.plan or self.refusal
+        assert outcome is not None
+        return outcome
 
     @cached_property
     def estimates(self) -> tuple[tuple[str, Estimate], ...]:
-        """What can be said beyond a bound on the first SoC, by kernel."""
+        """Estimates on the first SoC by kernel."""
         return estimator(self.plan, self.profile).estimates() if self.plan else ()
 
     @property
@@ -78,7 +76,9 @@ class Compared:
         plan, memory = self.plan, self.largest_memory
         assert plan is not None
         largest = (
-            max(memory.allocations, key=lambda one: one.bytes, default=None) if memory else None
+            max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
+            if memory
+            else None
         )
         return row | {
             "path": plan.path,
@@ -97,7 +97,7 @@ class Compared:
             else None,
             "workspace_bytes": plan.workspace.total_bytes,
             "workspace_unknown": [part.name for part in plan.workspace.unknown],
-            "order": {one.output: "fixed" if one.fixed else "timing" for one in plan.order},
+            "order": {order.output: "fixed" if order.fixed else "timing" for order in plan.order},
             "caveats": [caveat.code for caveat in plan.caveats],
             "estimates": [
                 {"kernel": kernel, **estimate.model_dump(mode="json")}
@@ -108,7 +108,7 @@ class Compared:
 
 @dataclass(frozen=True, repr=False)
 class Comparison(Printed):
-    """The call on all chosen products, the nearest changes that take another path anywhere, and what another release changes."""
+    """One call on the chosen products, the nearest changes of its path, and effects of upgrades."""
 
     operator: str
     rows: tuple[Compared, ...]
@@ -117,16 +117,13 @@ class Comparison(Printed):
 
     def as_dict(self) -> dict[str, Any]:
         """Return the comparison as plain data, the form ``--json`` prints."""
-        nearest = [{**one.as_dict(), "products": list(products)} for one, products in self.nearby]
-        rows, upgrades = (
-            [row.as_dict() for row in self.rows],
-            [one.as_dict() for one in self.upgrades],
-        )
         return {
             "operator": self.operator,
-            "rows": rows,
-            "nearest_changes": nearest,
-            "upgrades": upgrades,
+            "rows": [row.as_dict() for row in self.rows],
+            "nearest_changes": [
+                {**change.as_dict(), "products": list(products)} for change, products in self.nearby
+            ],
+            "upgrades": [upgrade.as_dict() for upgrade in self.upgrades],
         }
 
 
@@ -146,9 +143,9 @@ def compare(
     Parameters
     ----------
     product, soc
-        Which ones, one or several; all shipped products and all their SoCs when None.
+        One or several; all shipped products and all their SoCs when None.
     release
-        Releases of the products' software, ``"all"`` for every one; the newest when None.
+        Releases of the products' software, or ``"all"``; the newest when None.
     operator, deterministic, limits, **arguments
         As for :func:`npu_sim.plan`.
 
@@ -169,17 +166,18 @@ def compare(
     call = fixed_call(declared, arguments, deterministic)
     nearby: dict[NearbyPlan, tuple[str, ...]] = {}
     for row in rows:
-        for one in (
-            nearby_plans(row.plan, call, row.profile, limits) if row.plan is not None else ()
-        ):
-            if one.changes_path and row.profile.name not in nearby.get(one, ()):
-                nearby[one] = (*nearby.get(one, ()), row.profile.name)
+        if row.plan is None:
+            continue
+        for change in nearby_plans(row.plan, call, row.profile, limits):
+            products = nearby.get(change, ())
+            if change.changes_path and row.profile.name not in products:
+                nearby[change] = (*products, row.profile.name)
     ordered = sorted(nearby.items(), key=lambda item: item[0].distance)
     return Comparison(
         declared.name,
         tuple(rows),
         tuple(ordered),
-        upgrades([(one.profile, one.outcome) for one in single]),
+        upgrades([(row.profile, row.outcome) for row in single]),
     )
 
 
@@ -195,7 +193,7 @@ def _compared(
 
 
 def _joined(rows: Sequence[Compared], name: str) -> list[Compared]:
-    """Join rows of one product whose outcome is the same and which differ in ``socs`` or ``releases`` alone."""
+    """Merge rows of one product with equal outcomes that differ only in ``name``."""
     joined: list[Compared] = []
     for row in rows:
         for position, other in enumerate(joined):

@@ -1,4 +1,4 @@
-"""What deterministic computation costs: both modes of a call side by side, without a time where something of it is not published."""
+"""Cost of deterministic computation: launches, workspace and bound of a call in both modes."""
 
 from collections import Counter
 
@@ -9,10 +9,10 @@ from npu_sim.timelines.model import ModePrice, Timeline
 def mode_prices(
     modes: tuple[tuple[Plan, Timeline], tuple[Plan, Timeline]],
 ) -> tuple[ModePrice, ...]:
-    """Return launches, workspace and bound of a call in both modes, the ordinary one first.
+    """Return launches, workspace and bound of a call in both modes, the default mode first.
 
-    A mode has no bound here when it launches kernels that the other one does not, of which only the bytes are known: its bound would be
-    too low by what they compute, and would make it look fast.
+    A mode has no bound if it launches kernels that the other mode does not and of which only the
+    traffic is known. Its bound would lack their computation and make the mode look fast.
 
     Parameters
     ----------

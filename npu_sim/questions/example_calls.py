@@ -1,4 +1,4 @@
-"""An example of every argument of an operator, and a call with no more arguments than it needs; both from its declaration."""
+"""Example arguments and minimal example calls of operators, derived from their declarations."""
 
 from typing import Any, NamedTuple
 
@@ -7,7 +7,7 @@ from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
 
 SMALL_SIZE = 64
-"""Largest size of an example that is to be computed."""
+"""Largest size in an example that is computed."""
 
 
 class ExampleCall(NamedTuple):
@@ -16,9 +16,9 @@ class ExampleCall(NamedTuple):
     Attributes
     ----------
     values
-        An example of every tensor that the operator supports, outputs included, and of every attribute, as text.
+        Example text of every tensor, including outputs, and of every attribute.
     needed
-        Names of the arguments without which there is no call; what else is an input follows from these.
+        Names of the arguments that a call needs; the other inputs follow from them.
     """
 
     values: dict[str, str]
@@ -26,12 +26,12 @@ class ExampleCall(NamedTuple):
 
     @property
     def options(self) -> str:
-        """The needed arguments as they are typed: ``--dy 1024x4096:bf16 --gamma 4096:bf16``."""
+        """The needed arguments as options: ``--dy 1024x4096:bf16 --gamma 4096:bf16``."""
         return " ".join(f"--{name.replace('_', '-')} {self.values[name]}" for name in self.needed)
 
 
 def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
-    """Return an example call of an operator, with the default of every size; a ``small`` one is computed at once."""
+    """Return an example call with default sizes, or with sizes to compute if ``small``."""
     call = fixed_call(operator, {})
     sizes = (
         {axis.name: min(int(call.values[axis.name]), SMALL_SIZE) for axis in operator.sizes}
@@ -47,7 +47,7 @@ def example_call(operator: Operator, *, small: bool = False) -> ExampleCall:
 
 
 def _needed(operator: Operator, given: dict[str, Any]) -> tuple[str, ...]:
-    """Leave out one input after the other, the last first, as long as it follows from the rest."""
+    """Return the needed arguments: inputs are left out, last first, if the rest implies them."""
     inputs = {
         one.name: given[one.name]
         for one in operator.inputs

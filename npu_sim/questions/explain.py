@@ -1,4 +1,4 @@
-"""Why a call is planned the way it is: the decision record, and what surrounds it."""
+"""Explanation of a plan: decisions, nearby plans, limits, and the other determinism mode."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +24,7 @@ from npu_sim.timelines.model import ModePrice
 
 @dataclass(frozen=True)
 class SizeLimit:
-    """Legal values of one size, the rest of the call as it is."""
+    """Legal values of one size, with the rest of the call unchanged."""
 
     name: str
     now: int
@@ -34,26 +34,26 @@ class SizeLimit:
 
 @dataclass(frozen=True, repr=False)
 class Explanation(Printed):
-    """A plan with its surroundings, or a refusal with what would be legal.
+    """Explanation of a plan, or of a refusal with legal values.
 
     Attributes
     ----------
     profile
         Product and SoC.
     call
-        The call by its natural names.
+        Values of the call by axis name.
     plan, refusal
-        One of the two is None.
+        The plan, or the error; the other one is None.
     nearby
-        Nearest changes that turn a decision around, each planned.
+        Plans of the nearest changes that flip a decision.
     limits
-        Legal values of every size, the rest as it is.
+        Legal values of every size, with the rest of the call unchanged.
     other_mode
-        The plan with the determinism switch the other way; None when that is refused.
+        Plan in the other determinism mode; None when that is refused.
     estimates
-        Kernels whose time can be estimated beyond a bound, each with its estimate.
+        Estimates by kernel, where there are any.
     determinism
-        Launches, workspace and bound with the determinism switch off and on; empty when one of them is refused.
+        Cost of both determinism modes; empty when one of them is refused.
     """
 
     profile: Profile
@@ -72,22 +72,22 @@ class Explanation(Printed):
             "outcome": self.plan.outcome if self.plan else "refused",
             "plan": self.plan.as_dict() if self.plan else None,
             "error": self.refusal.as_dict() if self.refusal else None,
-            "nearest_changes": [one.as_dict() for one in self.nearby],
+            "nearest_changes": [change.as_dict() for change in self.nearby],
             "size_limits": [
                 {
-                    "name": one.name,
-                    "now": one.now,
-                    "documented": one.documented.as_dict(),
-                    "hardware": one.hardware.as_dict(),
+                    "name": size.name,
+                    "now": size.now,
+                    "documented": size.documented.as_dict(),
+                    "hardware": size.hardware.as_dict(),
                 }
-                for one in self.limits
+                for size in self.limits
             ],
             "with_the_other_determinism": self.other_mode.as_dict() if self.other_mode else None,
             "estimates": [
                 {"kernel": kernel, **estimate.model_dump(mode="json")}
                 for kernel, estimate in self.estimates
             ],
-            "determinism": [one.model_dump(mode="json") for one in self.determinism],
+            "determinism": [mode.model_dump(mode="json") for mode in self.determinism],
         }
 
 
@@ -107,7 +107,7 @@ def explain(
     Raises
     ------
     UsageError
-        When the call cannot even be read: an unknown operator, product or argument, or a missing one.
+        For an unknown operator, product or argument, or a missing argument.
     """
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
@@ -127,12 +127,10 @@ def explain(
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []
     estimates = estimator(plan, loaded).estimates() if plan is not None else ()
-    both = (
-        ((plan, timeline(plan, loaded)), (other, timeline(other, loaded)))
-        if plan is not None and other is not None
-        else None
-    )
-    prices = mode_prices(both) if both is not None else ()
+    prices: tuple[ModePrice, ...] = ()
+    if plan is not None and other is not None:
+        modes = ((plan, timeline(plan, loaded)), (other, timeline(other, loaded)))
+        prices = mode_prices(modes)
     return Explanation(
         loaded,
         call,
@@ -147,10 +145,10 @@ def explain(
 
 
 def _size_limits(call: FixedCall, profile: Profile) -> list[SizeLimit]:
-    found = []
+    sizes = []
     for axis in call.operator.sizes:
         documented, hardware = (
             find_bound(call, axis, profile, limits, MANY_PROBES) for limits in LIMITS
         )
-        found.append(SizeLimit(axis.name, int(call.values[axis.name]), documented, hardware))
-    return found
+        sizes.append(SizeLimit(axis.name, int(call.values[axis.name]), documented, hardware))
+    return sizes

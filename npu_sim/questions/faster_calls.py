@@ -1,4 +1,4 @@
-"""What would make a call faster: changes of it that remove or shrink its launches, each planned and bounded."""
+"""Changes of a call that remove or shrink its launches, each with its plan and bound."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -18,46 +18,47 @@ from npu_sim.status import NpuSimError
 from npu_sim.timelines.model import Change, ModePrice, Timeline
 
 MOST_CHANGES = 4
-"""So many changes are kept, the best first."""
-LEAST_SHARE = 0.001
-"""A change that saves less of the bound is not worth a line."""
+"""Number of changes reported, best first."""
+LEAST_SAVING = 0.001
+"""Changes that save a smaller part of the bound are not reported."""
 
 
 def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
-    """Return a timeline with what would remove its largest launches, and with the determinism switch the other way.
+    """Return a timeline with faster changes of the call, and with the cost of both modes.
 
-    Tried are every other dtype of the tensors, contiguous tensors, and half of what the operator's declaration says can be split over
-    devices. What is kept launches fewer kernels or smaller ones, and lowers the bound.
+    Candidates are every other dtype of the tensors, contiguous tensors, and half of each axis that the
+    declaration allows to be split over devices. A change is reported if it launches fewer or smaller
+    kernels and lowers the bound.
 
     Parameters
     ----------
     found
-        The timeline of the plan.
+        Timeline of the plan.
     plan, profile
-        The plan, and what it was made for.
+        The plan, and the product it was made for.
     """
     if not found.bound_us:
         return found
     operator: Operator = load_operator(plan.operator)
     call = fixed_call(operator, plan.arguments, plan.deterministic)
-    tried = [
-        (words, _planned(plan, profile, arguments, plan.deterministic))
-        for words, arguments in _changed_calls(operator, call, plan)
+    candidates = [
+        (description, _planned(plan, profile, arguments, plan.deterministic))
+        for description, arguments in _changed_calls(operator, call, plan)
     ]
     relieving = [
-        _change(words, other, profile, plan, found)
-        for words, other in tried
+        _change(description, other, profile, plan, found)
+        for description, other in candidates
         if other is not None and _relieves(plan, other)
     ]
-    better = [change for change in relieving if change.saved_share >= LEAST_SHARE]
-    best = sorted(_best_of_each(better), key=lambda one: one.bound_us)[:MOST_CHANGES]
+    better = [change for change in relieving if change.saved_share >= LEAST_SAVING]
+    best = sorted(_best_of_each(better), key=lambda change: change.bound_us)[:MOST_CHANGES]
     return found.model_copy(
         update={"changes": tuple(best), "determinism": _both_modes(found, plan, profile)}
     )
 
 
 def _both_modes(found: Timeline, plan: Plan, profile: Profile) -> tuple[ModePrice, ...]:
-    """Return the call with the determinism switch off and on; nothing where one of them is refused."""
+    """Return the cost of both determinism modes; empty when one of them is refused."""
     other = _planned(plan, profile, plan.arguments, not plan.deterministic)
     return () if other is None else mode_prices(((plan, found), (other, timeline(other, profile))))
 
@@ -69,7 +70,7 @@ def _changed_calls(
         plain = {name: TensorSpec.parse(plan.arguments[name]).plain() for name in call.marks}
         yield "contiguous tensors", {**plan.arguments, **plain}
     if any(one.name in call.marks for one in operator.outputs):
-        return  # a changed call would leave its output out, and with it the copy to a strided one
+        return  # a changed call would lack the strided output and its copy
     for axis in operator.dtype_axes:
         for word in axis.words:
             if word != call.values[axis.name]:
@@ -83,7 +84,7 @@ def _changed_calls(
 def _planned(
     plan: Plan, profile: Profile, arguments: dict[str, Any], deterministic: bool
 ) -> Plan | None:
-    """Plan another call like a given one; None where it is refused."""
+    """Return the plan of a changed call; None when it is refused."""
     operator: Operator = load_operator(plan.operator)
     try:
         return plan_of(
@@ -96,7 +97,7 @@ def _planned(
 
 
 def _relieves(plan: Plan, other: Plan) -> bool:
-    """Whether another call launches fewer kernels, or the same with fewer bytes outside the planned ones."""
+    """Return whether another call has fewer launches, or less traffic outside its own kernel."""
     if len(other.launches) != len(plan.launches):
         return len(other.launches) < len(plan.launches)
     moved = [
@@ -110,24 +111,24 @@ def _relieves(plan: Plan, other: Plan) -> bool:
     return moved[1] < moved[0]
 
 
-def _change(words: str, other: Plan, profile: Profile, plan: Plan, found: Timeline) -> Change:
+def _change(description: str, other: Plan, profile: Profile, plan: Plan, found: Timeline) -> Change:
     bound = timeline(other, profile).bound_us
-    gone = Counter(launch.kernel for launch in plan.launches) - Counter(
+    removed = Counter(launch.kernel for launch in plan.launches) - Counter(
         launch.kernel for launch in other.launches
     )
     return Change(
-        change=words,
+        change=description,
         bound_us=bound,
         saved_share=1 - bound / found.bound_us,
-        without=tuple(sorted(gone.elements())),
+        without=tuple(sorted(removed.elements())),
     )
 
 
 def _best_of_each(changes: list[Change]) -> list[Change]:
-    """Keep the best change of every axis."""
+    """Return the best change of every axis."""
     best: dict[str, Change] = {}
-    for one in changes:
-        axis = one.change.partition(" = ")[0]
-        if axis not in best or one.bound_us < best[axis].bound_us:
-            best[axis] = one
+    for change in changes:
+        axis = change.change.partition(" = ")[0]
+        if axis not in best or change.bound_us < best[axis].bound_us:
+            best[axis] = change
     return list(best.values())

@@ -1,21 +1,22 @@
-"""Finding the whole numbers for which a test holds, when all one can do is ask.
+"""Search for the integers that pass a test.
 
-Nothing is assumed about the test being monotone. Small domains are asked through. Large ones are probed at points that lie dense
-around zero and given landmarks and thin out in proportion to the distance; every change between neighbouring probes is bisected, and
-around every change all numbers are asked, as far as further changes follow closely. What the result rests on for large domains:
-between two neighbouring probes the answer changes once, apart from changes close to each other.
+The test need not be monotone. Small domains are tested completely. Large domains are probed at
+points that are dense around zero and given landmarks, and sparser in proportion to the distance.
+Every change between adjacent probes is bisected, and all integers around a change are tested.
+The result for a large domain assumes that the test changes once between adjacent probes, apart from
+changes close to each other.
 """
 
 from collections.abc import Callable, Iterable
 from itertools import pairwise
 
 Interval = tuple[int, int]
-"""First and last number, both included."""
+"""First and last integer, both included."""
 
 EXHAUSTIVE = 4096
-"""Domains of up to this many numbers are asked through."""
+"""Domains of up to this size are tested completely."""
 NEAR = 64
-"""Numbers around zero, the ends and the landmarks that are all asked."""
+"""Distance around zero, the ends and the landmarks within which every integer is tested."""
 
 
 def legal_ranges(
@@ -35,11 +36,12 @@ def legal_ranges(
     low, high
         Domain, both ends included.
     landmarks
-        Numbers around which to look closely, such as the current value.
+        Integers with dense probes around them, such as the current value.
     per_octave
         Probes between two powers of two.
     window
-        How many numbers around a change are asked for further changes; twice the number of cores finds what depends on remainders.
+        Distance around a change within which every integer is tested; twice the number of cores
+        finds changes that depend on remainders.
     """
     if high - low < EXHAUSTIVE:
         return _runs((number, legal(number)) for number in range(low, high + 1))
@@ -61,7 +63,7 @@ def _look_around(
     high: int,
     window: int,
 ) -> None:
-    """Ask every number near a change, and near every further change found on the way."""
+    """Test every integer near a change, and near every further change found on the way."""
     for step, end in ((-1, low), (1, high)):
         number, left = change + (step > 0), window
         while left and number != end:
@@ -73,7 +75,7 @@ def _look_around(
 
 
 def probe_points(low: int, high: int, landmarks: Iterable[int], per_octave: int) -> list[int]:
-    """Return the numbers to ask in a large domain, in ascending order; both ends are among them."""
+    """Return the integers to test in a large domain, ascending, including both ends."""
     points = {low, high}
     for center in (0, low, high, *landmarks):
         points.update(range(center - NEAR, center + NEAR + 1))
@@ -87,7 +89,7 @@ def probe_points(low: int, high: int, landmarks: Iterable[int], per_octave: int)
 
 
 def _bisect(legal: Callable[[int], bool], left: int, right: int, answer: bool) -> int:
-    """Return the last number from ``left`` on with the same answer; ``right`` has the other one."""
+    """Return the last integer from ``left`` on with ``answer``; ``right`` has the other answer."""
     while right - left > 1:
         middle = (left + right) // 2
         if legal(middle) == answer:
@@ -98,7 +100,7 @@ def _bisect(legal: Callable[[int], bool], left: int, right: int, answer: bool) -
 
 
 def _runs(answers: Iterable[tuple[int, bool]]) -> list[Interval]:
-    """Join numbers in ascending order with the same answer; a gap between two legal ones belongs to them."""
+    """Return the intervals of legal integers; a gap between two legal ones counts as legal."""
     ranges: list[Interval] = []
     open_range = False
     for number, answer in answers:

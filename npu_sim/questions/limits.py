@@ -1,7 +1,8 @@
-"""How large one argument may be, given the others: ``npu_sim.limits``.
+"""Legal values of one argument, given the others: ``npu_sim.limits``.
 
-The change from accepted to refused is bisected with the operator's planner in whole numbers, and the contract itself, which knows
-the reasons, confirms both sides of every end; where it disagrees, it is bisected alone.
+The change from accepted to refused is bisected with the operator's integer planner. Then the
+contract, which gives the reasons, confirms both sides of every end; where it disagrees, the search
+is repeated with the contract alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ FRONTIER_STEPS = (1, 2, 5)
 PROBES = 16
 """Probes between two powers of two."""
 MANY_PROBES = 4
-"""The same where many searches are made: in a frontier, for every size, in an explanation."""
+"""The same for many searches: a frontier, all sizes, an explanation."""
 ASSUMPTION = (
     "values around zero, the ends and every change are all tested, others at 16 points between powers of two, at 4 in a frontier and "
     "where every size is bounded; "
@@ -42,9 +43,9 @@ class Bound:
     ranges
         Intervals of legal values, both ends included; empty when no value is legal.
     below, above
-        The refusal just below the smallest and just above the largest legal value; None where the search ended there
-        (:data:`npu_sim.framework.axes.SEARCH_END`, or the smallest value that makes sense). Without legal values ``above`` is the
-        refusal of the call as it is.
+        Refusal just below the smallest and just above the largest legal value; None where the search
+        ended (at :data:`npu_sim.framework.axes.SEARCH_END`, or the smallest sensible value).
+        Without legal values ``above`` is the refusal of the given call.
     """
 
     ranges: tuple[Interval, ...]
@@ -58,7 +59,7 @@ class Bound:
 
     @property
     def largest(self) -> int | None:
-        """Largest legal value; None when there is none, or the search ended before one was refused."""
+        """Largest legal value; None without legal values, or if the search met no refusal."""
         return self.ranges[-1][1] if self.ranges and self.above is not None else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class ProductLimits:
     at
         Value of the second argument, for a frontier.
     documented, hardware
-        What the product documents state, and what really fits.
+        Bounds under the documented limits, and under those of the hardware.
     size
         Name of the argument, in a table that bounds several.
     """
@@ -116,11 +117,11 @@ class LimitTable(Printed):
     Attributes
     ----------
     operator, vary, along
-        What was asked: the argument whose bound is searched ("" for every size), and the second one of a frontier ("" without).
+        Operator, bounded argument ("" for all sizes), and second argument of a frontier or "".
     fixed
-        Value of everything else.
+        Values of the rest of the call.
     rows
-        One for every product and kind of SoC, and for every value of the second argument, or for every size.
+        One row per product and kind of SoC, and per value of the second argument or size.
     """
 
     operator: str
@@ -159,18 +160,18 @@ def limits(
     operator
         Name of the operator.
     vary
-        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier: the bound of the first for values
-        of the second, listed as ``"num_weights=1000,32000"`` or chosen between its own limits. None bounds every size, each with the
-        others as they are.
+        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier: the
+        bound of the first for values of the second, listed as ``"num_weights=1000,32000"`` or chosen
+        between its own limits. None bounds every size in turn.
     product, soc
-        Products (all shipped ones when None, also YAML files) and SoCs (one of every kind when None).
+        Products or YAML files (all shipped products when None) and SoCs (one per kind when None).
     release
         Release of the product's software; the newest when None.
     deterministic
         The determinism switch.
     **fixed
-        The rest of the call: sizes, dtypes and switches by their natural names, or arguments as for :func:`npu_sim.plan`. What is
-        left out takes a small legal default.
+        The rest of the call: sizes, dtypes and switches by axis name, or arguments as for
+        :func:`npu_sim.plan`; a small legal default for everything else.
 
     Raises
     ------
@@ -184,12 +185,12 @@ def limits(
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
-        found = [
-            replace(_product_limits(call, one, *group, MANY_PROBES), size=one.name)
-            for one in declared.sizes
+        bounds = [
+            replace(_product_limits(call, axis, *group, MANY_PROBES), size=axis.name)
+            for axis in declared.sizes
             for group in groups
         ]
-        return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(found))
+        return LimitTable(declared.name, "", "", {**call.values, **call.attributes}, tuple(bounds))
     axis = number_of(call, names[0])
     second_name, _, listed = names[1].partition("=") if len(names) == 2 else ("", "", "")
     if not second_name:
@@ -230,7 +231,7 @@ def find_bound(
     planned = quick_test(call, axis, profile, limits)
     ranges = search(planned) if planned is not None else search(accepted)
     if planned is not None and not _confirmed(ranges, accepted, axis, current):
-        ranges = search(accepted)  # something about the call that no axis knows decides
+        ranges = search(accepted)  # a property of the call that is not an axis decides
     if not ranges:
         return Bound((), None, now or refusal(axis.low))
     smallest, largest = ranges[0][0], ranges[-1][1]
@@ -244,14 +245,14 @@ def find_bound(
 def quick_test(
     call: FixedCall, axis: Number, profile: Profile, limits: Limits
 ) -> Callable[[int], bool] | None:
-    """Return whether a value is legal by the operator's planner in whole numbers, much faster than the contract with its messages.
+    """Return the test of a value by the operator's integer planner, faster than the contract.
 
-    None when the call has a value that no axis knows, such as a dtype that no product supports.
+    None when the call has a value outside its axes, such as a dtype that no product supports.
     """
     operator = call.operator
     values: Values = {**call.values, "limits": limits, "deterministic": call.deterministic}
     try:
-        codes = {one.name: one.code(values[one.name]) for one in operator.all_axes}
+        codes = {known.name: known.code(values[known.name]) for known in operator.all_axes}
     except UsageError:
         return None
     planner, device, rules = operator.planner, profile.device, operator.rules(profile)
@@ -266,7 +267,7 @@ def quick_test(
 def _confirmed(
     ranges: list[Interval], accepted: Callable[[int], bool], axis: Number, current: int
 ) -> bool:
-    """Whether the contract agrees at both sides of every end, at the ends of the domain, and at the current value."""
+    """Return whether the contract agrees at every end, its neighbours, and the current value."""
     points = {axis.low, axis.high, current}
     for first, last in ranges:
         points.update((first - 1, first, last, last + 1))
@@ -279,7 +280,7 @@ def _confirmed(
 def refusals(
     call: FixedCall, axis: Number, profile: Profile, limits: Limits
 ) -> Callable[[int], AclnnError | None]:
-    """Return the function from a value to the refusal of the call with it; None when the contract accepts it."""
+    """Return a function that gives the refusal of the call with a value, or None."""
 
     def refusal(value: int) -> AclnnError | None:
         try:
@@ -327,7 +328,7 @@ def _frontier(
 
 
 def _round_values(bound: Bound, current: int) -> list[int]:
-    """Return the ends of a bound and the round numbers between them; a search that met no end goes to a million."""
+    """Return the ends of a bound (a million without a largest) and round numbers between them."""
     if bound.smallest is None:
         return [current]
     largest = bound.largest if bound.largest is not None else max(10**6, current)
