@@ -1,4 +1,6 @@
-"""Rows copied by index, bit for bit.
+"""Rows copied by index, bit for bit: MoeTokenUnpermute and MoeTokenUnpermuteGrad without probs.
+
+Nothing is computed; rows move as 32-bit words.
 
 Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``, the kernels
 without probs.
@@ -26,18 +28,17 @@ from npu_sim.numbers.arrays import address_of
 
 Stored = NDArray[Any]
 Words = NDArray[np.float32]
-"""Rows as fp32 words, whatever they hold: loading and storing one changes no bit."""
+"""Rows as 32-bit words of any content: loading and storing fp32 changes no bit."""
 
 WORD_BYTES = 4
 ZERO = np.float32(0)
 LOOKAHEAD_WORDS = 512
-"""How far ahead rows are asked for: they lie anywhere, and the processor cannot foresee where the
-next one starts."""
+"""Prefetch distance. Rows are scattered, so the hardware cannot predict where the next starts."""
 
 
 @device_function
 def _copy_words(words: Words, start: int, out: Words, out_start: int, count: int) -> None:
-    """Copy a few words; zeros where ``start`` is negative."""
+    """Copy a few words, or write zeros if ``start`` is negative."""
     for word in range(count):
         out[out_start + word] = words[start + word] if start >= 0 else ZERO
 
@@ -46,7 +47,7 @@ def _copy_words(words: Words, start: int, out: Words, out_start: int, count: int
 def _copy_row(
     words: Words, start: int, following: int, out: Words, out_start: int, count: int, streams: bool
 ) -> None:
-    """Copy a row, or zeros where ``start`` is negative; the row at ``following`` comes next."""
+    """Copy a row, or write zeros if ``start`` is negative; prefetch the row at ``following``."""
     step = LINE_BYTES // WORD_BYTES
     first = min(to_next_line(out, out_start), count)
     end = first + (count - first) // step * step
@@ -67,22 +68,22 @@ def _copy_row(
 
 
 @kernel
-def _copy_share(
-    share: int,
-    shares: int,
+def _copy_chunk(
+    chunk: int,
+    chunks: int,
     words: Words,
     indices: NDArray[np.int32],
     out: Words,
     count: int,
     streams: bool,
 ) -> None:
-    """Copy a share of the rows; ``count`` is the words of a row."""
+    """Copy a chunk of the rows; ``count`` is the number of words in a row."""
     rows = words.size // count
-    first, stop = indices.size * share // shares, indices.size * (share + 1) // shares
+    first, stop = indices.size * chunk // chunks, indices.size * (chunk + 1) // chunks
     start = np.int64(-1)
     for place in range(first - 1, stop):
-        after = np.int64(indices[place + 1]) if place + 1 < stop else np.int64(-1)
-        following = after * count if 0 <= after < rows else np.int64(-1)
+        row = np.int64(indices[place + 1]) if place + 1 < stop else np.int64(-1)
+        following = row * count if 0 <= row < rows else np.int64(-1)
         if place >= first:
             _copy_row(words, start, following, out, place * count, count, streams)
         start = following
@@ -97,21 +98,17 @@ def gather_rows(rows: Stored, indices: NDArray[np.int32], out: Stored) -> None:
     rows : stored (row_count, hidden)
         The rows; at least one column.
     indices : int32 (copies,)
-        The row to copy; +0 is written for one that is negative, or at or beyond ``row_count``.
+        Rows to copy; an index outside 0..row_count-1 gives a row of +0.
     out : stored (copies, hidden)
         The copies; shares no memory with the rows.
     """
     row_bytes = out.shape[1] * out.itemsize
     if row_bytes % WORD_BYTES == 0 and not (address_of(rows) | address_of(out)) % WORD_BYTES:
-        words, copies, shares = (
-            rows.reshape(-1).view(np.float32),
-            out.reshape(-1).view(np.float32),
-            threads_for(2 * out.nbytes),
-        )
-        _copy_share.over(
-            shares, shares, words, indices, copies, row_bytes // WORD_BYTES, is_streamed(out)
-        )
+        words, copies = rows.reshape(-1).view(np.float32), out.reshape(-1).view(np.float32)
+        chunks, count = threads_for(2 * out.nbytes), row_bytes // WORD_BYTES
+        _copy_chunk.over(chunks, chunks, words, indices, copies, count, is_streamed(out))
         return
-    if len(rows):  # a word would hold the end of one row and the start of the next
+    # Rows are not whole words.
+    if len(rows):
         np.take(rows, indices, axis=0, out=out, mode="clip")
     out[(indices < 0) | (indices >= len(rows))] = 0

@@ -1,15 +1,18 @@
-"""For every token the sum of the rows that its experts return, each times its factor where there are some.
+"""MoeTokenPermuteGrad and MoeTokenUnpermute: for every token, the sum of its experts' rows.
 
-The sum starts with the row of k = 0, or with +0 when that one is not live, and takes the later live rows in k order; it is rounded
-once. Adding to -0 gives any value back unchanged, so both starts are a value to add the live rows to: -0 and +0. A row is live when there
-is one of its index, and its factor, where there are some, is not 0.
+Order of accumulation: fp32, starting with the row of k = 0, or with +0 if that one is not live,
+then the later live rows in k order; rounded once. Each row is multiplied by its factor, if there
+are factors. A row is *live* if its index is in range and its factor is not 0. Adding to -0 leaves
+any value unchanged, so both starts are implemented as a value to add live rows to: -0 or +0.
 
-Every token belongs to one thread. A cache line of columns is summed at a time, in registers, over all rows of the token.
+One thread computes all of a token. A cache line of columns is summed at a time, in registers, over
+all rows of the token.
 
-Sources: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, "Kernel and order".
+Sources: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, "Kernel and
+order".
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,118 +35,124 @@ from npu_sim.kernels.vectors.lanes_edges import load_some, store_some
 from npu_sim.numbers.scalars import narrow, widen
 
 Stored = NDArray[Any]
-"""fp32 as float32, fp16 as int16, bf16 as uint16; rows and sums of a call have the same type."""
-Starts = NDArray[np.int64]
-"""Where the live rows of a token start, in elements of the flat rows, in k order."""
+"""fp32 as float32, fp16 as int16, bf16 as uint16. Rows and sums of a call have the same type."""
 Lanes = Any
 Floats = NDArray[np.float32]
 
 NOTHING_YET = np.float32(-0.0)
 DROPPED = np.float32(0.0)
 ONE = np.float32(1.0)
-"""The factor of rows that have none: multiplying with it changes no value."""
+"""Factor of rows without factors: multiplying by it changes no value."""
 
 LOOKAHEAD_BYTES = 2048
-"""How far ahead the rows of a token are asked for, and beyond their ends those of the next token: rows lie anywhere, and the
-processor cannot foresee where the next ones start. A tenth faster for eight rows of 4 KiB, a quarter for two."""
+"""Prefetch distance for the rows of a token, and beyond their ends for those of the next token.
+Rows are scattered, so the hardware cannot predict them. 10 % faster for eight rows of 4 KiB, 25
+% for two."""
+
+
+class Rows(NamedTuple):
+    """The rows that experts return."""
+
+    values: Stored
+    """The rows, flat."""
+    count: int
+    hidden: int
+    """Columns of a row."""
+
+
+class Entries(NamedTuple):
+    """The (token, expert) pairs of a call, ``top_k`` for each token."""
+
+    indices: NDArray[np.int32]
+    """Row of each entry; at or beyond ``Rows.count`` for a dropped one."""
+    factors: Floats
+    """Factor of each entry; empty if there are none."""
+    top_k: int
+
+
+class LiveRows(NamedTuple):
+    """The live rows of one token, in k order."""
+
+    starts: NDArray[np.int64]
+    """First element of each row in the flat rows."""
+    factors: Floats
+    count: int
 
 
 @device_function
-def _is_live(place: int, indices: NDArray[np.int32], factors: Floats, row_count: int) -> bool:
+def _is_live(entries: Entries, place: int, row_count: int) -> bool:
     """Whether an entry adds a row."""
-    return indices[place] < row_count and (factors.size == 0 or factors[place] != DROPPED)
+    in_range = entries.indices[place] < row_count
+    return in_range and (entries.factors.size == 0 or entries.factors[place] != DROPPED)
 
 
 @device_function
 def _find_live_rows(
-    indices: NDArray[np.int32],
-    factors: Floats,
-    first: int,
-    top_k: int,
-    row_count: int,
-    hidden: int,
-    starts: Starts,
-    weights: Floats,
+    rows: Rows, entries: Entries, first: int, stop: int, starts: NDArray[np.int64], factors: Floats
 ) -> int:
-    """Write where the live rows of a token start, and their factors; return their number."""
+    """Write starts and factors of the live rows of the entries first..stop; return the number."""
     live = 0
-    for place in range(first, first + top_k):
-        if _is_live(place, indices, factors, row_count):
-            starts[live] = np.int64(indices[place]) * hidden
-            weights[live] = factors[place] if factors.size else ONE
+    for place in range(first, stop):
+        if _is_live(entries, place, rows.count):
+            starts[live] = np.int64(entries.indices[place]) * rows.hidden
+            factors[live] = entries.factors[place] if entries.factors.size else ONE
             live += 1
     return live
 
 
 @device_function
-def _add_rows(
-    lanes: Lanes, rows: Stored, starts: Starts, weights: Floats, live: int, column: int
-) -> Lanes:
+def _add_rows(lanes: Lanes, rows: Stored, live: LiveRows, column: int) -> Lanes:
     """Add a cache line of columns of every live row, one row after the other."""
-    for row in range(live):
-        lanes = lanes + load(rows, starts[row] + column) * weights[row]
+    for row in range(live.count):
+        lanes = lanes + load(rows, live.starts[row] + column) * live.factors[row]
     return lanes
 
 
 @device_function
 def _add_parts(
-    lanes: Lanes,
-    rows: Stored,
-    starts: Starts,
-    weights: Floats,
-    live: int,
-    column: int,
-    first: int,
-    stop: int,
+    lanes: Lanes, rows: Stored, live: LiveRows, column: int, first: int, stop: int
 ) -> Lanes:
-    """The same for the columns ``column + first`` to ``column + stop`` only."""
-    for row in range(live):
-        lanes = lanes + load_some(rows, starts[row] + column, first, stop, rows) * weights[row]
+    """Like `_add_rows`, for the columns ``column + first`` to ``column + stop`` only."""
+    for row in range(live.count):
+        part = load_some(rows, live.starts[row] + column, first, stop, rows)
+        lanes = lanes + part * live.factors[row]
     return lanes
 
 
 @device_function
 def _sum_token(
-    rows: Stored,
-    starts: Starts,
-    weights: Floats,
-    live: int,
-    following: Starts,
-    following_live: int,
+    rows: Rows,
+    live: LiveRows,
+    following: LiveRows,
     begin: Lanes,
     out: Stored,
     out_start: int,
-    hidden: int,
     streams: bool,
 ) -> None:
     """Sum the rows of one token into its row of out, which is at least a cache line long.
 
-    Of the lines that the row shares with its neighbours only its own elements are stored.
+    Rows of the ``following`` token are prefetched. Of the cache lines shared with the neighbouring
+    rows, only the elements of this row are stored.
     """
-    step = LINE_BYTES // out.itemsize
+    values, hidden, step = rows.values, rows.hidden, LINE_BYTES // out.itemsize
     first = to_next_line(out, out_start)
     end = first + (hidden - first) // step * step
     if first > 0:
-        beginning = _add_parts(begin, rows, starts, weights, live, first - step, step - first, step)
-        store_some(out, out_start + first - step, beginning, step - first, step)
+        part = _add_parts(begin, values, live, first - step, step - first, step)
+        store_some(out, out_start + first - step, part, step - first, step)
     if end < hidden:
-        store_some(
-            out,
-            out_start + end,
-            _add_parts(begin, rows, starts, weights, live, end, 0, hidden - end),
-            0,
-            hidden - end,
-        )
+        part = _add_parts(begin, values, live, end, 0, hidden - end)
+        store_some(out, out_start + end, part, 0, hidden - end)
     lookahead = LOOKAHEAD_BYTES // out.itemsize
     for column in range(first, end, step):
         ahead = column + lookahead
         if ahead < hidden:
-            for row in range(live):
-                prefetch(rows, starts[row] + ahead)
+            for row in range(live.count):
+                prefetch(values, live.starts[row] + ahead)
         elif ahead - hidden < hidden:
-            for row in range(following_live):
-                prefetch(rows, following[row] + ahead - hidden)
-        lanes = _add_rows(begin, rows, starts, weights, live, column)
+            for row in range(following.count):
+                prefetch(values, following.starts[row] + ahead - hidden)
+        lanes = _add_rows(begin, values, live, column)
         if streams:
             stream(out, out_start + column, lanes)
         else:
@@ -151,82 +160,48 @@ def _sum_token(
 
 
 @kernel
-def _sum_share(
-    share: int,
-    rows: Stored,
-    indices: NDArray[np.int32],
-    factors: Floats,
+def _sum_long(
+    chunk: int,
+    rows: Rows,
+    entries: Entries,
     out: Stored,
-    top_k: int,
-    hidden: int,
     streams: bool,
     all_starts: NDArray[np.int64],
-    all_weights: Floats,
+    all_factors: Floats,
 ) -> None:
-    """Sum a share of the tokens, whose rows have a cache line at least.
+    """Sum a chunk of the tokens, whose rows are at least a cache line long.
 
-    ``all_starts`` and ``all_weights`` (shares, 2, top_k or more) are scratch.
+    ``all_starts`` and ``all_factors`` (chunks, 2, top_k or more) are scratch.
     """
-    shares = len(all_starts)
-    tokens, count = indices.size // top_k, rows.size // hidden
-    first, stop = tokens * share // shares, tokens * (share + 1) // shares
-    following_live = 0
+    chunks, top_k = len(all_starts), entries.top_k
+    tokens = entries.indices.size // top_k
+    first, stop = tokens * chunk // chunks, tokens * (chunk + 1) // chunks
+    next_count = 0
     for token in range(first - 1, stop):
-        live, place, ahead = following_live, token % 2, (token + 1) % 2
-        starts, weights, following = (
-            all_starts[share, place],
-            all_weights[share, place],
-            all_starts[share, ahead],
-        )
-        entries = top_k if token + 1 < stop else 0
-        following_live = _find_live_rows(
-            indices,
-            factors,
-            (token + 1) * top_k,
-            entries,
-            count,
-            hidden,
-            following,
-            all_weights[share, ahead],
-        )
+        own, other = token % 2, (token + 1) % 2
+        live = LiveRows(all_starts[chunk, own], all_factors[chunk, own], next_count)
+        starts, factors = all_starts[chunk, other], all_factors[chunk, other]
+        next_entry = (token + 1) * top_k
+        next_stop = next_entry + (top_k if token + 1 < stop else 0)
+        next_count = _find_live_rows(rows, entries, next_entry, next_stop, starts, factors)
         if token >= first:
-            begin = splat(
-                NOTHING_YET if _is_live(token * top_k, indices, factors, count) else DROPPED, out
-            )
-            _sum_token(
-                rows,
-                starts,
-                weights,
-                live,
-                following,
-                following_live,
-                begin,
-                out,
-                token * hidden,
-                hidden,
-                streams,
-            )
+            is_live = _is_live(entries, token * top_k, rows.count)
+            begin = splat(NOTHING_YET if is_live else DROPPED, out)
+            following = LiveRows(starts, factors, next_count)
+            _sum_token(rows, live, following, begin, out, token * rows.hidden, streams)
     end_streams()
 
 
 @kernel
-def _sum_short(
-    token: int,
-    rows: Stored,
-    indices: NDArray[np.int32],
-    factors: Floats,
-    out: Stored,
-    top_k: int,
-    hidden: int,
-) -> None:
+def _sum_short(token: int, rows: Rows, entries: Entries, out: Stored) -> None:
     """Sum a token whose rows are shorter than a cache line."""
-    count, first = rows.size // hidden, token * top_k
+    hidden, first = rows.hidden, token * entries.top_k
     for column in range(hidden):
-        total = NOTHING_YET if _is_live(first, indices, factors, count) else DROPPED
-        for place in range(first, first + top_k):
-            if _is_live(place, indices, factors, count):
-                value = widen(rows[np.int64(indices[place]) * hidden + column])
-                total = total + (value * factors[place] if factors.size else value)
+        total = NOTHING_YET if _is_live(entries, first, rows.count) else DROPPED
+        for place in range(first, first + entries.top_k):
+            if _is_live(entries, place, rows.count):
+                value = widen(rows.values[np.int64(entries.indices[place]) * hidden + column])
+                total = total + (value * entries.factors[place] if entries.factors.size else value)
         out[token * hidden + column] = narrow(total, out)
 
 
@@ -245,33 +220,22 @@ def sum_tokens(
     rows : stored (row_count * hidden,)
         The rows, flat.
     indices : int32 (tokens * top_k,)
-        Row of every token and expert, none negative; at or beyond ``row_count`` for one that was dropped.
+        Row of every entry, none negative; at or beyond ``row_count`` for a dropped one.
     out : stored (tokens * hidden,)
         The sums, flat; shares no memory with the rows.
     top_k, hidden
-        Experts of a token and columns of a row, both above 0.
+        Experts per token and columns per row, both above 0.
     factors : float32 (tokens * top_k,)
-        What the rows are multiplied with; a row whose factor is 0 is not read. None for sums of the rows themselves.
+        Factor of every entry; a row whose factor is 0 is not read. None for plain sums.
     """
-    weights = np.empty(0, np.float32) if factors is None else factors
+    all_factors = np.empty(0, np.float32) if factors is None else factors
+    entries = Entries(indices, all_factors, top_k)
+    table = Rows(rows, rows.size // hidden, hidden)
     if hidden * out.itemsize < LINE_BYTES:
-        _sum_short.over(indices.size // top_k, rows, indices, weights, out, top_k, hidden)
+        _sum_short.over(indices.size // top_k, table, entries, out)
         return
-    shares = threads_for(rows.nbytes + out.nbytes)
-    scratch = _scratch(shares, top_k)
-    _sum_share.over(
-        shares,
-        rows,
-        indices,
-        weights,
-        out,
-        top_k,
-        hidden,
-        is_streamed(out.reshape(-1, hidden)),
-        *scratch,
-    )
-
-
-def _scratch(shares: int, top_k: int) -> tuple[NDArray[np.int64], Floats]:
-    """Return what threads work in: two lists of the rows of a token, and of their factors."""
-    return thread_scratch(shares, 2, top_k, dtype=np.int64), thread_scratch(shares, 2, top_k)
+    chunks = threads_for(rows.nbytes + out.nbytes)
+    starts = thread_scratch(chunks, 2, top_k, dtype=np.int64)
+    row_factors = thread_scratch(chunks, 2, top_k)
+    streams = is_streamed(out.reshape(-1, hidden))
+    _sum_long.over(chunks, table, entries, out, streams, starts, row_factors)
