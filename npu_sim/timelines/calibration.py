@@ -1,4 +1,4 @@
-"""What a profile of a device says of that device, for estimates: its clock, what its memory moves, and how far its vector pipe is off.
+"""Calibration of estimates from a profile of a device: clock, memory ceilings, vector factor.
 
 Source: specification page ``estimate``, "A user's own profile".
 """
@@ -17,22 +17,22 @@ Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 READS_AND_WRITES, READS_ONLY, WRITES_ONLY = "reads and writes", "reads only", "writes only"
 KINDS = (READS_AND_WRITES, READS_ONLY, WRITES_ONLY)
-"""Kinds of launches that stream through memory, each with a ceiling of its own (page, "Streaming
+"""Kinds of launches that stream through memory; each has its own ceiling (page, "Streaming
 launches")."""
 
 
 class Ceiling(Frozen):
-    """What launches of one kind move.
+    """Memory throughput of launches of one kind.
 
     Attributes
     ----------
     tb_per_s
-        Bytes read and written over duration, 10^12 bytes a second, the median over shapes.
+        Bytes read and written over duration, in 10^12 bytes per second; the median over shapes.
     shapes
-        Shapes it is from.
+        Number of shapes.
     low_error, high_error
-        The least and the largest error of a shape's duration told from the other shapes; None with
-        a single one.
+        Smallest and largest error of a shape's duration predicted from the other shapes; None with
+        a single shape.
     """
 
     tb_per_s: Positive
@@ -42,25 +42,25 @@ class Ceiling(Frozen):
 
 
 class Calibration(Frozen):
-    """A calibration: what ``npu-sim profile --calibrate`` writes.
+    """A calibration, as written by ``npu-sim profile --calibrate``.
 
     Attributes
     ----------
     source
         Name of the profile's file.
     soc, release
-        What it was read as.
+        SoC and release assumed for the profile.
     vector_cores
         Vector cores of the device.
     clock_mhz
         Clock of the vector cores.
     vector_shapes
-        Shapes whose counters agree with each other on how far vector estimates are off; 0 where
-        they do not, or are too few.
+        Number of shapes whose counters agree on the error of vector estimates; 0 when they differ
+        or are too few.
     vector_factor
-        What vector cycles are multiplied by; None where the published numbers stay.
+        Factor for vector cycles; None when the published numbers are used.
     ceilings
-        By kind.
+        Memory ceilings by kind of launch.
     """
 
     source: str
@@ -73,16 +73,19 @@ class Calibration(Frozen):
     ceilings: dict[str, Ceiling] = Field(default_factory=dict)
 
     def require_device(self, profile: Profile) -> None:
-        """Refuse a SoC that the calibration cannot be of.
+        """Check that the calibration can belong to a SoC.
 
         Raises
         ------
         UsageError
-            When the SoC has another number of vector cores.
+            When the SoC has a different number of vector cores.
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
-            message = f"the calibration from {self.source} is of a device with {self.vector_cores} vector cores, {profile.soc} has {cores}"
+            message = (
+                f"the calibration from {self.source} is of a device with {self.vector_cores} "
+                f"vector cores, {profile.soc} has {cores}"
+            )
             raise UsageError(
                 "calibration",
                 message,
@@ -96,7 +99,7 @@ def load_calibration(file: str | Path) -> Calibration:
     Raises
     ------
     UsageError
-        For a file that cannot be read or is no calibration; the message names file, line and key.
+        For a file that is unreadable or no calibration; the message names file, line and key.
     """
     document = read_yaml(Path(file), "calibration", "name what npu-sim profile --calibrate wrote")
     try:

@@ -39,7 +39,7 @@ MOSTLY_START_UP, START_UP_RANGE = 0.6, (0.85, 1.10)
 DOUBTFUL_SHARE = 0.1
 """Share of the least certain instruction above which a note names it (page, "Residuals")."""
 STREAMED_BYTES = 400_000_000
-"""Launches that move fewer bytes are not estimated: the L2 dominates (page, "Streaming launches")."""
+"""Smaller launches are not estimated: L2 dominates (page, "Streaming launches")."""
 BYTES_PER_US = 1e6
 """One TB/s."""
 STREAMING = {

@@ -10,7 +10,7 @@ from npu_sim.plans.printing import Printed
 
 
 class CoreTime(Frozen):
-    """One core: busy time of every pipe and when it is done, waiting at barriers left out; microseconds, lower bounds."""
+    """One core: its end without waiting at barriers and the busy time of its pipes, in us."""
 
     core: int
     us: float
@@ -18,7 +18,7 @@ class CoreTime(Frozen):
 
 
 class PhaseTime(Frozen):
-    """Part of a kernel between two barriers: as long as its slowest core; microseconds, lower bounds."""
+    """Part of a kernel between two barriers: as long as its slowest core, in us."""
 
     name: str
     us: float
@@ -27,16 +27,16 @@ class PhaseTime(Frozen):
 
 
 class BankConflict(Frozen):
-    """What bank groups of the Unified Buffer cost the longest core.
+    """Bank-group conflicts of the Unified Buffer on the longest core.
 
     Attributes
     ----------
     between
-        What lies in the same bank groups.
+        Operands in the same bank groups.
     factor
-        What the cycles of a repeat are multiplied by, the mean over repeats: 2 when two sources start in the same group.
+        Mean slowdown of a repeat: 2 when two sources start in the same group.
     cycles
-        Cycles it adds.
+        Cycles added.
     """
 
     between: str
@@ -45,24 +45,24 @@ class BankConflict(Frozen):
 
 
 class VectorEstimate(Frozen):
-    """How long the vector pipe is busy, about; never a measurement, and never less than the bound's share of it can be.
+    """Estimated busy time of the vector pipe; not a measurement.
 
     Attributes
     ----------
     vector_cycles, slowest_cycles
-        Cycles of the mean working core, which is what a profiler's counter shows, and of the longest one.
+        Mean cycles of a working core, as a profiler's counter shows them, and those of the slowest.
     vector_us, low_us, high_us
-        The mean in microseconds, and the range to print with it.
+        The mean in microseconds and its range.
     instructions
-        Vector instructions of the longest core.
+        Vector instructions of the slowest core.
     startup_share
-        Share of the cycles that is start-up of instructions: fewer, longer ones save it.
+        Fraction of the cycles spent in start-up; fewer, longer instructions reduce it.
     conflict_share
-        Share of the cycles that bank groups add.
+        Fraction of the cycles added by bank conflicts.
     conflicts
-        What they are added by, the largest first.
+        The conflicts, the most expensive first.
     evidence
-        What it rests on.
+        Source of the estimate.
     note
         Remark; empty when there is none.
     """
@@ -82,7 +82,7 @@ class VectorEstimate(Frozen):
 
 
 class LaunchEstimate(Frozen):
-    """How long a launch takes that streams through memory; ``us`` is None where only a range can be said. Microseconds."""
+    """Estimated duration in us of a launch that streams through memory; ``us`` may be unknown."""
 
     of: Literal["launch"] = "launch"
     us: float | None
@@ -97,23 +97,23 @@ class LaunchTime(Frozen):
     Attributes
     ----------
     kernel
-        As profilers print it.
+        Name of the kernel in a profiler.
     us
-        It cannot be faster, in microseconds; 0 where no AI core runs it.
+        Lower bound in microseconds; 0 when no AI core runs it.
     share
-        Of the call's bound.
+        Fraction of the call's bound.
     binds
-        The pipe that binds; ``reading`` or ``writing`` where only the bytes of its tensors are counted.
+        Binding pipe; ``reading`` or ``writing`` when only the bytes of its tensors are counted.
     planned
-        Whether the plan says what its cores do.
+        Whether the plan describes the work of its cores.
     read_bytes, written_bytes
         Bytes of its tensors, every element once.
     evidence
-        How sure it is that it is launched.
+        Certainty that it is launched.
     estimate
-        What can be said beyond the bound; None where nothing can.
+        Estimate beyond the bound; None when there is none.
     estimate_missing
-        Why there is no estimate, in one sentence; empty when there is one.
+        Reason for a missing estimate, in one sentence; empty when there is one.
     """
 
     kernel: str
@@ -129,18 +129,18 @@ class LaunchTime(Frozen):
 
 
 class Change(Frozen):
-    """A change of the call, planned, and what its bound is then.
+    """A change of the call and the bound of the changed call.
 
     Attributes
     ----------
     change
-        What is changed, for instance ``grad_dtype = float32``.
+        The change, for instance ``grad_dtype = float32``.
     bound_us
         Bound of the changed call, in microseconds.
     saved_share
-        How much less that is, as a share of the bound of the call as it is; negative when it is more.
+        Reduction as a fraction of the original bound; negative when the bound grows.
     without
-        Kernels that are not launched any more, one entry for every launch.
+        Kernels no longer launched, one entry for every launch.
     note
         Remark.
     """
@@ -153,20 +153,20 @@ class Change(Frozen):
 
 
 class ModePrice(Frozen):
-    """What a call takes with the determinism switch off or on.
+    """Cost of a call with the determinism switch off or on.
 
     Attributes
     ----------
     deterministic
         The switch.
     launches
-        How many kernels are launched.
+        Number of kernels launched.
     workspace_bytes, workspace_unknown
         Workspace, and its parts whose size is not published.
     bound_us
-        Lower bound in microseconds; None where it cannot be held against that of the other mode.
+        Lower bound in microseconds; None when it cannot be compared with that of the other mode.
     unbounded
-        Why not: kernels that only this mode launches and of which nothing but the bytes is known.
+        The reason: kernels that only this mode launches and of which only the bytes are known.
     """
 
     deterministic: bool
@@ -183,42 +183,43 @@ class Timeline(Printed, Frozen):
     Attributes
     ----------
     label
-        What the times are.
+        Kind of the times.
     operator, title, product, soc, kernel, path
         As in the plan.
     clock_mhz, clock
-        The clock that cycles are divided by, and which one it is.
+        The clock that converts cycles to time, and its name.
     bound_us
-        No execution of this call can be faster, in microseconds: the sum of its launches.
+        Lower bound of the call in microseconds: the sum of its launches.
     launches
         Every launch, in launch order.
     estimate_us
-        Sum of the launches' estimates when every one of them is of a whole launch, else None.
+        Sum of the launches' estimates when each of them covers a whole launch, else None.
     estimate_without
-        Kernels of the launches that have no such estimate.
+        Kernels of the launches without such an estimate.
     changes, determinism
-        What would remove the largest launches, and the call with the determinism switch off and on; both are filled by
-        :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty where one of the modes is refused.
+        Changes that remove the largest launches, and the call with the determinism switch off and
+        on; filled by :func:`npu_sim.questions.faster_calls.with_changes`. ``determinism`` is empty
+        when one of the modes is refused.
     kernel_us
-        The bound of the planned kernels alone; what follows speaks of these.
+        Bound of the planned kernels alone; the following fields describe these.
     binding_pipe
-        The pipe that works longest on the slowest core.
+        Busiest pipe of the slowest core.
     busy_share
-        For every pipe, how much of the kernels' bound the slowest core's pipe is busy.
+        Busy time of the slowest core's pipes as a fraction of the kernels' bound.
     copy_share
-        Share of the kernels' bound in which the busiest copy pipe of the slowest core is busy.
+        The largest such fraction among the copy pipes.
     imbalance
         Time of the slowest core over the mean of the working cores.
     read_bytes, written_bytes
-        What all cores copy from and to global memory, padded to 32-byte blocks.
+        Bytes copied from and to global memory by all cores, padded to 32-byte blocks.
     phases, cores
         The kernels' bound by phase and by core.
     unknown_rates
-        Instructions without a published rate, counted 0.
+        Instructions without a published rate, counted as 0.
     not_counted
-        What the bound leaves out.
+        Work that the bound leaves out.
     assumptions
-        What the data is taken to be.
+        Assumptions about the data.
     """
 
     label: Literal["lower bound"] = "lower bound"
@@ -251,5 +252,5 @@ class Timeline(Printed, Frozen):
     assumptions: tuple[str, ...] = Field(default=())
 
     def as_dict(self) -> Mapping[str, Any]:
-        """Return the timeline as plain data, the form ``--json`` prints."""
+        """Return the timeline as plain data, as printed by ``--json``."""
         return self.model_dump(mode="json")

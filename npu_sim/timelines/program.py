@@ -1,9 +1,8 @@
-"""What the cores do, tile by tile: the language in which every operator declares its timeline.
+"""Programs: the work of the cores tile by tile, as operators declare it.
 
-A program is a list of phases with a barrier after each. In a phase every core works through tiles;
-a tile is the work it gives to each pipe. Loops keep a million equal tiles one object. Where ranges
-start is left out of comparisons, so that cores that do the same amount of work compare equal and
-are timed once.
+A program is a list of phases with a barrier after each. In a phase every core processes tiles; a
+tile lists the work of each pipe. A loop represents any number of equal tiles. Comparisons ignore
+the start of a loop's range, so cores with the same amount of work are equal and are timed once.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,13 +12,13 @@ from typing import Literal
 from npu_sim.plans.model import Plan
 
 VECTOR_PIPES = ("MTE2", "V", "MTE3")
-"""Global memory to Unified Buffer, vector unit, Unified Buffer to global memory (specification page
+"""Global memory to Unified Buffer, vector unit, Unified Buffer to global memory (page
 ``timeline``)."""
 CUBE_PIPES = ("MTE2", "MTE1", "M", "FIXP")
 """Global memory to L1, L1 to L0, cube unit, L0C out."""
 COPY_PIPES = ("MTE2", "MTE1", "MTE3", "FIXP")
 COPY_BLOCK_BYTES = 32
-"""A copy moves whole blocks of this size."""
+"""Copies move multiples of this size."""
 
 WRITING_PIPES = ("MTE3", "FIXP")
 """Pipes that write global memory; MTE2 reads it."""
@@ -34,12 +33,12 @@ class Copy:
     Attributes
     ----------
     bytes, elements
-        What one copy moves.
+        Size of one copy.
     tensor_bytes
-        Size of the tensor that it moves a part of: one that fits the L2 moves faster. 0 for what
-        surely fits, and for a bound that holds whatever the size.
+        Size of the whole tensor; a tensor that fits L2 moves faster. 0 when it certainly fits, or
+        when the bound must hold for any size.
     rate
-        The fact of the chip that limits it; ``memory``: global memory, or the L2 before it.
+        The chip's limiting rate; ``memory`` is global memory or L2.
     """
 
     bytes: int
@@ -51,7 +50,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """A vector instruction on ``elements``, issued ``times`` times; ``kind`` is a key of the profile's throughput table."""
+    """A vector instruction, issued ``times`` times; ``kind`` is a key of the throughput table."""
 
     kind: str
     dtype: str
@@ -61,7 +60,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Multiply:
-    """A matrix product of m x k by k x n in the cube unit, done ``times`` times."""
+    """A matrix product of m x k by k x n in the cube unit, ``times`` times."""
 
     dtype: str
     m: int
@@ -75,7 +74,7 @@ Work = Copy | Instruction | Multiply
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One tile: its work for every pipe of the phase, in the pipes' order; an empty entry leaves a pipe alone."""
+    """One tile: work for every pipe of the phase, in the order of the pipes."""
 
     work: tuple[tuple[Work, ...], ...]
     note: str = ""
@@ -83,7 +82,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """``count`` equal iterations that step over an axis; without an axis they add nothing to the names of tiles."""
+    """``count`` equal iterations over an axis; an axis of "" adds nothing to tile names."""
 
     body: "tuple[Node, ...]"
     count: int = 1
@@ -97,7 +96,7 @@ Node = Tile | Loop
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A buffer that pipe number ``filled_by`` fills and pipe number ``freed_by`` frees; there are ``count`` of it."""
+    """``count`` buffers that pipe number ``filled_by`` fills and number ``freed_by`` frees."""
 
     filled_by: int
     freed_by: int
@@ -106,9 +105,9 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Part of a kernel between two barriers: what every core does, by core number; absent cores are idle.
+    """Part of a kernel between two barriers: work by core number; absent cores are idle.
 
-    ``kernel`` is the launch it belongs to; the plan's kernel when empty.
+    ``kernel`` is the kernel of the launch that it belongs to; the plan's kernel when empty.
     """
 
     name: str
@@ -127,9 +126,9 @@ class Program:
     phases
         In order, a barrier after each.
     not_counted
-        Steps of the kernels that are not published: they take time that the bound leaves out.
+        Unpublished steps of the kernels, which the bound leaves out.
     assumptions
-        What the data is taken to be where a plan cannot know it.
+        Assumptions about data that the plan does not have.
     """
 
     phases: tuple[Phase, ...]
@@ -150,7 +149,7 @@ def vector_tile(
 def vector_phase(
     name: str, cores: dict[int, tuple[Node, ...]], in_buffers: int = 1, out_buffers: int = 1
 ) -> Phase:
-    """Return a phase of a vector kernel with so many buffers for what comes in and what goes out."""
+    """Return a phase of a vector kernel with the given numbers of input and output buffers."""
     return Phase(name, VECTOR_PIPES, (Hold(0, 1, in_buffers), Hold(1, 2, out_buffers)), cores)
 
 
@@ -162,13 +161,13 @@ def ranged(
     Parameters
     ----------
     axis
-        Name of what is cut, for the names of tiles.
+        Name of the axis, for the names of tiles.
     start, stop
         The half-open range.
     step
         Length of a step; at least 1.
     body
-        The work of one step, given its length.
+        Returns the work of one step, given its length.
     """
     whole, rest = divmod(max(stop - start, 0), step)
     nodes: list[Node] = []
@@ -194,12 +193,12 @@ def row_pieces(
 
 
 def tiles(nodes: tuple[Node, ...]) -> int:
-    """Return how many tiles nodes stand for."""
+    """Return the number of tiles of nodes."""
     return sum(1 if isinstance(node, Tile) else node.count * tiles(node.body) for node in nodes)
 
 
 def weighted_work(nodes: tuple[Node, ...], times: int = 1) -> Iterator[tuple[int, int, Work]]:
-    """Yield (how often, number of the pipe, work) for every work of the nodes, loops multiplied out."""
+    """Yield repetitions, pipe number and work for all work of the nodes."""
     for node in nodes:
         if isinstance(node, Loop):
             yield from weighted_work(node.body, times * node.count)

@@ -1,7 +1,7 @@
-"""Cycles of one piece of work at the published rates; 0 where none is published.
+"""Cycles of one piece of work at published rates; 0 when no rate is published.
 
-Source: specification page ``timeline``; rates are the ``throughput`` table and the chip facts of
-the profile.
+Source: specification page ``timeline``. The rates are the ``throughput`` table and the chip facts
+of the profile.
 """
 
 from collections.abc import Iterable
@@ -23,18 +23,15 @@ from npu_sim.timelines.program import (
 )
 
 REPEAT_BYTES = 256
-"""A vector instruction works on whole repeats: 64 fp32 lanes, 128 of 16 bits (page, "V")."""
+"""Bytes of a repeat: 64 fp32 lanes or 128 lanes of 16 bits (page, "V")."""
 CUBE_BLOCK = 16
 """Rows and columns of one block of the cube unit (page, "M")."""
-
-
 SEEN_FASTER = {"cast_32_to_16": 128}
-"""Elements a cycle at which the bound counts what a device did faster than its published rate
-(page, "V")."""
+"""Elements per cycle used in bounds where a device exceeded the published rate (page, "V")."""
 
 
 def clock_mhz(profile: Profile) -> float:
-    """Return the clock that cycles are divided by: the SoC's vector clock where given, else its core clock."""
+    """Return the SoC's vector clock if published, else its core clock."""
     return profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
 
 
@@ -49,19 +46,19 @@ def cycles(work: Work, profile: Profile, pipe: str) -> float | None:
 
 
 def known_cycles(works: Iterable[Work], profile: Profile, pipe: str) -> float:
-    """Return the cycles of the work of one pipe for one tile, unknown rates counted 0."""
+    """Return the cycles of one pipe for one tile; unknown rates count as 0."""
     return sum(cycles(work, profile, pipe) or 0.0 for work in works)
 
 
 def memory_rate(chip: Chip, tensor_bytes: int, *, writes: bool) -> float:
-    """Return the bytes a cycle that one core moves of a tensor: those of the L2 where it fits, else of global memory (page, "MTE2")."""
+    """Return bytes per cycle of one core: from L2 when the tensor fits, else from global memory."""
     if tensor_bytes > chip.l2_bytes:
         return chip.ddr_bytes_per_cycle
     return chip.l2_write_bytes_per_cycle if writes else chip.l2_read_bytes_per_cycle
 
 
 def rate_name(work: Work) -> str:
-    """Return what a piece of work is called where its rate is missing."""
+    """Return the name of a piece of work in lists of missing rates."""
     if isinstance(work, Instruction):
         return f"{work.kind} {work.dtype}"
     return f"cube product {work.dtype}" if isinstance(work, Multiply) else work.rate
@@ -73,7 +70,7 @@ def copied_bytes(work: Work) -> int:
 
 
 def elements(work: Work) -> int:
-    """Return the elements that a piece of work touches."""
+    """Return the number of elements of a piece of work."""
     return work.times * (work.m * work.n if isinstance(work, Multiply) else work.elements)
 
 
@@ -102,7 +99,7 @@ def _instruction_cycles(instruction: Instruction, throughput: Throughput) -> flo
 
 @cache
 def _exact(rate: float) -> Fraction:
-    """Return a published rate as the fraction that its digits stand for: 9.142857 is 64 elements in seven cycles."""
+    """Return a published rate as a fraction: 9.142857 is 64 elements in seven cycles."""
     return Fraction(rate).limit_denominator(1000)
 
 

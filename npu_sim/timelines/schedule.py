@@ -1,7 +1,8 @@
-"""The earliest times at which tiles can start and end on the pipes of a core.
+"""Earliest start and end of tiles on the pipes of a core.
 
-Every time is the maximum of earlier times plus a duration, so a tile is a matrix over (max, +), a loop is a power of the matrix
-of its body, and a million equal tiles cost twenty products. Nothing is approximated.
+Every time is the maximum of earlier times plus a duration. A tile is therefore a matrix over
+(max, +), a loop is a power of the matrix of its body, and a million equal tiles cost twenty
+products. Nothing is approximated.
 """
 
 from collections.abc import Iterator
@@ -27,11 +28,11 @@ class Piece:
     name
         Ranges of the tile or of the run.
     nodes
-        What it stands for.
+        Nodes of the program that it represents.
     tiles
-        How many tiles.
+        Number of tiles.
     start, busy
-        For every pipe, when it starts and how long it works, in cycles; busy 0 where it has nothing to do.
+        Start and busy time of every pipe, in cycles; busy is 0 for an idle pipe.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Piece:
 
 @dataclass
 class Scheduler:
-    """Times of the nodes of one phase on one profile; equal nodes are timed once."""
+    """Schedules the nodes of one phase on one profile; equal nodes are timed once."""
 
     phase: Phase
     profile: Profile
@@ -52,7 +53,7 @@ class Scheduler:
 
     @cached_property
     def size(self) -> int:
-        """Times that the future depends on: the last end of every pipe, and the last releases of every buffer."""
+        """Length of the state: last end of every pipe, last releases of every buffer."""
         return len(self.phase.pipes) + sum(hold.count for hold in self.phase.holds)
 
     def initial(self) -> np.ndarray:
@@ -60,14 +61,14 @@ class Scheduler:
         return np.zeros(self.size)
 
     def finish(self, nodes: tuple[Node, ...]) -> float:
-        """Return when the last pipe of a core ends that starts at 0."""
+        """Return the end of the last pipe of a core that starts at 0."""
         state = self.initial()
         for node in nodes:
             state = self.advance(state, node)
         return float(state[: len(self.phase.pipes)].max())
 
     def busy(self, nodes: tuple[Node, ...]) -> np.ndarray:
-        """Return how long every pipe works on nodes, in cycles."""
+        """Return the busy time of every pipe, in cycles."""
         total = np.zeros(len(self.phase.pipes))
         for node in nodes:
             total += (
@@ -104,7 +105,7 @@ class Scheduler:
         return _power(body, loop.count)
 
     def _tile_matrix(self, tile: Tile) -> np.ndarray:
-        """Build the matrix of a tile row by row: a row holds what the new time is the maximum of."""
+        """Return the matrix of a tile; a row holds the terms of the maximum for one new time."""
         pipes, cost = len(self.phase.pipes), self.cost(tile)
         old = _identity(self.size)
         new = old.copy()
@@ -134,10 +135,10 @@ class Scheduler:
                 yield hold, first
             first += hold.count
 
-    def pieces(self, nodes: tuple[Node, ...], most: int) -> Iterator[Piece]:
-        """Yield the events of a core in order, at most about ``most`` for every pipe: the first tiles, runs, and the last."""
+    def pieces(self, nodes: tuple[Node, ...], max_events: int) -> Iterator[Piece]:
+        """Yield the events of a core in order, about ``max_events`` at most for every pipe."""
         state = self.initial()
-        for name, part in _outline(nodes, most, ""):
+        for name, part in _outline(nodes, max_events, ""):
             yield self._piece(name, part, state)
             for node in part:
                 state = self.advance(state, node)
@@ -182,34 +183,34 @@ def _power(matrix: np.ndarray, exponent: int) -> np.ndarray:
 
 
 def _outline(
-    nodes: tuple[Node, ...], most: int, prefix: str
+    nodes: tuple[Node, ...], max_events: int, prefix: str
 ) -> Iterator[tuple[str, tuple[Node, ...]]]:
-    """Yield (name, nodes of one event); a loop too long keeps its first and last iterations and merges those between."""
-    share = max(most // max(len(nodes), 1), 1)
+    """Yield name and nodes of every event; long loops merge their middle iterations."""
+    limit = max(max_events // max(len(nodes), 1), 1)
     for node in nodes:
         if isinstance(node, Tile):
             yield f"{prefix}{node.note and ' ' + node.note}".strip() or "tile", (node,)
-        elif tiles((node,)) <= share:
+        elif tiles((node,)) <= limit:
             for iteration in range(node.count):
                 yield from _outline(
-                    node.body, share, _extend(prefix, node, iteration, iteration + 1)
+                    node.body, limit, _extend(prefix, node, iteration, iteration + 1)
                 )
         else:
-            yield from _outline_long(node, share, prefix)
+            yield from _outline_long(node, limit, prefix)
 
 
-def _outline_long(loop: Loop, share: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
-    if share < 3:  # no room for a first, a run and a last
+def _outline_long(loop: Loop, limit: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
+    if limit < 3:  # no room for a first, a run and a last
         yield _extend(prefix, loop, 0, loop.count) or "tiles", (loop,)
         return
-    if loop.count <= share:
+    if loop.count <= limit:
         for iteration in range(loop.count):
             yield from _outline(
-                loop.body, share // loop.count, _extend(prefix, loop, iteration, iteration + 1)
+                loop.body, limit // loop.count, _extend(prefix, loop, iteration, iteration + 1)
             )
         return
-    shown = max(share // (2 * tiles(loop.body)), 1)
-    each = share // (2 * shown)
+    shown = max(limit // (2 * tiles(loop.body)), 1)
+    each = limit // (2 * shown)
     for iteration in range(shown):
         yield from _outline(loop.body, each, _extend(prefix, loop, iteration, iteration + 1))
     merged = Loop(

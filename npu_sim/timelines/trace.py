@@ -54,7 +54,8 @@ def trace(
         "otherData": {
             "label": "lower bound from published rates; nothing here is measured",
             "merged_events": merged,
-            "merging": "an event with args.tiles > 1 stands for that many tiles; it is as long as the pipe works on them, gaps left out",
+            "merging": "an event with args.tiles > 1 stands for that many tiles; "
+            "it is as long as the pipe works on them, gaps left out",
             "timelines": [
                 {
                     "soc": bound.soc,

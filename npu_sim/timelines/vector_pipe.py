@@ -1,7 +1,8 @@
-"""Cycles that vector instructions keep the vector pipe of architecture 2201 busy: start-up, repeats and bank groups.
+"""Cycles of vector instructions on architecture 2201: start-up, repeats and bank conflicts.
 
-Source: specification page ``estimate``, "Vector pipe". Everything is a published fact but two readings, which the page calls a model:
-that a partial overlap of bank groups costs its share, and that one operand read twice counts as equal alignment.
+Source: specification page ``estimate``, "Vector pipe". All of it is published except two rules that
+the page calls a model: a partial overlap of bank groups costs a proportional share, and an operand
+read twice counts as equal alignment.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,9 +16,9 @@ from npu_sim.tiling.common import ceil_div
 LANES = 64
 """fp32 lanes of a repeat."""
 LONGEST_RUN = 255
-"""Most repeats of one instruction with mask and repeat count (page, "Instruction lists")."""
+"""Largest repeat count of one instruction (page, "Instruction lists")."""
 GROUP_BYTES = 32
-"""Bytes of a block, which lies in one bank group (page, "Bank groups")."""
+"""Bytes of a block; a block lies in one bank group (page, "Bank groups")."""
 BANK_GROUPS = 16
 BLOCKS_OF_REPEAT = 8
 HALVES, LANE_ROWS, COPIED_ROWS = (
@@ -25,14 +26,14 @@ HALVES, LANE_ROWS, COPIED_ROWS = (
     "rows and the lanes they are summed in",
     "the blocks of rows written at a time",
 )
-"""What conflicts in instructions that operators share, in words."""
+"""Captions of conflicts in instructions that several operators use."""
 ESTIMATED_ARCHITECTURES = (NPU_ARCH_A2_A3,)
-"""Architectures that the start-ups are published for."""
+"""Architectures with published start-ups."""
 NARROWING = "cast 32 to 16 bits"
-"""The least sure entry: devices needed from 0.83 to 1.37 cycles a repeat (page, "Residuals")."""
+"""Least certain entry: devices took 0.83 to 1.37 cycles per repeat (page, "Residuals")."""
 
 COMPARED_DEVICE = ("Ascend910B", 40, "8.3")
-"""Short SoC version, vector cores and release of the device of the page's table."""
+"""Short SoC version, vector cores and release of the device in the page's table."""
 
 START_UP = MappingProxyType(
     {
@@ -52,10 +53,10 @@ START_UP = MappingProxyType(
         "square root": 29.00,
     }
 )
-"""Cycles before the first repeat, from the cost table of the vendor's public fusion compiler (page, "Start-up, cycles"); bf16 casts take
-the value of fp16, which is a model."""
+"""Cycles before the first repeat, from the cost table of the vendor's public fusion compiler (page,
+"Start-up, cycles"). Casts of bf16 use the value of fp16, which is a model."""
 CYCLES_PER_REPEAT = MappingProxyType({"sum of a repeat": 7, "div": 2, "square root": 2})
-"""Published rates that are not one cycle a repeat (page, "Cycles per repeat")."""
+"""Published rates other than one cycle per repeat (page, "Cycles per repeat")."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +70,11 @@ class Issue:
     repeats
         Repeats of one instruction.
     conflict
-        What the bank groups multiply the cycles of a repeat by; 1 without conflicts.
+        Slowdown of a repeat by bank conflicts; 1 without conflicts.
     times
-        How often it is issued.
+        Number of issues.
     between
-        What conflicts, in words; empty where nothing can.
+        Caption of the conflicting operands; empty when no conflict is possible.
     """
 
     kind: str
@@ -89,15 +90,13 @@ class Issue:
 
     @property
     def cycles(self) -> float:
-        """Cycles that the pipe is busy."""
-        return (
-            self.start_up
-            + self.times * self.repeats * CYCLES_PER_REPEAT.get(self.kind, 1) * self.conflict
-        )
+        """Busy cycles of the pipe."""
+        cycles = self.times * self.repeats * CYCLES_PER_REPEAT.get(self.kind, 1)
+        return self.start_up + cycles * self.conflict
 
     @property
     def conflict_cycles(self) -> float:
-        """Cycles that bank groups add."""
+        """Cycles added by bank conflicts."""
         return self.times * self.repeats * CYCLES_PER_REPEAT.get(self.kind, 1) * (self.conflict - 1)
 
 
@@ -106,14 +105,14 @@ Issues = tuple[Issue, ...]
 
 @dataclass(frozen=True, slots=True)
 class InstructionLists:
-    """What the cores of a kernel issue.
+    """Vector instructions of a kernel.
 
     Attributes
     ----------
     cores
-        For every working core, its instructions.
+        Instructions of every working core.
     compared
-        Whether such a path was compared with a device of ``COMPARED_DEVICE`` (page, "Residuals").
+        Whether this path was compared with the device ``COMPARED_DEVICE`` (page, "Residuals").
     """
 
     cores: Mapping[int, Issues]
@@ -121,14 +120,15 @@ class InstructionLists:
 
 
 def repeated(issues: Iterable[Issue], count: int) -> Issues:
-    """Return instructions issued ``count`` times as often."""
+    """Return the instructions issued ``count`` times."""
     return tuple(replace(issue, times=issue.times * count) for issue in issues if count)
 
 
 def source_conflict(first: int, second: int) -> float:
-    """Return what two sources multiply the cycles of a repeat by, given where they start in bytes.
+    """Return the slowdown of a repeat by two sources that start at the given bytes.
 
-    2 at equal alignment, 1 at 256 bytes apart, the share of the overlap in between (page, "Bank groups").
+    It is 2 at equal alignment, 1 at 256 bytes apart, and linear in the overlap in between (page,
+    "Bank groups").
     """
     apart = (first // GROUP_BYTES - second // GROUP_BYTES) % BANK_GROUPS
     nearer = min(apart, BANK_GROUPS - apart)
@@ -136,45 +136,39 @@ def source_conflict(first: int, second: int) -> float:
 
 
 def strided_conflict(stride: int, blocks: int = BLOCKS_OF_REPEAT) -> float:
-    """Return what a destination multiplies the cycles of a repeat by whose blocks lie ``stride`` blocks apart: blocks over groups hit."""
+    """Return the slowdown by a destination with stride: blocks over bank groups hit."""
     return blocks / min(blocks, BANK_GROUPS // gcd(stride, BANK_GROUPS))
 
 
 def row_conflicts(
     rows: int, first: tuple[int, int], second: tuple[int, int]
 ) -> list[tuple[float, int]]:
-    """Return what two sources, each given by its start and its bytes from row to row, multiply by, and on how many of the rows."""
-    found: dict[float, int] = {}
-    for row in range(
-        min(rows, BANK_GROUPS)
-    ):  # starts are whole blocks, so that they repeat after as many rows as there are groups
+    """Return slowdowns and their numbers of rows for two sources (start, bytes per row)."""
+    counts: dict[float, int] = {}
+    # Starts are multiples of a block, so conflicts repeat after BANK_GROUPS rows.
+    for row in range(min(rows, BANK_GROUPS)):
         conflict = source_conflict(first[0] + row * first[1], second[0] + row * second[1])
-        found[conflict] = found.get(conflict, 0) + (rows - row + BANK_GROUPS - 1) // BANK_GROUPS
-    return list(found.items())
+        counts[conflict] = counts.get(conflict, 0) + (rows - row + BANK_GROUPS - 1) // BANK_GROUPS
+    return list(counts.items())
 
 
 def by_rows(
     kind: str, rows: int, first: tuple[int, int], second: tuple[int, int], between: str
 ) -> Issue:
-    """Return one instruction of a repeat for every row, its conflict averaged over the rows."""
-    counted = row_conflicts(rows, first, second)
-    return Issue(
-        kind, rows, sum(conflict * count for conflict, count in counted) / rows, between=between
-    )
+    """Return one instruction with a repeat for every row and the mean conflict of the rows."""
+    counts = row_conflicts(rows, first, second)
+    mean = sum(conflict * count for conflict, count in counts) / rows
+    return Issue(kind, rows, mean, between=between)
 
 
 def whole(kind: str, elements: int, *sources: int, between: str = "") -> Issue:
-    """Return an instruction on ``elements``, of one source or of two that start at ``sources``."""
-    return Issue(
-        kind,
-        ceil_div(elements, LANES),
-        source_conflict(*sources) if sources else 1.0,
-        between=between,
-    )
+    """Return an instruction on ``elements``; ``sources`` are the starts of two sources, if any."""
+    conflict = source_conflict(*sources) if sources else 1.0
+    return Issue(kind, ceil_div(elements, LANES), conflict, between=between)
 
 
 def halving(elements: int) -> Issues:
-    """Add what lies beyond a power of two to the front, halve it down to 64 lanes, and sum these in one repeat."""
+    """Return a sum: fold to a power of two, halve down to 64 lanes, sum these in one repeat."""
     front = 1 << (max(elements, LANES).bit_length() - 1)
     adds = (
         [whole("add", elements - front, 0, 4 * front, between=HALVES)] if elements > front else []
@@ -186,35 +180,35 @@ def halving(elements: int) -> Issues:
 
 
 def spread(rows: int, columns: int) -> Issues:
-    """Give one value a row to all elements of its padded row, as the library's broadcast does."""
+    """Return the library's broadcast of one value per row to all elements of the padded row."""
     blocks = Issue("broadcast to blocks", ceil_div(rows, BLOCKS_OF_REPEAT))
     return (blocks, *(Issue("copy", run * ceil_div(columns, LANES)) for run in _runs(rows)))
 
 
 def copied_rows(rows: int, columns: int, element_bytes: int) -> Issues:
-    """Give one row to ``rows`` rows, as the library's broadcast does."""
+    """Return the library's broadcast of one row to ``rows`` rows."""
     stride = columns * element_bytes // GROUP_BYTES
     eights, rest = divmod(rows, BLOCKS_OF_REPEAT)
-    found = [Issue("duplicate", 1)]
+    issues = [Issue("duplicate", 1)]
     if eights:
-        found.append(Issue("or", stride, strided_conflict(stride), eights, COPIED_ROWS))
+        issues.append(Issue("or", stride, strided_conflict(stride), eights, COPIED_ROWS))
     if rest:
-        found.append(Issue("or", stride, strided_conflict(stride, rest), between=COPIED_ROWS))
-    return tuple(found)
+        issues.append(Issue("or", stride, strided_conflict(stride, rest), between=COPIED_ROWS))
+    return tuple(issues)
 
 
 def lane_sums(rows: int, columns: int, row_bytes: int, values: int, scratch: int) -> Issues:
-    """Sum rows in 64 lanes side by side and these as a tree; ``values`` and ``scratch`` are where rows and lanes start."""
-    found: list[Issue] = []
+    """Return row sums in 64 lanes each; ``values`` and ``scratch`` are starts of rows and lanes."""
+    issues: list[Issue] = []
     for run in _runs(rows):
-        found.append(whole("duplicate", LANES * run))
+        issues.append(whole("duplicate", LANES * run))
         lanes = scratch, 4 * LANES
-        found += [
+        issues += [
             by_rows("add", run, (values + 4 * LANES * step, row_bytes), lanes, LANE_ROWS)
             for step in range(ceil_div(columns, LANES))
         ]
-        found.append(Issue("sum of a repeat", run))
-    return tuple(found)
+        issues.append(Issue("sum of a repeat", run))
+    return tuple(issues)
 
 
 def _runs(rows: int) -> list[int]:
@@ -222,19 +216,16 @@ def _runs(rows: int) -> list[int]:
 
 
 def in_groups(rows: int, most: int, group: Callable[[int], Issues]) -> Issues:
-    """Return the instructions of ``rows`` rows that pass through the buffer ``most`` at a time."""
+    """Return the instructions of ``rows`` rows in groups of at most ``most``."""
     whole_groups, rest = divmod(rows, most)
-    return (
-        (*repeated(group(most), whole_groups), *group(rest))
-        if rest
-        else repeated(group(most), whole_groups)
-    )
+    issues = repeated(group(most), whole_groups)
+    return (*issues, *group(rest)) if rest else issues
 
 
 def starts_of(sizes: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Return where buffers start that lie one after the other, the first at 0."""
-    found, start = {}, 0
+    """Return the starts of adjacent buffers by name, the first at 0."""
+    starts, start = {}, 0
     for name, size in sizes:
-        found[name] = start
+        starts[name] = start
         start += size
-    return found
+    return starts
