@@ -1,11 +1,16 @@
-"""Engines: compute the rows of a sweep on this machine, or on a Dask cluster (extra ``dask``)."""
+"""Engines: compute the rows of a sweep on this machine, or on a Dask cluster (extra ``dask``).
+
+An engine has a method ``chunks(rows, first_chunk=0, out=None)`` that yields the records chunk by
+chunk, ``rows`` at a time, from a chunk on. With ``out``, an array of all records, it fills that
+array and yields its parts.
+"""
 
 import os
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -17,17 +22,56 @@ from npu_sim.sweeps.space import Space, places_of
 Engine = Literal["local", "dask"]
 ENGINES: tuple[Engine, ...] = ("local", "dask")
 TASK_ROWS = 1 << 16
-"""Rows of one task of a thread: a few milliseconds, so that threads end together and an
-interruption is quick."""
+"""Rows of one task of a thread: a few milliseconds, so that all threads end at about the same time
+and an interruption takes effect quickly."""
+TASKS_AHEAD = 3
+"""Tasks submitted per worker thread of a cluster: enough to keep all busy, few enough to bound the
+memory of results."""
+CONNECT_SECONDS = 30
+
+
+class EngineOptions(NamedTuple):
+    """Keywords of a sweep that select its engine; see :func:`npu_sim.sweep`."""
+
+    engine: str = "local"
+    scheduler: str | None = None
+    threads: int | None = None
+
+
+@contextmanager
+def open_engine(
+    options: EngineOptions, space: Space, columns: tuple[RecordColumn, ...]
+) -> Iterator["LocalEngine | DaskEngine"]:
+    """Open the engine of a sweep.
+
+    Raises
+    ------
+    UsageError
+        For an unknown engine, one that is not installed, or an invalid number of threads.
+    """
+    engine, scheduler, threads = options
+    if threads is not None:
+        require_whole("threads", threads, 1)
+    if not isinstance(engine, str) or engine not in ENGINES:
+        raise UsageError(
+            "engine",
+            f"engine = {shown(engine)}: no such engine",
+            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
+        )
+    if engine == "local":
+        yield LocalEngine(space, columns, threads)
+    else:
+        with _cluster(scheduler, threads) as client:
+            yield DaskEngine(space, columns, client)
 
 
 def record_dtype(columns: tuple[RecordColumn, ...]) -> np.dtype[Any]:
-    """Return the structured type of the records."""
+    """Return the structured dtype of the records."""
     return np.dtype([(column.name, column.dtype) for column in columns])
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -36,35 +80,32 @@ class LocalEngine:
 
     Parameters
     ----------
-    space
+    space, columns
         The sweep.
-    columns
-        Fields of the records.
     threads
-        Threads to use; every core when None.
+        Number of threads; every core when None.
     """
 
     def __init__(
         self, space: Space, columns: tuple[RecordColumn, ...], threads: int | None = None
     ) -> None:
-        from npu_sim.sweeps.compile import fill_function
+        from npu_sim.sweeps.compile import fill_function  # loads Numba
 
         self.rows = space.rows
         self.dtype = record_dtype(columns)
         self._fill = fill_function(space.operator, columns, space.sample is not None)
-        self._facts = _facts(space)
+        self._arrays = _arrays(space)
         self._threads = threads or usable_cores()
-        self._fill(
-            np.empty(0, self.dtype), 0, *self._facts
-        )  # compile before threads ask for it at the same time
+        self._fill(np.empty(0, self.dtype), 0, *self._arrays)  # compile before threads start
 
     def fill(self, out: np.ndarray, first: int) -> None:
         """Fill ``out`` with the records of the rows ``first, first + 1, ...``."""
         with ThreadPoolExecutor(self._threads) as pool:
-            starts = range(0, len(out), TASK_ROWS)
             tasks = [
-                pool.submit(self._fill, out[start : start + TASK_ROWS], first + start, *self._facts)
-                for start in starts
+                pool.submit(
+                    self._fill, out[start : start + TASK_ROWS], first + start, *self._arrays
+                )
+                for start in range(0, len(out), TASK_ROWS)
             ]
             try:
                 for task in tasks:
@@ -74,17 +115,20 @@ class LocalEngine:
                     task.cancel()
                 raise
 
-    def chunks(self, rows: int, first_chunk: int = 0) -> Iterator[np.ndarray]:
-        """Yield the records chunk by chunk, ``rows`` at a time, from a chunk on; the array is used again for the next one."""
-        buffer = np.empty(min(rows, self.rows), self.dtype)
+    def chunks(
+        self, rows: int, first_chunk: int = 0, out: np.ndarray | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yield the records chunk by chunk; without ``out`` the next chunk reuses the array."""
+        buffer = np.empty(min(rows, self.rows), self.dtype) if out is None else out
         for first in range(first_chunk * rows, self.rows, rows):
-            chunk = buffer[: min(rows, self.rows - first)]
+            count = min(rows, self.rows - first)
+            chunk = buffer[:count] if out is None else out[first : first + count]
             self.fill(chunk, first)
             yield chunk
 
 
-def _facts(space: Space) -> tuple[Any, ...]:
-    """Lay a space out as the arrays the compiled loop takes."""
+def _arrays(space: Space) -> tuple[np.ndarray, ...]:
+    """Return a space as the arrays that the compiled loop takes; index 0 is the device."""
     table: list[int] = []
     offsets, starts, steps, logs = [-1], [0], [1], [False]
     for values in space.axes:
@@ -107,17 +151,11 @@ def _facts(space: Space) -> tuple[Any, ...]:
     )
 
 
-TASKS_AHEAD = 3
-"""Tasks handed out per worker thread beyond the one being waited for: enough to keep all busy, few
-enough to bound memory."""
-CONNECT_SECONDS = 30
-
-
 class DaskEngine:
-    """Hands ranges of rows to the workers of a cluster.
+    """Submits ranges of rows to the workers of a cluster; results arrive in order.
 
-    Every task carries the sweep, so that none depends on data in the memory of workers: whichever
-    of them die, others do their tasks.
+    Every task carries the sweep, so no task depends on data in the memory of a worker. When workers
+    die, others compute their tasks.
 
     Parameters
     ----------
@@ -129,29 +167,38 @@ class DaskEngine:
 
     def __init__(self, space: Space, columns: tuple[RecordColumn, ...], client: Any) -> None:
         self.rows = space.rows
-        self.dtype = record_dtype(columns)
         self._client = client
         self._sweep = space, columns
 
-    def chunks(self, rows: int, first_chunk: int = 0) -> Iterator[np.ndarray]:
-        """Yield the records chunk by chunk, ``rows`` at a time, from a chunk on.
+    def chunks(
+        self, rows: int, first_chunk: int = 0, out: np.ndarray | None = None
+    ) -> Iterator[np.ndarray]:
+        """Yield the records chunk by chunk.
 
         Raises
         ------
         UsageError
             When the cluster is gone, or several workers died at the same task.
         """
+        done = first_chunk * rows
+        for records in self._results(rows, first_chunk):
+            if out is not None:
+                out[done : done + len(records)] = records
+            done += len(records)
+            yield records
+
+    def _results(self, rows: int, first_chunk: int) -> Iterator[np.ndarray]:
         window = TASKS_AHEAD * max(sum(self._client.nthreads().values()), 1)
-        waiting: deque[Any] = deque()
+        pending: deque[Any] = deque()
         for first in range(first_chunk * rows, self.rows, rows):
             count = min(rows, self.rows - first)
-            waiting.append(
+            pending.append(
                 self._client.submit(compute_range, self._sweep, first, count, pure=False)
             )
-            if len(waiting) >= window:
-                yield _result(waiting.popleft())
-        while waiting:
-            yield _result(waiting.popleft())
+            if len(pending) >= window:
+                yield _result(pending.popleft())
+        while pending:
+            yield _result(pending.popleft())
 
 
 def _result(future: Any) -> np.ndarray:
@@ -170,7 +217,7 @@ def _result(future: Any) -> np.ndarray:
 def compute_range(
     sweep: tuple[Space, tuple[RecordColumn, ...]], first: int, count: int
 ) -> np.ndarray:
-    """Compute a range of rows on a worker, on one thread: the cluster runs as many tasks as it has threads."""
+    """Compute a range of rows on one thread of a worker; the cluster runs a task per thread."""
     engine = LocalEngine(*sweep, threads=1)
     out = np.empty(count, engine.dtype)
     engine.fill(out, first)
@@ -178,9 +225,7 @@ def compute_range(
 
 
 @contextmanager
-def dask_engine(
-    space: Space, columns: tuple[RecordColumn, ...], scheduler: str | None, workers: int | None
-) -> Iterator[DaskEngine]:
+def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     """Connect to a cluster, or start one of processes on this machine for the time of the sweep.
 
     Raises
@@ -197,14 +242,12 @@ def dask_engine(
             "pip install 'npu_sim[dask]'",
         ) from None
     if scheduler is None:
-        count = workers or usable_cores()
+        options = {"threads_per_worker": 1, "processes": True, "dashboard_address": None}
         with (
-            LocalCluster(
-                n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
-            ) as cluster,
+            LocalCluster(n_workers=workers or usable_cores(), **options) as cluster,
             Client(cluster) as client,
         ):
-            yield DaskEngine(space, columns, client)
+            yield client
         return
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS)
@@ -214,34 +257,4 @@ def dask_engine(
             "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786"
         ) from None
     with client:
-        yield DaskEngine(space, columns, client)
-
-
-@contextmanager
-def open_engine(
-    engine: str,
-    space: Space,
-    columns: tuple[RecordColumn, ...],
-    scheduler: str | None,
-    threads: int | None,
-) -> Iterator[Any]:
-    """Open the engine of a name.
-
-    Raises
-    ------
-    UsageError
-        When there is none, or it is not installed.
-    """
-    if threads is not None:
-        require_whole("threads", threads, 1)
-    if not isinstance(engine, str) or engine not in ENGINES:
-        raise UsageError(
-            "engine",
-            f"engine = {shown(engine)}: no such engine",
-            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
-        )
-    if engine == "local":
-        yield LocalEngine(space, columns, threads)
-    else:
-        with dask_engine(space, columns, scheduler, threads) as running:
-            yield running
+        yield client

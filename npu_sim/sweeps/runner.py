@@ -1,8 +1,10 @@
-"""Running a sweep: ``npu_sim.sweep``."""
+"""Run a sweep, in memory (``npu_sim.sweep``) or to disk (``npu_sim.sweep_to``)."""
 
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import numpy as np
 from npu_sim.framework.checks import require_whole
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, shown, straight
-from npu_sim.sweeps.engine import Engine, open_engine, record_dtype
+from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
 from npu_sim.sweeps.records import RecordColumn, Records, record_columns
 from npu_sim.sweeps.space import Space, make_space
 from npu_sim.sweeps.store import Store
@@ -19,9 +21,9 @@ from npu_sim.sweeps.summary import SweepSummary
 from npu_sim.sweeps.verify import Mismatch, compare_row, sampled_rows
 
 CHUNK_ROWS = 1 << 19
-"""Rows computed and written at a time: some 60 MB of records."""
+"""Rows computed and written at a time: about 60 MB of records."""
 Progress = Callable[[int, int], None]
-"""Called with the rows complete and the rows of the sweep."""
+"""Called with the number of complete rows and of all rows."""
 
 
 @straight
@@ -37,33 +39,35 @@ def sweep(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> Records:
-    """Plan every call of a grid, or a random sample of it, and return one record a call.
+    """Plan every call of a grid, or a random sample of it; return one record per call.
 
     Parameters
     ----------
     operator
         Name of the operator.
     grid
-        Values by name: sizes, dtypes and switches of the operator (see ``npu-sim sweep OPERATOR --help``), and ``product``, ``soc``,
-        ``release``, ``deterministic``, ``limits``. A value, a list, a ``range`` or text such as ``"1..65536:*2"``; what is left out
-        keeps one default value.
+        Values by name: sizes, dtypes and switches of the operator (see ``npu-sim sweep OPERATOR
+        --help``), and ``product``, ``soc``, ``release``, ``deterministic``, ``limits``. A value, a
+        list, a ``range`` or text such as ``"1..65536:*2"``. Missing names keep one default value.
     sample, seed
-        Draw this many random rows from the grid instead of every combination; ``1..N`` draws evenly, ``1..N:log`` sizes of every
-        order of magnitude.
+        Number of random rows to draw from the grid instead of every combination, and the seed.
+        ``1..N`` draws evenly, ``1..N:log`` draws sizes of every order of magnitude.
     columns
-        Fields to keep; all when None.
+        Fields to compute; all when None.
     engine, scheduler
-        ``local``, or ``dask`` with the address of a scheduler (None: a cluster of processes on this machine).
+        ``local``, or ``dask`` with the address of a scheduler (None: start a cluster of processes
+        on this machine).
     threads
         Threads, or worker processes of a cluster started here; every core when None.
     progress
-        Called now and then with the rows complete and the rows of the sweep.
+        Called after every chunk with the number of complete rows and of all rows.
 
     Returns
     -------
     Records
-        A structured NumPy array of shape (rows,): ``product``, ``soc``, ``release`` where one is asked for, every axis, ``status``
-        (0 where the call runs), and the tiling field by field, in the narrowest integer types that hold them. The last axis varies fastest.
+        A structured NumPy array of shape (rows,) with the fields ``product``, ``soc``, ``release``
+        (where the grid names one), every axis, ``status`` (0 where the call runs), and every field
+        of the tiling, in the narrowest integer types that hold them. The last axis varies fastest.
 
     Raises
     ------
@@ -73,18 +77,11 @@ def sweep(
     space, chosen = prepare(operator, grid or {}, sample, seed, columns)
     out = _memory_for(space.rows, record_dtype(chosen))
     done = 0
-    with open_engine(engine, space, chosen, scheduler, threads) as running:
-        if engine == "local":
-            for first in range(0, space.rows, CHUNK_ROWS):
-                running.fill(out[first : first + CHUNK_ROWS], first)
-                if progress is not None:
-                    progress(min(first + CHUNK_ROWS, space.rows), space.rows)
-        else:
-            for chunk in running.chunks(CHUNK_ROWS):
-                out[done : done + len(chunk)] = chunk
-                done += len(chunk)
-                if progress is not None:
-                    progress(done, space.rows)
+    with open_engine(EngineOptions(engine, scheduler, threads), space, chosen) as running:
+        for chunk in running.chunks(CHUNK_ROWS, out=out):
+            done += len(chunk)
+            if progress is not None:
+                progress(done, space.rows)
     return Records.wrap(out, space, chosen)
 
 
@@ -98,14 +95,15 @@ def sweep_to(
     chunk_rows: int = CHUNK_ROWS,
     **options: Any,
 ) -> Path:
-    """Sweep to disk, chunk by chunk, in memory that does not grow with the sweep.
+    """Sweep to disk, chunk by chunk, in constant memory.
 
     Parameters
     ----------
     out
-        File or folder; the ending decides: none for a folder of ``.npy`` columns, ``.csv``, or ``.parquet`` (extra ``parquet``).
+        File or folder. The ending selects the format: none for a folder of ``.npy`` columns,
+        ``.csv``, or ``.parquet`` (extra ``parquet``).
     resume
-        Go on with a sweep that was interrupted; the result is the same as without interruption.
+        Continue an interrupted sweep; the result is the same as without interruption.
     chunk_rows
         Rows computed and written at a time.
     operator, grid, **options
@@ -119,7 +117,8 @@ def sweep_to(
     Raises
     ------
     UsageError
-        As for :func:`sweep`, and when the output cannot be written or an interrupted sweep is in the way.
+        As for :func:`sweep`, and when the output cannot be written or belongs to an interrupted
+        sweep.
     """
     run_sweep(operator, grid or {}, out=Path(out), resume=resume, chunk_rows=chunk_rows, **options)
     return Path(out)
@@ -147,16 +146,18 @@ def run_sweep(
     Parameters
     ----------
     overwrite
-        Whether ``out`` may be there already, written by a sweep before.
+        Whether an earlier sweep at ``out`` may be replaced.
     check
-        Plan this many random rows again, one by one, and compare.
-    operator, grid, sample, seed, columns, out, resume, engine, scheduler, threads, chunk_rows, progress
-        As for :func:`sweep` and :func:`sweep_to`; without ``out`` nothing is kept.
+        Number of random rows to compare with the planner of a single call.
+    operator, grid, sample, seed, columns, out, resume, engine, scheduler, threads
+        As for :func:`sweep` and :func:`sweep_to`; without ``out`` no records are stored.
+    chunk_rows, progress
+        As for :func:`sweep_to` and :func:`sweep`.
 
     Returns
     -------
     tuple
-        The summary, and the values that differ among the checked rows (of the chunks computed now).
+        The summary, and the differences among the checked rows of the chunks computed now.
     """
     require_whole("chunk_rows", chunk_rows, 1)
     require_whole("check", check, 0)
@@ -167,39 +168,69 @@ def run_sweep(
             "name the output of the interrupted sweep",
         )
     space, chosen = prepare(operator, grid, sample, seed, columns)
-    summary, chunks = SweepSummary(space, chosen), 0
-    store = Store(out, space, chosen, chunk_rows, overwrite) if out is not None else None
-    different: list[Mismatch] = []
     checked = sampled_rows(check, space.rows)
-    try:
-        if store is not None:
-            chunks, saved = store.begin(resume)
-            if saved:
-                summary.restore(saved)
-        if progress is not None:
-            progress(min(chunks * chunk_rows, space.rows), space.rows)
-        if chunks * chunk_rows < space.rows:
-            with open_engine(engine, space, chosen, scheduler, threads) as running:
-                started = time.perf_counter()
-                for chunk in running.chunks(chunk_rows, chunks):
-                    first = chunks * chunk_rows
-                    summary.add(chunk, first)
-                    for row in checked[
-                        bisect_left(checked, first) : bisect_left(checked, first + len(chunk))
-                    ]:
-                        different += compare_row(space, chosen, row, chunk[row - first])
-                    chunks += 1
-                    if store is not None:
-                        store.append(chunk, chunks, summary.state())
-                    if progress is not None:
-                        progress(first + len(chunk), space.rows)
-                summary.seconds = time.perf_counter() - started
-        if store is not None:
+    run = _Run(space, chosen, chunk_rows, checked, progress, SweepSummary(space, chosen))
+    options = EngineOptions(engine, scheduler, threads)
+    if out is None:
+        run.compute(options)
+    else:
+        with closing(Store(out, space, chosen, chunk_rows, overwrite)) as store:
+            run.compute(options, store, resume)
             store.finish()
-    finally:
-        if store is not None:
-            store.close()
-    return summary, different
+    return run.summary, run.different
+
+
+@dataclass
+class _Run:
+    """One run of a sweep, chunk by chunk.
+
+    Attributes
+    ----------
+    checked
+        Rows to compare with the planner of a single call, in ascending order.
+    different
+        Differences found in these rows.
+    """
+
+    space: Space
+    columns: tuple[RecordColumn, ...]
+    chunk_rows: int
+    checked: list[int]
+    progress: Progress | None
+    summary: SweepSummary
+    different: list[Mismatch] = field(default_factory=list)
+
+    def compute(
+        self, options: EngineOptions, store: Store | None = None, resume: bool = False
+    ) -> None:
+        """Compute every chunk that an interrupted run has not stored."""
+        chunks, saved = store.begin(resume) if store is not None else (0, {})
+        if saved:
+            self.summary.restore(saved)
+        done = min(chunks * self.chunk_rows, self.space.rows)
+        self._report(done)
+        if done == self.space.rows:
+            return
+        with open_engine(options, self.space, self.columns) as engine:
+            started = time.perf_counter()
+            for chunk in engine.chunks(self.chunk_rows, chunks):
+                self._take(chunk, done)
+                done, chunks = done + len(chunk), chunks + 1
+                if store is not None:
+                    store.append(chunk, chunks, self.summary.state())
+                self._report(done)
+            self.summary.seconds = time.perf_counter() - started
+
+    def _take(self, chunk: np.ndarray, first: int) -> None:
+        """Count a chunk and compare its checked rows."""
+        self.summary.add(chunk, first)
+        begin, end = (bisect_left(self.checked, row) for row in (first, first + len(chunk)))
+        for row in self.checked[begin:end]:
+            self.different += compare_row(self.space, self.columns, row, chunk[row - first])
+
+    def _report(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done, self.space.rows)
 
 
 def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
