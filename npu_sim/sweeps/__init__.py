@@ -1,6 +1,6 @@
-"""Sweeps: plans of millions of calls, and what a sweep may vary for every operator.
+"""Sweeps: plans of millions of calls.
 
-One module an operator says which sizes, dtypes and switches can vary (:mod:`npu_sim.framework.axes`), how a call follows from
-them, and how one row is planned in whole numbers. The rest of the package is the same for all operators. Importing it costs
-nothing; Numba is loaded when a sweep runs.
+An operator's declaration lists the sizes, dtypes and switches that can vary
+(:mod:`npu_sim.framework.axes`) and gives the integer planner of one row. Everything here is
+independent of the operator. Numba is loaded when a sweep runs.
 """

@@ -10,7 +10,7 @@ COMMA, NEWLINE, MINUS, ZERO = ord(","), ord("\n"), ord("-"), ord("0")
 
 @numba.njit(nogil=True)
 def write_lines(text, values, first_words, words, ends):  # type: ignore[no-untyped-def]
-    """Write one line a record; return the number of bytes written."""
+    """Write one line per record; return the number of bytes written."""
     place = 0
     columns, rows = values.shape
     for row in range(rows):
@@ -31,7 +31,7 @@ def write_lines(text, values, first_words, words, ends):  # type: ignore[no-unty
 
 @numba.njit(nogil=True)
 def _write_number(text, place, value):  # type: ignore[no-untyped-def]
-    """Write a whole number; return the place after it."""
+    """Write an integer; return the position after it."""
     if value < 0:
         text[place] = MINUS
         place += 1

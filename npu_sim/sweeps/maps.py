@@ -32,12 +32,12 @@ from npu_sim.sweeps.records import RecordColumn, record_columns
 from npu_sim.sweeps.space import AxisValues, Space
 
 LOGARITHMIC_SPAN = 64
-"""Largest over smallest value from which an axis is drawn logarithmic."""
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
 
 @dataclass(frozen=True)
 class Area:
-    """One device of a sweep, with ``axes`` open.
+    """One device of a sweep with open axes; every other axis has its first value.
 
     Attributes
     ----------
@@ -46,7 +46,7 @@ class Area:
     profile
         The device.
     axes
-        Axes that vary, in the order in which results have them.
+        The open axes, in the order of the dimensions of results.
     """
 
     space: Space
@@ -68,8 +68,9 @@ class Area:
         }
 
     def records(self, *positions: Sequence[int]) -> np.ndarray:
-        """Return the records at positions of every axis, an array with one dimension for each."""
-        chosen = dict(zip((values.axis.name for values in self.axes), positions, strict=True))
+        """Return the records at positions of every axis, an array with one dimension per axis."""
+        names = [values.axis.name for values in self.axes]
+        chosen = dict(zip(names, positions, strict=True))
         axes = []
         for values in self.space.axes:
             codes = [values.at(position) for position in chosen.get(values.axis.name, (0,))]
@@ -80,16 +81,15 @@ class Area:
         engine.fill(out, 0)
         order = [values.axis.name for values in self.space.axes if values.axis.name in chosen]
         shaped = out.reshape([len(chosen[name]) for name in order])
-        return shaped.transpose([order.index(values.axis.name) for values in self.axes])
+        return shaped.transpose([order.index(name) for name in names])
 
     def planned(self, *positions: int) -> Any:
-        """Return the whole plan at one position of every axis, or its refusal."""
-        own = {
-            values.axis.name: values.at(position)
-            for values, position in zip(self.axes, positions, strict=True)
-        }
+        """Return the plan at one position of every axis, or the error that refuses the call."""
+        values = dict(self.fixed)
+        for axis, position in zip(self.axes, positions, strict=True):
+            values[axis.axis.name] = axis.at(position)
         operator = self.space.operator
-        call = operator.plan_arguments({**self.fixed, **own})
+        call = operator.plan_arguments(values)
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
         try:
             return plan_of(
@@ -100,7 +100,7 @@ class Area:
 
 
 def open_numbers(space: Space) -> list[AxisValues]:
-    """Return the axes of several numbers, those with the most values first."""
+    """Return the number axes that vary, those with the most values first."""
     numbers = [
         values for values in space.axes if isinstance(values.axis, Number) and values.count > 1
     ]
@@ -108,102 +108,102 @@ def open_numbers(space: Space) -> list[AxisValues]:
 
 
 def is_logarithmic(values: AxisValues) -> bool:
-    """Whether an axis is drawn logarithmic."""
+    """Whether an axis is shown on a logarithmic scale."""
     codes = values.table or (values.at(0), values.at(values.count - 1))
     return min(codes) > 0 and max(codes) / min(codes) >= LOGARITHMIC_SPAN
 
 
 def ascending(values: AxisValues) -> AxisValues:
-    """Return an axis with its values in ascending order, which listed ones need not have."""
+    """Return an axis with its listed values in ascending order."""
     return replace(values, table=tuple(sorted(values.table))) if values.table else values
 
 
 def spread_positions(values: AxisValues, most: int) -> list[int]:
-    """Choose positions of an axis: all, or the ends and evenly between them, by factors where it is drawn logarithmic."""
+    """Return all positions of an axis, or ``most`` of them spread evenly on its scale."""
     last = values.count - 1
     if last < most:
         return list(range(last + 1))
+    fractions = [step / (most - 1) for step in range(most)]
     if not values.table and is_logarithmic(values):
-        found = {min(round((last + 1) ** (step / (most - 1))) - 1, last) for step in range(most)}
-    else:
-        found = {round(step * last / (most - 1)) for step in range(most)}
-    return sorted(found)
+        return sorted({min(round((last + 1) ** part) - 1, last) for part in fractions})
+    return sorted({round(part * last) for part in fractions})
 
 
 def edge(values: AxisValues, position: int) -> int:
-    """Return where the place of a value begins on an axis; that of the position after the last one is where the axis ends."""
+    """Return where the cell of a position begins on an axis; position ``count`` is the end."""
     if position < values.count:
         return values.at(position)
     last, before = values.at(values.count - 1), values.at(max(values.count - 2, 0))
     return last + max(last - before, 1)
 
 
-ASKED_THROUGH = 4096
-"""Axes of up to this many values are planned at every one of them."""
+PLANNED_VALUES = 4096
+"""Axes of up to this many values are planned at every value."""
 PROBES = 512
+"""Values that are planned of longer axes before bisection."""
 NAMED_COLUMNS = 64
-"""Columns whose paths are named, spread over the map; between two of the same paths the others are
-named like them."""
+"""Columns whose paths are named by plans. A column between two of these with the same paths takes
+its names from them."""
 MOST_SEARCHED = 192
-"""Columns that a search adds where the order of paths changes."""
+"""Columns that bisection adds where the order of paths changes."""
 MOST_CALLS = 1 << 20
-"""Calls of which every one is planned; of larger maps as many columns as this allows."""
+"""Maps of up to this many calls are computed completely; larger ones in fewer columns."""
 PATH_FIELDS = ("status", "kernel", "tiling_key")
-"""Fields of a record that tell one path from another, where an operator has them."""
+"""Fields of a record that identify a path, where an operator has them."""
 
 NUMBER = re.compile(r"\d+")
 
 Path = tuple[Any, ...]
-"""Values of ``PATH_FIELDS``, and the name of the path; a status other than 0 is a refusal."""
+"""Values of ``PATH_FIELDS``, then the name of the path; a status other than 0 is a refusal."""
 Run = tuple[int, int, Path]
-"""First and last position of equal paths along a column, and the path."""
+"""First and last position of a path along a column, and the path."""
 
 
 @dataclass
 class Columns:
-    """Columns of a map, found one by one.
+    """Columns of a map, computed one by one.
 
     Attributes
     ----------
     area
-        What is planned, with two axes open.
-    found
+        The planned area, with two open axes.
+    named
         Runs of equal paths along every column, by its position.
-    alike
-        The same runs as the fields of records alone tell them, by position.
+    unnamed
+        The same, but with paths that have no name: the fields of records alone identify them.
     """
 
     area: Area
-    found: dict[int, list[Run]] = field(default_factory=dict)
-    alike: dict[int, list[Run]] = field(default_factory=dict)
+    named: dict[int, list[Run]] = field(default_factory=dict)
+    unnamed: dict[int, list[Run]] = field(default_factory=dict)
 
     def search(self) -> list[int]:
-        """Search the map; return positions of its columns in ascending order."""
+        """Compute the map; return the positions of its columns in ascending order."""
         for position in spread_positions(self.area.axes[0], NAMED_COLUMNS):
             self.column(position)
         self._halve()
         self._fill()
         self._halve()
-        return sorted(self.found)
+        return sorted(self.named)
 
     def paths(self, position: int) -> list[Path]:
-        """Return the paths along a column, in their order."""
+        """Return the paths along a column, in order."""
         return [path for _, _, path in self.column(position)]
 
     def column(self, position: int) -> list[Run]:
         """Return the runs of equal paths along a column."""
-        if position not in self.found:
-            (self.alike[position],) = self._asked([position])
-            self.found[position] = [
-                run for whole in self.alike[position] for run in self._named(position, whole)
+        if position not in self.named:
+            (self.unnamed[position],) = self._runs([position])
+            self.named[position] = [
+                part for run in self.unnamed[position] for part in self._with_names(position, run)
             ]
-        return self.found[position]
+        return self.named[position]
 
     def _halve(self) -> None:
-        """Halve every gap between two columns with another order of paths until there is none."""
-        most = len(self.found) + MOST_SEARCHED
-        open_pairs = list(pairwise(sorted(self.found)))
-        while open_pairs and len(self.found) < most:
+        """Bisect every gap between two columns with different orders of paths."""
+        most = len(self.named) + MOST_SEARCHED
+        open_pairs = list(pairwise(sorted(self.named)))
+        while open_pairs and len(self.named) < most:
             left, right = open_pairs.pop(0)
             if right - left > 1 and self.paths(left) != self.paths(right):
                 middle = (left + right) // 2
@@ -211,40 +211,33 @@ class Columns:
                 open_pairs += [(left, middle), (middle, right)]
 
     def _fill(self) -> None:
-        """Add the columns between, as many as there are or as ``MOST_CALLS`` allow: borders need not run along an axis."""
+        """Add the columns between, as far as ``MOST_CALLS`` allows: borders may be oblique."""
         x, y = self.area.axes
         wanted = spread_positions(x, max(NAMED_COLUMNS, MOST_CALLS // y.count))
-        most = len(self.found) + MOST_SEARCHED
-        for left, right in pairwise(sorted(self.found)):
+        most = len(self.named) + MOST_SEARCHED
+        for left, right in pairwise(sorted(self.named)):
             between = [position for position in wanted if left < position < right]
-            for position, runs in zip(
-                between, self._asked(between) if between else (), strict=True
-            ):
+            columns = self._runs(between) if between else []
+            for position, runs in zip(between, columns, strict=True):
                 named = self._named_as(left, right, runs)
                 if named is not None:
-                    self.alike[position], self.found[position] = runs, named
-                elif len(self.found) < most:
+                    self.unnamed[position], self.named[position] = runs, named
+                elif len(self.named) < most:
                     self.column(position)
 
     def _named_as(self, left: int, right: int, runs: list[Run]) -> list[Run] | None:
-        """Return runs with the names that both neighbours have; None where these do not tell them."""
-        if self.paths(left) != self.paths(right) or [run[2] for run in runs] != [
-            run[2] for run in self.alike[left]
-        ]:
+        """Return runs with the names of both neighbours; None where these do not determine them."""
+        paths = self.paths(left)
+        same_order = [run[2] for run in runs] == [run[2] for run in self.unnamed[left]]
+        if paths != self.paths(right) or not same_order:
             return None
-        if len(self.found[left]) == len(runs):
-            return [
-                (first, last, path)
-                for (first, last, _), path in zip(runs, self.paths(left), strict=True)
-            ]
-        return (
-            self.found[left]
-            if runs == self.alike[left] and self.found[left] == self.found[right]
-            else None
-        )
+        if len(paths) == len(runs):
+            return [(first, last, path) for (first, last, _), path in zip(runs, paths, strict=True)]
+        same_runs = runs == self.unnamed[left] and self.named[left] == self.named[right]
+        return self.named[left] if same_runs else None
 
-    def _named(self, position: int, run: Run) -> list[Run]:
-        """Name a run; one that has different names at its ends is cut where the first one ends, by bisection."""
+    def _with_names(self, position: int, run: Run) -> list[Run]:
+        """Name the path of a run; cut the run by bisection where the name changes."""
         first, last, path = run
         name = self.name(position, first)
         if name == self.name(position, last):
@@ -253,41 +246,41 @@ class Columns:
         while other - same > 1:
             middle = (same + other) // 2
             same, other = (middle, other) if self.name(position, middle) == name else (same, middle)
-        return [(first, same, (*path, name)), *self._named(position, (other, last, path))]
+        return [(first, same, (*path, name)), *self._with_names(position, (other, last, path))]
 
     def name(self, position: int, row: int) -> str:
-        """Return path and key of a plan, or the reason of a refusal, without the numbers that differ from call to call."""
-        found = self.area.planned(position, row)
-        if not isinstance(found, Plan):
-            return f"{int(found.status)}, {NUMBER.sub('N', found.message)}"
-        return NUMBER.sub("N", found.path) + (
-            "" if found.tiling_key is None else f", key {found.tiling_key}"
-        )
+        """Return path and key of a plan, or the reason of a refusal, with numbers as ``N``."""
+        plan = self.area.planned(position, row)
+        if not isinstance(plan, Plan):
+            return f"{int(plan.status)}, {NUMBER.sub('N', plan.message)}"
+        key = "" if plan.tiling_key is None else f", key {plan.tiling_key}"
+        return NUMBER.sub("N", plan.path) + key
 
-    def _asked(self, positions: Sequence[int]) -> list[list[Run]]:
-        """Return the runs along columns that the fields of records tell apart."""
-        rows = self.area.axes[1]
-        asked = spread_positions(rows, ASKED_THROUGH if rows.count <= ASKED_THROUGH else PROBES)
+    def _runs(self, positions: Sequence[int]) -> list[list[Run]]:
+        """Return the runs along columns, without names of paths."""
+        y = self.area.axes[1]
+        rows = spread_positions(y, PLANNED_VALUES if y.count <= PLANNED_VALUES else PROBES)
         return [
             _joined(self._bisected(position, known))
-            for position, known in zip(positions, self._ends(positions, asked), strict=True)
+            for position, known in zip(positions, self._ends(positions, rows), strict=True)
         ]
 
     def _ends(self, positions: Sequence[int], rows: Sequence[int]) -> list[dict[int, Path]]:
-        """Return the paths of columns at some rows, of equal neighbours the first and the last."""
+        """Return, for each column, the paths at the first and last of equal neighbours in rows."""
         records = self.area.records(positions, rows)
         fields = [records[name] for name in PATH_FIELDS if name in (records.dtype.names or ())]
-        found = []
+        ends = []
         for column in zip(*fields, strict=True):
-            changes = np.flatnonzero(np.any([one[1:] != one[:-1] for one in column], axis=0))
-            kept = np.unique([0, *changes, *(changes + 1), len(rows) - 1])
-            found.append(
-                {rows[place]: tuple(one[place].item() for one in column) for place in kept}
+            differs = np.any([values[1:] != values[:-1] for values in column], axis=0)
+            changes = np.flatnonzero(differs)
+            places = np.unique([0, *changes, *(changes + 1), len(rows) - 1])
+            ends.append(
+                {rows[place]: tuple(values[place].item() for values in column) for place in places}
             )
-        return found
+        return ends
 
     def _bisected(self, position: int, known: dict[int, Path]) -> dict[int, Path]:
-        """Halve every gap between two different neighbours until there is none, all gaps at a time."""
+        """Bisect every gap between two rows with different paths, all gaps at a time."""
         while middles := [
             (a + b) // 2 for a, b in pairwise(sorted(known)) if b - a > 1 and known[a] != known[b]
         ]:
@@ -313,19 +306,20 @@ BOUND_CELLS = (8, 6)
 
 
 def sweep_map(space: Space) -> dict[str, Any]:
-    """Return the map of a sweep's two axes with the most values on its first device; empty without two such axes.
+    """Return the map of a sweep on its first device, over its two number axes with the most values.
 
     Returns
     -------
     dict
-        ``product``, ``soc``, ``with``: what the others are; ``x`` and ``y``: ``name``, ``first``, ``last`` value, the ``end`` of the last
-        one's place, whether ``logarithmic``; ``states``: ``label`` of every path, or of a refusal the reason; ``columns``: ``start`` and
-        ``end`` of each, and ``runs`` along it: start, end, last value, state; ``cells``: maps of ``cores``, ``workspace_bytes`` and
-        ``bound_us`` by row and column; ``limits`` of both axes.
+        Empty without two such axes. Otherwise ``product``, ``soc``; ``with``, the values of the
+        other axes; ``x`` and ``y``: ``name``, ``first`` and ``last`` value, ``end`` of the last
+        cell, ``logarithmic``; ``states``: ``label`` of a path, or the reason of a refusal;
+        ``columns``: ``start``, ``end`` and ``runs`` (start, end, last value, state); ``cells``:
+        grids of ``cores``, ``workspace_bytes`` and ``bound_us``; ``limits`` of both axes.
     """
     if len(numbers := open_numbers(space)) < 2:
         return {}
-    area = Area(space, space.profiles[0], tuple(ascending(one) for one in numbers[:2]))
+    area = Area(space, space.profiles[0], tuple(map(ascending, numbers[:2])))
     x, y = area.axes
     search = Columns(area)
     positions = search.search()
@@ -350,14 +344,14 @@ def sweep_map(space: Space) -> dict[str, Any]:
         "states": [{"label": path[-1], "refused": path[0] != 0} for path in states],
         "columns": columns,
         "cells": {
-            kind: found
-            for kind, found in (*_cells(area).items(), ("bound_us", _bounds(area)))
-            if _has_values(found)
+            kind: grid
+            for kind, grid in (*_cells(area).items(), ("bound_us", _bounds(area)))
+            if _has_values(grid)
         },
         "limits": [
-            {"axis": name, **one}
+            {"axis": name, **limit}
             for name, values in (("x", x), ("y", y))
-            for one in _limits(area, values)
+            for limit in _limits(area, values)
         ],
     }
 
@@ -374,7 +368,7 @@ def _axis(values: AxisValues) -> dict[str, Any]:
 
 
 def _cells(area: Area) -> dict[str, Any]:
-    """Return what is counted in every call, at sampled places."""
+    """Return the sampled grids of cores and workspace."""
     places = [spread_positions(values, most) for values, most in zip(area.axes, CELLS, strict=True)]
     records = area.records(*places)
     names = records.dtype.names or ()
@@ -390,7 +384,7 @@ def _cells(area: Area) -> dict[str, Any]:
 
 
 def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str, Any]:
-    """Return numbers by column and row, None where the call is refused, with the edges of their places."""
+    """Return a grid: numbers by column and row, None where refused, and the edges of its cells."""
     edges = [
         [edge(axis, position) for position in [*chosen, axis.count]]
         for axis, chosen in zip(area.axes, places, strict=True)
@@ -398,13 +392,15 @@ def _field(area: Area, places: list[list[int]], values: np.ndarray) -> dict[str,
     return {
         "x": edges[0],
         "y": edges[1],
-        "values": [[None if one < 0 else one for one in column] for column in values.tolist()],
+        "values": [
+            [None if number < 0 else number for number in column] for column in values.tolist()
+        ],
     }
 
 
-def _has_values(found: dict[str, Any]) -> bool:
-    """Whether any call of a map runs."""
-    return any(value is not None for column in found["values"] for value in column)
+def _has_values(grid: dict[str, Any]) -> bool:
+    """Whether any call of a grid runs."""
+    return any(value is not None for column in grid["values"] for value in column)
 
 
 def _bounds(area: Area) -> dict[str, Any]:
@@ -414,25 +410,21 @@ def _bounds(area: Area) -> dict[str, Any]:
     values = np.full([len(chosen) for chosen in places], -1.0)
     for column, x in enumerate(places[0]):
         for row, y in enumerate(places[1]):
-            found = area.planned(x, y)
-            if isinstance(found, Plan):
-                values[column, row] = round(timeline(found, area.profile).bound_us, 3)
+            plan = area.planned(x, y)
+            if isinstance(plan, Plan):
+                values[column, row] = round(timeline(plan, area.profile).bound_us, 3)
     return _field(area, places, values)
 
 
 def _limits(area: Area, values: AxisValues) -> list[dict[str, Any]]:
-    """Return the largest legal value of an axis, documented and of the hardware, the others at their first."""
+    """Return the largest legal values of an axis, the other axes at their first values."""
     assert isinstance(values.axis, Number)
-    operator, first = (
-        area.space.operator,
-        {one.axis.name: one.axis.value(one.at(0)) for one in area.space.axes},
-    )
-    call = fixed_call(
-        operator,
-        {axis.name: first[axis.name] for axis in operator.axes},
-        bool(first["deterministic"]),
-    )
-    found = [
-        (limits, find_bound(call, values.axis, area.profile, limits).largest) for limits in LIMITS
+    operator = area.space.operator
+    first = {each.axis.name: each.axis.value(each.at(0)) for each in area.space.axes}
+    sizes = {axis.name: first[axis.name] for axis in operator.axes}
+    call = fixed_call(operator, sizes, bool(first["deterministic"]))
+    limits = [
+        {"name": name, "value": find_bound(call, values.axis, area.profile, name).largest}
+        for name in LIMITS
     ]
-    return [{"name": name, "value": value} for name, value in found if value is not None]
+    return [limit for limit in limits if limit["value"] is not None]

@@ -13,9 +13,9 @@ from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
 
 SLACK = 1024
-"""Room above a declared bound, for alignment and the odd one more."""
+"""Margin above a declared bound, for alignment and off-by-one."""
 PLACES = {"product": "product", "soc": "SoC", "release": "release of the product's software"}
-"""Columns that say for what a row is planned."""
+"""Columns that identify the device of a row."""
 INTEGERS = (np.int8, np.int16, np.int32, np.int64)
 
 
@@ -28,13 +28,14 @@ class RecordColumn:
     name
         Name of the field.
     dtype
-        NumPy type of its values.
+        NumPy dtype of its values.
     source
-        What it holds: the text of an expression over ``row``, ``record``, ``product``, ``soc`` and ``release`` (positions).
+        Source of its value: an expression over ``row``, ``record`` and the positions ``product``,
+        ``soc`` and ``release``.
     help
-        What it is.
+        Description.
     words
-        Meaning of its codes; empty for plain numbers.
+        Names of its codes; empty for plain numbers.
     """
 
     name: str
@@ -45,7 +46,7 @@ class RecordColumn:
 
 
 def largest_values(space: Space) -> SimpleNamespace:
-    """Return the largest of every axis and device field, and the architectures."""
+    """Return the largest value of every axis and device field, and the architectures."""
     most = {values.axis.name: values.largest for values in space.axes}
     devices = [profile.device for profile in space.profiles]
     for name in Device._fields:
@@ -54,14 +55,16 @@ def largest_values(space: Space) -> SimpleNamespace:
 
 
 def record_columns(space: Space, wanted: tuple[str, ...] | None = None) -> tuple[RecordColumn, ...]:
-    """Return the fields of a sweep's records: product, SoC, release unless all is the newest, the axes that vary, then the plan.
+    """Return the columns of a sweep: product, SoC, release, the axes, then the plan.
+
+    The release is left out when every row has the default one.
 
     Parameters
     ----------
     space
         The sweep.
     wanted
-        Names of the fields to keep; all when None.
+        Names of the columns to return; all when None.
 
     Raises
     ------
@@ -110,7 +113,7 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
 
 
 def _narrowest(name: str, bound: int) -> np.dtype[Any]:
-    """Return the smallest signed type that holds the bound with some room."""
+    """Return the smallest signed integer dtype that holds the bound and a margin."""
     needed = bound if bound <= np.iinfo(np.int8).max else bound + SLACK
     for integer in INTEGERS:
         if needed <= np.iinfo(integer).max:
@@ -121,14 +124,14 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
 
 
 class Records(np.ndarray):
-    """One record a plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record.
+    """One record per plan; ``records["block_dim"]`` is a plain array, ``records[7]`` one record.
 
     Attributes
     ----------
     space
-        What was swept.
+        The calls that were swept.
     columns
-        The fields: type, meaning, and the words of those that hold codes.
+        The fields: dtype, description, and the names of codes.
     """
 
     space: Space
@@ -151,7 +154,7 @@ class Records(np.ndarray):
         return super().__getitem__(key)
 
     def words(self, name: str) -> np.ndarray:
-        """Return a field with its codes replaced by words, for instance ``words("grad_dtype")``; other fields as they are."""
+        """Return a field with its codes replaced by their names: ``words("grad_dtype")``."""
         column = next(column for column in self.columns if column.name == name)
         values: np.ndarray = self[name]
         return np.array(column.words)[values] if column.words else values

@@ -21,9 +21,10 @@ from npu_sim.status import UsageError, shown
 
 
 def chosen_devices(products: Any, socs: Any, releases: Any) -> tuple[Profile, ...]:
-    """Choose the devices of a sweep: products, SoCs and releases are ``all`` or names; a product without a named SoC takes its default.
+    """Return the devices of a sweep, releases varying fastest.
 
-    Releases vary fastest.
+    Products, SoCs and releases are ``all`` or names; without SoCs every product has its default
+    one.
 
     Raises
     ------
@@ -42,12 +43,12 @@ def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
     names = product_names(implied if products is None else products)
     if wanted is None:
         return tuple(told_apart(names, every_soc=False))
-    found = told_apart(names)
-    return tuple(found if wanted == ["all"] else with_socs(found, wanted))
+    profiles = told_apart(names)
+    return tuple(profiles if wanted == ["all"] else with_socs(profiles, wanted))
 
 
 def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], tuple[int, ...]]]:
-    """Return what tells devices apart, by column: its words, and for every device the position of its word."""
+    """Return, for product, SoC and release, the distinct names and the position of each device."""
     names = {
         "product": [profile.name for profile in profiles],
         "soc": [profile.soc for profile in profiles],
@@ -61,7 +62,7 @@ def places_of(profiles: Sequence[Profile]) -> dict[str, tuple[tuple[str, ...], t
 
 
 def device_name(profile: Profile) -> str:
-    """Return a device as a sweep's own record names it."""
+    """Return the name of a device in the description of a sweep."""
     return f"{profile.name}/{profile.soc}{release_words(profile.release)}"
 
 
@@ -69,8 +70,7 @@ MASK = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15
 """Step of splitmix64, a published generator of independent 64-bit numbers from consecutive ones."""
 LARGEST_TABLE = 1 << 20
-"""Most values that may be listed for one axis; longer ranges with a constant step are not listed
-but counted."""
+"""Most values listed for one axis; longer ranges need a constant step."""
 
 
 @dataclass(frozen=True)
@@ -80,9 +80,9 @@ class AxisValues:
     Attributes
     ----------
     table
-        Their codes, when listed; otherwise ``start + step * k`` for ``k`` in ``range(count)``.
+        Their codes, when listed; otherwise they are ``start + step * k``, k in ``range(count)``.
     log
-        Draw sizes of every order of magnitude equally often; only for samples.
+        Whether a sample draws sizes of every order of magnitude equally often.
     """
 
     axis: Axis
@@ -99,11 +99,7 @@ class AxisValues:
     @property
     def largest(self) -> int:
         """Largest magnitude of a code."""
-        return (
-            max(map(abs, self.table))
-            if self.table
-            else max(abs(self.start), abs(self.at(self.count - 1)))
-        )
+        return max(map(abs, self.table or (self.start, self.at(self.count - 1))))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the values as plain data."""
@@ -123,7 +119,7 @@ class Space:
     operator
         The operator.
     profiles
-        Product and SoC of every device, slowest axis of all.
+        The devices; they vary slowest of all.
     axes
         Values of every axis in declared order, the last one varying fastest.
     sample
@@ -161,7 +157,7 @@ class Space:
         )
 
     def codes_at(self, row: int) -> tuple[int, ...]:
-        """Return position of the profile and code of every axis of one row, as the compiled engine computes them."""
+        """Return the position of the profile and the code of every axis of one row."""
         if self.sample is None:
             digits = []
             for count in reversed(self.counts):
@@ -203,7 +199,7 @@ class Space:
 
     @property
     def fingerprint(self) -> str:
-        """Digest of everything that decides the results: two sweeps with the same one give the same rows."""
+        """Digest of everything that determines the rows of the sweep."""
         facts = {
             **self.as_dict(),
             "version": __version__,
@@ -228,7 +224,7 @@ def _scaled(draw: int, count: int) -> int:
 
 
 def _logarithmic(draw: int, low: int, high: int) -> int:
-    """Map a random number to ``low .. high``: first the number of bits, then a number of that many bits."""
+    """Map a random number to ``low .. high``: draw a bit length, then a number of that length."""
     bits = low.bit_length() + _scaled(draw, high.bit_length() - low.bit_length() + 1)
     least, most = max(low, (1 << bits) >> 1), min(high, (1 << bits) - 1)
     return least + _scaled(_mix(draw + GOLDEN), most - least + 1)
@@ -255,7 +251,7 @@ def make_space(
     Raises
     ------
     UsageError
-        For an unknown name or value, and for a sample or a seed that is no whole number.
+        For an unknown name or value, and for a sample or a seed that is not an integer.
     """
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError(
@@ -302,7 +298,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     Raises
     ------
     UsageError
-        When there are none, or one is not a value of the axis.
+        When there are none, or one does not belong to the axis.
     """
     if isinstance(given, range) and isinstance(axis, Number) and given:
         for end in (given[0], given[-1]):
@@ -322,17 +318,17 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
         if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
             return ranges[0]
         codes: list[int] = []
-        for one in ranges:
-            if isinstance(one, AxisValues):
-                if one.log or len(codes) + one.count > LARGEST_TABLE:
+        for values in ranges:
+            if isinstance(values, AxisValues):
+                if values.log or len(codes) + values.count > LARGEST_TABLE:
                     raise UsageError(
                         name,
                         f"{name}: {shown(given)} cannot be listed",
                         "give one range alone, or fewer values",
                     )
-                codes.extend(one.at(position) for position in range(one.count))
+                codes.extend(values.at(position) for position in range(values.count))
             else:
-                codes.extend(one)
+                codes.extend(values)
     else:
         codes = [axis.code(item) for item in items]
     unique = tuple(dict.fromkeys(codes))

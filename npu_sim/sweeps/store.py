@@ -1,9 +1,11 @@
-"""Writing a sweep to disk chunk by chunk, so that a killed one goes on and ends with the same bytes.
+"""The output of a sweep on disk, written chunk by chunk; a killed sweep resumes to the same bytes.
 
-While a sweep runs, ``OUT.partial`` holds what is written and ``OUT.progress.json`` says how much of it is complete. What lies beyond
-that was being written when the sweep died; it is cut off when the sweep goes on. At the end the partial file takes its final name.
+While a sweep runs, ``OUT.partial`` holds the written chunks and ``OUT.progress.json`` records how
+many are complete. Bytes beyond them belong to a chunk that was being written when the sweep died;
+they are cut off when it resumes. At the end the partial file gets its final name.
 
-Only what a sweep wrote is ever removed: what else lies at one of the three names is refused, and so is a folder that holds anything else.
+Only files that a sweep wrote are ever removed. Anything else at one of the three names, and a
+folder with other files in it, is an error.
 """
 
 import json
@@ -33,40 +35,41 @@ class Writer(Protocol):
     """Writes chunks in order to a partial file or folder."""
 
     least_bytes: int
-    """What the whole output takes at least."""
+    """Lower bound of the size of the whole output."""
 
     def is_own(self, name: str) -> bool:
-        """Whether a file of this name in a partial folder is the writer's."""
+        """Whether the writer creates a file of this name in a partial folder."""
 
     def start(self) -> None:
-        """Begin an empty partial file."""
+        """Create an empty partial file or folder."""
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Cut a partial file back to what ``state`` says is complete; ValueError when it has less."""
+        """Truncate the partial file to the chunks in ``state``; ValueError when it is shorter."""
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Append a chunk of records; return the state that includes it."""
 
     def finish(self, target: Path) -> None:
-        """Give the complete file its final name."""
+        """Rename the complete file to ``target``."""
 
     def close(self) -> None:
         """Release open files."""
 
 
 class Store:
-    """The output of one sweep: a writer, and the record of its progress.
+    """The output of one sweep: a writer, and the file that records its progress.
 
     Parameters
     ----------
     target
-        Final file or folder; the ending decides the format: none for a folder of ``.npy`` columns, ``.csv``, ``.parquet``.
+        Final file or folder. The ending selects the format: none for a folder of ``.npy`` columns,
+        ``.csv``, or ``.parquet``.
     space, columns
         The sweep.
     chunk_rows
         Rows of a chunk.
     overwrite
-        Whether a sweep that starts may take the place of what a sweep wrote before.
+        Whether a new sweep may replace the output of an earlier one.
     """
 
     def __init__(
@@ -93,13 +96,14 @@ class Store:
         self.chunk_rows = chunk_rows
 
     def begin(self, resume: bool) -> tuple[int, dict[str, Any]]:
-        """Open the output; return how many chunks it holds already, and the summary that was saved with them.
+        """Open the output; return the number of complete chunks and their saved summary.
 
         Raises
         ------
         UsageError
-            When the folder cannot be written or has no room, something else has one of the names, the target is there and may
-            not be overwritten, or an interrupted sweep lies there: a different one, or the same without ``resume``.
+            When the folder is not writable or full, one of the names is taken, the target exists
+            and may not be overwritten, or an interrupted sweep is there: a different one, or the
+            same without ``resume``.
         """
         require_target(self.progress_file)
         with self._written(self.partial):
@@ -115,9 +119,7 @@ class Store:
                     message = f"{self.partial} is in the way: no sweep that can go on left it"
                     raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
-                self._save(
-                    0, {}, {}
-                )  # first, so that what lies at the partial name is known to be a sweep's
+                self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
                 self.writer.start()
                 return 0, {}
             return self._go_on(self._progress(), resume)
@@ -126,14 +128,15 @@ class Store:
         again = f"remove {self.partial.name} and {self.progress_file.name} to start again"
         if not resume:
             hint = f"go on with resume=True, or {again}"
-            raise UsageError(
-                "out",
-                f"{self.target}: an interrupted sweep lies there, {progress['chunks']} chunks complete",
-                hint,
-            )
+            complete = f"{progress['chunks']} chunks complete"
+            message = f"{self.target}: an interrupted sweep lies there, {complete}"
+            raise UsageError("out", message, hint)
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
-            message = f"{self.target}: the interrupted sweep there is another one: its {', '.join(different)} differ"
+            names = ", ".join(different)
+            message = (
+                f"{self.target}: the interrupted sweep there is another one: its {names} differ"
+            )
             raise UsageError("resume", message, f"repeat the sweep's own options, or {again}")
         self._require_replaceable(resuming=True)
         chunks = progress["chunks"]
@@ -155,7 +158,7 @@ class Store:
         hint = "remove it to start again"
         try:
             progress = json.loads(read_limited("out", self.progress_file, JSON_BYTES, hint))
-            known = (
+            valid = (
                 isinstance(progress["chunks"], int)
                 and isinstance(progress["state"], dict)
                 and isinstance(progress["summary"], dict)
@@ -163,17 +166,18 @@ class Store:
         except UsageError:
             raise
         except (ValueError, KeyError, TypeError, RecursionError):
-            known = False
-        if not known:
+            valid = False
+        if not valid:
             raise UsageError(
                 "out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint
             )
         return dict(progress)
 
     def _require_replaceable(self, resuming: bool = False) -> None:
-        """See that the target is free, a file that is written anew, or a folder in which a sweep and nothing else lies.
+        """Check that the target is free, a file, or a folder with a sweep and nothing else in it.
 
-        A sweep that died while it took the place of an older one leaves the older one's folder without its description, or empty.
+        A sweep that died while it replaced an older one leaves a folder without its description, or
+        an empty one.
         """
         columns = not self.target.suffix
         if not columns:
@@ -198,13 +202,13 @@ class Store:
             )
 
     def append(self, chunk: np.ndarray, chunks_done: int, summary: dict[str, Any]) -> None:
-        """Append a chunk; afterwards it counts as complete."""
+        """Append a chunk and record it as complete."""
         with self._written(self.partial):
             state = self.writer.write(chunk)
         self._save(chunks_done, state, summary)
 
     def finish(self) -> None:
-        """Give the output its final name and forget its progress."""
+        """Rename the output to its final name and remove the progress file."""
         with self._written(self.target):
             if self.partial.exists():
                 self.writer.finish(self.target)
@@ -217,7 +221,7 @@ class Store:
             self.progress_file.unlink()
 
     def close(self) -> None:
-        """Release open files; what is complete stays."""
+        """Release open files."""
         self.writer.close()
 
     def _save(self, chunks: int, state: dict[str, Any], summary: dict[str, Any]) -> None:
@@ -235,7 +239,7 @@ class Store:
 
     @contextmanager
     def _written(self, path: Path) -> Iterator[None]:
-        """Say what the system refuses as the refusal of a file; what is complete stays, and the sweep can go on."""
+        """Turn an OSError into a UsageError; the sweep can resume from its complete chunks."""
         try:
             yield
         except OSError as error:

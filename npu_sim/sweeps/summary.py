@@ -1,4 +1,4 @@
-"""What a sweep found, in a few lines: counted chunk by chunk, so that it costs nothing more than the sweep."""
+"""Summary of a sweep, counted chunk by chunk while it runs."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -17,9 +17,10 @@ WIDEST_COUNT = 1 << 20
 
 @dataclass
 class SweepSummary:
-    """Counts of statuses, and of kernels, keys and cores where the call runs; and the call with the largest workspace.
+    """Counts of statuses, kernels, keys and cores, and the call with the largest workspace.
 
-    ``seconds`` and ``rows_now`` are time and rows of this run, without what an interrupted one did before.
+    Kernels, keys and cores are counted where the call runs. ``seconds`` and ``rows_now`` exclude
+    the part that an interrupted run computed before.
     """
 
     space: Space
@@ -52,27 +53,28 @@ class SweepSummary:
 
     @property
     def workspace_column(self) -> str:
-        """The column that says how much a user allocates; for an operator of one kernel that is the kernel's own workspace."""
+        """The column of the bytes that a user allocates; a kernel's own if it is the only one."""
         names = [column.name for column in self.columns]
         return next(
             (name for name in ("total_workspace_bytes", "workspace_bytes") if name in names), ""
         )
 
     def _count(self, name: str, values: np.ndarray) -> None:
-        found = self.counts.setdefault(name, Counter())
+        counter = self.counts.setdefault(name, Counter())
         if not len(values):
             return
         low, high = int(values.min()), int(values.max())
         if high - low < WIDEST_COUNT:
             counts = np.bincount(values.astype(np.int64) - low)
-            found.update({low + int(place): int(counts[place]) for place in np.flatnonzero(counts)})
+            nonzero = np.flatnonzero(counts)
+            counter.update({low + int(place): int(counts[place]) for place in nonzero})
         else:
             unique, counts = np.unique(values, return_counts=True)
-            found.update(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
+            counter.update(dict(zip(unique.tolist(), counts.tolist(), strict=True)))
 
     def state(self) -> dict[str, Any]:
-        """Return the counts as plain data, from which :meth:`restore` goes on."""
-        counts = {name: sorted(found.items()) for name, found in self.counts.items()}
+        """Return the counts as plain data for :meth:`restore`."""
+        counts = {name: sorted(counter.items()) for name, counter in self.counts.items()}
         return {
             "rows": self.rows,
             "counts": counts,
@@ -81,12 +83,9 @@ class SweepSummary:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from the counts of an interrupted sweep."""
-        self.rows, self.peak_bytes, self.peak_row = (
-            state["rows"],
-            state["peak_bytes"],
-            state["peak_row"],
-        )
+        """Continue from the counts of an interrupted sweep."""
+        self.rows = state["rows"]
+        self.peak_bytes, self.peak_row = state["peak_bytes"], state["peak_row"]
         self.counts = {name: Counter(dict(pairs)) for name, pairs in state["counts"].items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,9 +94,9 @@ class SweepSummary:
         counted = {
             name: {
                 words[name][value] if words[name] else str(value): count
-                for value, count in sorted(found.items())
+                for value, count in sorted(counter.items())
             }
-            for name, found in self.counts.items()
+            for name, counter in self.counts.items()
         }
         data: dict[str, Any] = {"sweep": self.space.as_dict(), "rows": self.rows, "counts": counted}
         if self.peak_row >= 0:

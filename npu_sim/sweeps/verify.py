@@ -22,21 +22,21 @@ class Mismatch(NamedTuple):
 
 
 def planned_record(space: Space, columns: tuple[RecordColumn, ...], row: int) -> dict[str, Any]:
-    """Return the record of one row as the plain Python functions make it."""
+    """Return the record of one row, computed without Numba."""
     position, *codes = space.codes_at(row)
     profile = space.profiles[position]
     planner = space.operator.planner
-    made = planner.make_row(*codes)
+    planned_row = planner.make_row(*codes)
     sources = {
-        "row": made,
-        "record": planner.plan_row(made, profile.device, space.operator.rules(profile)),
+        "row": planned_row,
+        "record": planner.plan_row(planned_row, profile.device, space.operator.rules(profile)),
         **{name: positions[position] for name, (_, positions) in places_of(space.profiles).items()},
     }
     return {column.name: _follow(sources, column.source) for column in columns}
 
 
 def called_facts(space: Space, row: int) -> dict[str, Any]:
-    """Return what :func:`npu_sim.plan` says about one row."""
+    """Return the fields that :func:`npu_sim.plan` reports about one row."""
     profile, values = space.call_at(row)
     try:
         planned = plan(
@@ -60,7 +60,7 @@ def called_facts(space: Space, row: int) -> dict[str, Any]:
 def compare_row(
     space: Space, columns: tuple[RecordColumn, ...], row: int, record: Any
 ) -> list[Mismatch]:
-    """Compare one record with the plain planner, field by field, and with a whole plan of the same call."""
+    """Compare one record with the Python planner and with :func:`npu_sim.plan`."""
     expected = planned_record(space, columns, row)
     if _fits(expected, columns):
         expected = {column.name: column.dtype.type(expected[column.name]) for column in columns}
@@ -76,9 +76,9 @@ def compare_row(
 def mismatches(records: Records, rows: Iterable[int]) -> list[Mismatch]:
     """Compare rows of a whole sweep, row 0 first."""
     return [
-        found
+        mismatch
         for row in rows
-        for found in compare_row(records.space, records.columns, row, records[row])
+        for mismatch in compare_row(records.space, records.columns, row, records[row])
     ]
 
 
@@ -87,7 +87,7 @@ def _plain(value: Any) -> Any:
 
 
 def _fits(expected: dict[str, Any], columns: tuple[RecordColumn, ...]) -> bool:
-    """Whether every whole number fits its field; one that does not is a mismatch by itself."""
+    """Whether every integer fits its field."""
     for column in columns:
         if column.dtype.kind == "i":
             limits = np.iinfo(column.dtype)
@@ -102,7 +102,7 @@ def sampled_rows(count: int, total: int, seed: int = 0) -> list[int]:
 
 
 def _follow(sources: dict[str, Any], path: str) -> Any:
-    """Return what ``record.tiling.block_dim`` names."""
+    """Return the value at a path such as ``record.tiling.block_dim``."""
     first, *names = path.split(".")
     value = sources[first]
     for name in names:

@@ -23,7 +23,7 @@ GIVE = "give a folder that npu-sim sweep --out wrote"
 
 
 class ColumnsWriter:
-    """Appends every chunk to the column files; their headers say the final length from the start."""
+    """Appends chunks to one file per column, whose header has the final length from the start."""
 
     def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
         self.partial = partial
@@ -34,7 +34,7 @@ class ColumnsWriter:
         self._files: list[IO[bytes]] = []
 
     def is_own(self, name: str) -> bool:
-        """The description and the columns."""
+        """Whether the file is the description or a column."""
         return name == DESCRIPTION or name in {f"{column.name}.npy" for column in self.columns}
 
     def start(self) -> None:
@@ -48,7 +48,7 @@ class ColumnsWriter:
         self.go_on({"rows": 0})
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Cut every column back to the complete rows."""
+        """Truncate every column to the complete rows."""
         self.rows = int(state["rows"])
         for column in self.columns:
             file = (self.partial / f"{column.name}.npy").open("r+b")
@@ -64,7 +64,7 @@ class ColumnsWriter:
         return {"rows": self.rows}
 
     def finish(self, target: Path) -> None:
-        """Give the folder its final name, in place of an older sweep: a folder may take the name of an empty one."""
+        """Rename the folder; an older sweep's is emptied first, because only then can it go."""
         self.close()
         if target.exists():
             empty_own(target, written_names(target).__contains__, last=DESCRIPTION)
@@ -88,16 +88,16 @@ class ColumnsWriter:
 
 
 def cut_back(file: IO[bytes], size: int) -> None:
-    """Cut an open file to a size and go to its end; ValueError when it is shorter."""
-    found = file.seek(0, os.SEEK_END)
-    if found < size:
-        raise ValueError(f"{file.name} has {found} bytes, {size} were written")
+    """Truncate an open file and seek to its end; ValueError when it is shorter."""
+    present = file.seek(0, os.SEEK_END)
+    if present < size:
+        raise ValueError(f"{file.name} has {present} bytes, {size} were written")
     file.truncate(size)
     file.seek(0, os.SEEK_END)
 
 
 def written_names(folder: Path) -> frozenset[str]:
-    """Return the names of the files that a sweep wrote into a folder, as its description says them; none without a description."""
+    """Return the files of a sweep that the description in its folder lists; none without it."""
     try:
         described = _read_description(folder)
     except UsageError:
@@ -106,7 +106,7 @@ def written_names(folder: Path) -> frozenset[str]:
 
 
 def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, Any]:
-    """Return what was swept and what the columns mean, as plain data."""
+    """Return the sweep and its columns as plain data."""
     described = {
         column.name: {"dtype": str(column.dtype), "help": column.help}
         | ({"words": list(column.words)} if column.words else {})
@@ -116,17 +116,17 @@ def description(space: Space, columns: tuple[RecordColumn, ...]) -> dict[str, An
 
 
 def open_columns(folder: str | Path) -> dict[str, np.ndarray]:
-    """Open the columns of a sweep without reading them: they are mapped, and read when they are used.
+    """Open the columns of a sweep as memory-mapped arrays.
 
     Parameters
     ----------
     folder
-        What ``npu-sim sweep ... --out FOLDER`` wrote.
+        Output of ``npu-sim sweep ... --out FOLDER``.
 
     Raises
     ------
     UsageError
-        When it is no such folder.
+        When the folder holds no sweep.
     """
     path = Path(folder)
     names = _read_description(path)["columns"]
@@ -160,26 +160,26 @@ LONGEST_NUMBER = 20
 
 
 class CsvWriter:
-    """Appends every chunk as text."""
+    """Appends every chunk as CSV: one line per plan, codes written as names."""
 
     def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
         self.partial = partial
-        self.least_bytes = 2 * len(columns) * space.rows  # a digit and a comma each
+        self.least_bytes = 2 * len(columns) * space.rows  # a digit and a comma per value
         self.columns = columns
         self._file: IO[bytes] | None = None
 
     def is_own(self, name: str) -> bool:
-        """There is no folder."""
+        """Return False: there is no folder."""
         return False
 
     def start(self) -> None:
-        """Write the line of names."""
+        """Write the header."""
         line = ",".join(column.name for column in self.columns) + "\n"
         self.partial.write_bytes(line.encode())
         self.go_on({"bytes": len(line)})
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Cut the file back to the complete lines."""
+        """Truncate the file to the complete lines."""
         self._file = self.partial.open("r+b")
         cut_back(self._file, int(state["bytes"]))
 
@@ -194,7 +194,7 @@ class CsvWriter:
         return {"bytes": self._file.tell()}
 
     def finish(self, target: Path) -> None:
-        """Give the file its final name."""
+        """Rename the file."""
         self.close()
         self.partial.replace(target)
 
@@ -226,7 +226,7 @@ class CsvWriter:
 
 
 def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, list[bytes]]:
-    """Return whole numbers, and the words they stand for; fp32 values become words of themselves."""
+    """Return integers and the texts they stand for; an fp32 value becomes a code of its text."""
     if column.dtype.kind != "f":
         return values, [word.encode() for word in column.words]
     unique, codes = np.unique(values, return_inverse=True)
@@ -234,11 +234,14 @@ def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, lis
 
 
 JOINING, WHOLE = "joining.parquet", "whole.parquet"
-"""The file that the chunks are joined in, and its name when all of them are."""
+"""The file into which chunks are joined, and its name once it is complete."""
 
 
 class ParquetWriter:
-    """Writes every chunk to a file of its own and joins them at the end."""
+    """Writes every chunk to its own file and joins them at the end, because Parquet cannot append.
+
+    Every chunk becomes a row group; codes are stored as dictionaries of names.
+    """
 
     def __init__(self, partial: Path, space: Space, columns: tuple[RecordColumn, ...]) -> None:
         try:
@@ -253,7 +256,7 @@ class ParquetWriter:
         self.partial = partial
         self.columns = columns
         self.chunks = 0
-        self.least_bytes = 0  # dictionaries and compression may make nearly nothing of it
+        self.least_bytes = 0  # unknown: dictionaries and compression
         fields = [
             pyarrow.field(column.name, self._type(column), nullable=False) for column in columns
         ]
@@ -262,16 +265,16 @@ class ParquetWriter:
         )
 
     def is_own(self, name: str) -> bool:
-        """The files of the chunks, and those they are joined in."""
+        """Whether the file is a chunk or a joined file."""
         return name in (JOINING, WHOLE) or re.fullmatch(r"[0-9]{6,}\.parquet", name) is not None
 
     def start(self) -> None:
-        """Make the folder of the chunks."""
+        """Create the folder of the chunks."""
         self.partial.mkdir()
         self.go_on({"chunks": 0})
 
     def go_on(self, state: dict[str, Any]) -> None:
-        """Go on after the complete chunks; a file beyond them is written again."""
+        """Continue after the complete chunks; a file beyond them is overwritten."""
         self.chunks = int(state["chunks"])
         missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
         joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
@@ -289,7 +292,7 @@ class ParquetWriter:
         return {"chunks": self.chunks}
 
     def finish(self, target: Path) -> None:
-        """Join the chunks, one row group each; one that died on the way goes on where it was."""
+        """Join the chunks; a process that was killed meanwhile continues here."""
         whole = self.partial / WHOLE
         if any(self.partial.iterdir()):
             if not whole.exists():
