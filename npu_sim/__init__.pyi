@@ -7,7 +7,7 @@ from typing import Any, Literal, SupportsIndex, Unpack, overload
 from numpy.typing import NDArray
 
 from npu_sim import aclnn, torch as torch
-from npu_sim.framework.prepared import Prepared
+from npu_sim.framework.execution import Prepared
 from npu_sim.framework.target import CoreOrder, Limits
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.explain import Explanation

@@ -7,13 +7,11 @@ from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
 from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
-from npu_sim.framework.assumptions import Assumed
-from npu_sim.framework.axes import Derived, Number, Switch, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.describing import Condition, decision, vector_plan
-from npu_sim.framework.operator import Operator
+from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.framework.tensor_checks import (
     Contiguous,
     Dtypes,

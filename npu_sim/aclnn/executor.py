@@ -97,10 +97,7 @@ class AclOpExecutor:
                 self.operator,
                 self.arguments,
                 inputs,
-                self.settings.profile,
-                deterministic=self.settings.deterministic,
-                order=self.settings.order,
-                limits=self.settings.limits,
+                self.settings,
                 outs=outputs,
                 areas=Areas(memory, self.workspace),
             )

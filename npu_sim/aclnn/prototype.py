@@ -131,11 +131,7 @@ class Prototype:
         specs = {name: tensor.spec(self._documented(name)) for name, tensor in tensors.items()}
         arguments = self.operator.build({**specs, **attributes})
         settings = current_device()
-        plan = plan_of(
-            self.operator.check(
-                arguments, settings.profile, settings.deterministic, settings.limits
-            )
-        )
+        plan = plan_of(self.operator.check(arguments, settings))
         inputs = {
             name: tensors[name].array for name in self.operator.input_names if name in tensors
         }

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator,
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
+from types import NoneType
 from typing import Any, Literal
 
 import numpy as np
@@ -203,6 +204,22 @@ class Arguments(Mapping[str, Any]):
             for name, value in self.items()
             if value is not None
         }
+
+
+Signature = tuple[tuple[str, Any, Any], ...]
+"""Of every argument its name, its type (the text of a float, as 0.0 equals -0.0) and its value."""
+_PLAIN = frozenset({TensorSpec, NoneType, bool, int, float, str})
+
+
+def signature_of(arguments: Arguments) -> Signature | None:
+    """Return the arguments as a cache key; None when a value is mutable or of an unknown type."""
+    entries = []
+    for name, value in arguments.items():
+        kind = type(value)
+        if kind not in _PLAIN:
+            return None
+        entries.append((name, str(value) if kind is float else kind, value))
+    return tuple(entries)
 
 
 def require_known(known: Collection[str], names: Iterable[str]) -> None:

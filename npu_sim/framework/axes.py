@@ -12,6 +12,11 @@ Value = int | str | bool
 Values = dict[str, Value]
 """Value of every axis of one call, by the axis' name."""
 
+FLOAT_DTYPES = ("float32", "float16", "bfloat16")
+"""Words of every dtype axis; codes are positions."""
+FLOAT32 = FLOAT_DTYPES.index("float32")
+DOCUMENTED = 0
+"""Code of ``limits = documented``."""
 SEARCH_END = 1 << 40
 """Sizes are searched up to here (a tensor of as many bytes is beyond every product)."""
 

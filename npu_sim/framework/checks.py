@@ -39,27 +39,12 @@ class Check:
         """Check a call; raise AclnnError when it is refused."""
         raise NotImplementedError
 
-    def asks_form_alone(self, operator: Any) -> bool:
-        """Whether the answer depends on nothing but the product and the form of a call (:attr:`Inspection.form`)."""
-        return False
-
-    is_whole_row = False
-    """Whether the same check in whole numbers says all that this one says, of any call."""
-
     def row_check(self, operator: Any) -> RowCheck | None:
         """Return the same check in whole numbers; None when calls that sizes describe always pass it."""
         return None
 
 
-class FormCheck(Check):
-    """A check of what tensors are given, and of everything but their sizes."""
-
-    def asks_form_alone(self, operator: Any) -> bool:
-        """Say that it does."""
-        return True
-
-
-class Given(FormCheck):
+class Given(Check):
     """Every tensor that is not optional is given: 161001."""
 
     def __call__(self, call: Inspection) -> None:
@@ -70,7 +55,7 @@ class Given(FormCheck):
                 )
 
 
-class Supported(FormCheck):
+class Supported(Check):
     """The product has the operator: 161002."""
 
     def __call__(self, call: Inspection) -> None:
@@ -94,7 +79,7 @@ class Supported(FormCheck):
         return RowCheck(INVALID, "rules.supported == 0")
 
 
-class DtypeCheck(FormCheck):
+class DtypeCheck(Check):
     """A check of dtypes alone: sweeps ask once for every combination whether all of them pass, see ``Operator.rules``."""
 
     status = INVALID
@@ -217,7 +202,6 @@ class Holds(Check):
     words: Words | None = None
     status: Status = TILING_FAILURE
     documented: bool = False
-    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         if self.documented and (call.limits != "documented" or -1 in self._stated(call).values()):
@@ -272,7 +256,6 @@ class Fits(Check):
     blames: str
     words: Words
     status: Status = TILING_FAILURE
-    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         if not self.fits(call.row, call.device, call.rules):
@@ -289,7 +272,6 @@ class NothingToDo(Check):
     """A call without work: later checks are not asked, and no kernel runs. ``condition`` is over sizes, for instance ``"rows == 0"``."""
 
     condition: str
-    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         """Nothing is refused here; the engine asks :meth:`holds` instead."""

@@ -1,19 +1,21 @@
-"""Computing a checked call: outputs are laid out, the operator's kernels fill them, and the result knows what depends on timing."""
+"""Computation of a checked call, once or, prepared, as often as the caller likes.
 
-from collections.abc import Callable, Mapping
+Outputs are laid out, the operator's kernels fill them, and the result tells what depends on timing.
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from itertools import zip_longest
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from npu_sim.cores import Profile
-from npu_sim.framework.arguments import Arguments, Output
+from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
-from npu_sim.framework.flips import plan_with_results
-from npu_sim.framework.inputs import own_copies
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_with_results
 from npu_sim.framework.results import (
     UNTIMED,
     OrderMask,
@@ -22,13 +24,14 @@ from npu_sim.framework.results import (
     Stopwatch,
     output_array,
 )
-from npu_sim.framework.target import Limits, Order
-from npu_sim.numbers.arrays import have_own_memory
-from npu_sim.numbers.formats import TensorSpec
+from npu_sim.framework.target import Order, Target
+from npu_sim.numbers.arrays import as_array, have_own_memory
+from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.plans.areas import Areas, contiguous
-from npu_sim.plans.model import Caveat
-from npu_sim.status import UsageError
+from npu_sim.plans.model import Caveat, Plan
+from npu_sim.plans.printing import Printed
+from npu_sim.status import UsageError, closest
 
 Array = np.ndarray[Any, Any]
 
@@ -45,8 +48,6 @@ class Run:
         The inputs by name, as they were given; those that address memory are copies, see ``Tensor.addresses``.
     outputs
         The results by name: contiguous arrays to write to.
-    order
-        Order in which the atomic additions of different cores arrive.
     areas
         The workspace, when the call has one in memory; None otherwise.
     watch
@@ -60,11 +61,15 @@ class Run:
     case: Case
     tensors: Mapping[str, Array]
     outputs: dict[str, Array]
-    order: Order
     areas: Areas | None
     watch: Stopwatch
     masks: dict[str, Array | Callable[[], Array]] = field(default_factory=dict)
     caveats: tuple[Caveat, ...] = ()
+
+    @property
+    def order(self) -> Order:
+        """Order in which the atomic additions of different cores arrive."""
+        return self.case.target.order
 
     def stored(self, name: str) -> Array:
         """Return an input as kernels read it: contiguous, in native order, 16-bit values as they are stored.
@@ -92,11 +97,7 @@ def execute(
     operator: Operator,
     arguments: Arguments,
     tensors: Mapping[str, Array],
-    profile: Profile,
-    *,
-    deterministic: bool,
-    order: Order,
-    limits: Limits,
+    target: Target,
     outs: tuple[Any, ...] = (),
     areas: Areas | None = None,
 ) -> Result:
@@ -107,50 +108,51 @@ def execute(
     outs
         Arrays to write the results to, one for every output in order; new ones where None.
     areas
-        The workspace in memory: what the plan keeps there then passes through it.
+        The workspace in memory: tensors that the plan places there then pass through it.
 
     Raises
     ------
     AclnnError
-        With the product's status when the call is refused, 361001 when the data is out of bounds; no output is written then.
+        With the product's status when the call is refused, 361001 when the data is out of bounds;
+        no output is written then.
     """
     watch = Stopwatch()
     with watch.stage("plan"):
-        case = operator.check(arguments, profile, deterministic, limits)
-    return compute_case(case, tensors, order, outs, areas, watch)
+        case = operator.check(arguments, target)
+    return compute_case(case, tensors, outs, areas, watch)
 
 
 def compute_case(
     case: Case,
     tensors: Mapping[str, Array],
-    order: Order,
     outs: tuple[Any, ...] = (),
     areas: Areas | None = None,
     watch: Stopwatch | None = None,
 ) -> Result:
     """Compute a checked call; arguments as for :func:`execute`."""
     watch = watch or Stopwatch()
-    run, given = computed(case, tensors, order, outs, areas, watch)
-    return Result(
-        given, partial(plan_with_results, case), _order_masks(run), watch.seconds, run.caveats
-    )
+    run, given = computed(case, tensors, outs, areas, watch)
+    plan = partial(plan_with_results, case)
+    return Result(given, plan, _order_masks(run), watch.seconds, run.caveats)
 
 
 def computed(
     case: Case,
     tensors: Mapping[str, Array],
-    order: Order,
     outs: tuple[Any, ...] = (),
     areas: Areas | None = None,
     watch: Stopwatch = UNTIMED,
 ) -> tuple[Run, dict[str, Array]]:
-    """Compute a checked call, arguments as for :func:`execute`; return the run, and by name the arrays that the caller gets."""
+    """Compute a checked call; return the run, and by name the arrays that the caller gets.
+
+    Arguments are as for :func:`execute`.
+    """
     operator = case.operator
     arrays = _output_arrays(case, tensors, outs)
-    written = {name: one.written for name, one in arrays.items()}
+    written = {name: array.written for name, array in arrays.items()}
     with watch.stage("check"):
         own = own_copies(operator.addressing, tensors)
-    run = Run(case, own, written, order, areas, watch)
+    run = Run(case, own, written, areas, watch)
     if case.empty and operator.fill is None:
         for array in written.values():
             array.fill(0)
@@ -160,18 +162,18 @@ def computed(
         compute(run)
     with watch.stage("compute"):
         _finish(run, arrays)
-    return run, {name: one.returned for name, one in arrays.items()}
+    return run, {name: array.returned for name, array in arrays.items()}
 
 
-def outputs_of(case: Case, tensors: Mapping[str, Array], order: Order, out: Any) -> Any:
-    """Compute a checked call; return its result, or a tuple of all results with None for one that is not written.
+def outputs_of(case: Case, tensors: Mapping[str, Array], out: Any) -> Any:
+    """Compute a checked call; return its result, or a tuple with None for outputs not written.
 
     Parameters
     ----------
     out
         As for :func:`npu_sim.run`.
     """
-    _, given = computed(case, tensors, order, arrays_of(out))
+    _, given = computed(case, tensors, arrays_of(out))
     names = case.operator.result_names
     return given[names[0]] if len(names) == 1 else tuple(given.get(name) for name in names)
 
@@ -196,19 +198,11 @@ def _output_arrays(
         else list(tensors.items())
     )
     arrays = {}
-    for place, one, spec in case.once(_written_specs):
-        arrays[one.output] = output_array(
-            one.name, outs[place] if place < len(outs) else None, spec, taken
-        )
+    for output, out in zip_longest(outputs, outs):
+        spec = case.specs.get(output.name)
+        if spec is not None:
+            arrays[output.output] = output_array(output.name, out, spec.plain(), taken)
     return arrays
-
-
-def _written_specs(case: Case) -> tuple[tuple[int, Output, TensorSpec], ...]:
-    """Return every output that is written, its place among all outputs, and what a new array for it looks like."""
-    specs = [
-        (place, one, case.specs.get(one.name)) for place, one in enumerate(case.operator.outputs)
-    ]
-    return tuple((place, one, spec.plain()) for place, one, spec in specs if spec is not None)
 
 
 def _finish(run: Run, arrays: Mapping[str, OutputArray]) -> None:
@@ -241,3 +235,105 @@ def _fixed(array: Array, parts: str) -> Array:
     return np.zeros(
         prod(array.shape[:-1]) if array.ndim > 1 and parts == "row" else array.size, np.bool_
     )
+
+
+def own_copies(
+    addressing: Collection[str], tensors: Mapping[str, np.ndarray]
+) -> Mapping[str, np.ndarray]:
+    """Return the tensors of a call, with copies of those that address memory.
+
+    See ``Tensor.addresses``.
+    """
+    return (
+        {**tensors, **{name: tensors[name].copy() for name in addressing if name in tensors}}
+        if addressing
+        else tensors
+    )
+
+
+class Prepared(Printed):
+    """A checked and planned call, to be computed any number of times; see :func:`npu_sim.prepare`.
+
+    Attributes
+    ----------
+    plan
+        The plan of every call.
+    """
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self._names = case.operator.input_names
+        self._wanted = {name: _layout(case.specs.get(name)) for name in self._names}
+        self._needed = frozenset(
+            name for name, wanted in self._wanted.items() if wanted is not None
+        )
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Return the plan."""
+        return plan_with_results(self._case)
+
+    def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
+        """Compute the call with some data.
+
+        Parameters
+        ----------
+        *tensors, **named
+            The input tensors, in the order of the public function or by name, as they were prepared.
+        out
+            As for :func:`npu_sim.run`.
+
+        Returns
+        -------
+        ndarray or tuple of ndarray
+            The results, as the public function gives them.
+
+        Raises
+        ------
+        UsageError
+            For a tensor that the call was not prepared for, and for one that is missing.
+        AclnnError
+            361001 when the data is out of bounds; ``out`` is then untouched.
+        TypeError
+            For more tensors than the operator has, or one given twice.
+        """
+        if len(tensors) > len(self._names):
+            raise TypeError(
+                f"{len(tensors)} tensors; {self._case.operator.name} takes {', '.join(self._names)}"
+            )
+        given = dict(zip(self._names, tensors, strict=False))
+        if not named.keys().isdisjoint(given):
+            raise TypeError(f"given twice: {', '.join(named.keys() & given.keys())}")
+        given |= named
+        arrays = {
+            name: self._array(name, value) for name, value in given.items() if value is not None
+        }
+        if not self._needed <= arrays.keys():
+            name = next(name for name in self._names if name in self._needed and name not in arrays)
+            raise UsageError(
+                name,
+                f"{name} is missing",
+                f"the call was prepared with {name} {self._case.specs[name]}",
+            )
+        return outputs_of(self._case, arrays, out)
+
+    def _array(self, name: str, value: Any) -> np.ndarray:
+        # A view: shape and strides of the caller's array may change under the call.
+        array = (
+            value.view() if type(value) is np.ndarray and value.dtype.isnative else as_array(value)
+        )
+        if (array.shape, array.dtype, array.flags.c_contiguous) == self._wanted.get(name):
+            return array
+        if name not in self._wanted:
+            raise UsageError(
+                name,
+                f"{name}: no such tensor",
+                f"tensors: {', '.join(self._names)}{closest(name, self._names)}",
+            )
+        prepared = "without it" if self._wanted[name] is None else f"for {self._case.specs[name]}"
+        message = f"{name} is {TensorSpec.of(array)}, the call was prepared {prepared}"
+        raise UsageError(name, message, "prepare a call for every shape and dtype")
+
+
+def _layout(spec: TensorSpec | None) -> tuple[Any, ...] | None:
+    return None if spec is None else (spec.shape, numpy_dtype(spec.dtype), spec.contiguous)

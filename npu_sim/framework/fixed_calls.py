@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_sim.cores import Profile
 from npu_sim.framework.axes import COMMON_AXES, DETERMINISTIC, LIMITS, Axis, Value, Values
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import Limits
+from npu_sim.framework.target import Target, require_limits
 from npu_sim.numbers.formats import TensorSpec
 
 
@@ -56,7 +55,7 @@ class FixedCall:
                 )
         return arguments
 
-    def checked_with(self, axis: Axis, value: Value, profile: Profile, limits: Limits) -> Case:
+    def checked_with(self, axis: Axis, value: Value, target: Target) -> Case:
         """Check the call with another value of one axis, which may also be the determinism switch or the set of limits.
 
         Raises
@@ -66,12 +65,12 @@ class FixedCall:
         UsageError
             When the value makes no sense.
         """
-        deterministic = bool(value) if axis is DETERMINISTIC else self.deterministic
-        held: Limits = (
-            "hardware" if (value if axis is LIMITS else limits) == "hardware" else "documented"
-        )
+        if axis is LIMITS:
+            target = replace(target, limits=require_limits(value))
+        switch = bool(value) if axis is DETERMINISTIC else self.deterministic
+        target = replace(target, deterministic=switch)
         changed = self.arguments({} if axis in COMMON_AXES else {axis.name: value})
-        return self.operator.check(self.operator.build(changed), profile, deterministic, held)
+        return self.operator.check(self.operator.build(changed), target)
 
 
 def fixed_call(

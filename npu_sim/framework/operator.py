@@ -1,29 +1,595 @@
-"""An operator as everything above it sees it: it reads calls, checks them, and says them in whole numbers."""
+"""One operator, one declaration: its arguments, its contract, and the functions it names.
+
+Everything else about an operator is derived from these fields. :class:`Operator` reads the
+arguments of a call, infers those that are left out, and checks the call.
+"""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
-from npu_sim.cores import Device, Profile
+from npu_sim.cores import Profile
+from npu_sim.framework import arguments as declared
 from npu_sim.framework import patterns
-from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.axes import Number, Switch, Word
-from npu_sim.framework.case import Case, Form, Inspection
+from npu_sim.framework.arguments import (
+    Argument,
+    Arguments,
+    Attribute,
+    Output,
+    Signature,
+    Tensor,
+    signature_of,
+)
+from npu_sim.framework.axes import COMMON_AXES, Axis, Derived, Number, Switch, Value, Values, Word
+from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Check, DtypeCheck, NothingToDo
-from npu_sim.framework.memory import Memory, Signature, signature_of
-from npu_sim.framework.reading import Reader
-from npu_sim.framework.rows import PASSES, RowPlanner, row_planner
-from npu_sim.framework.target import Limits
+from npu_sim.framework.expressions import evaluate
+from npu_sim.framework.rows import RowPlanner, row_planner
+from npu_sim.framework.target import Target
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.status import AclnnError
+from npu_sim.plans.answers import Evidence
+from npu_sim.registry import find_operator, load_operator
+from npu_sim.releases import default_release, release_switches
+from npu_sim.status import TILING_FAILURE, AclnnError, Status, UsageError, closest
+from npu_sim.tiling.fields import SUCCESS
 
-FORMS = 1024
-"""So many forms of calls are remembered."""
+CACHED_CALLS = 256
+"""Number of checked calls that are cached."""
+
+Hook = Callable[..., Any]
+"""A function that a declaration names for one purpose."""
+
+TIMELINE_HOOKS = ("program", "steps", "instructions")
+"""Hooks that ``timeline_hooks`` may give; ``study_hooks`` may give the other optional ones."""
+
+GIVEN_BY_HOOKS = {
+    "program": "timeline",
+    "claims": "summation trees",
+    "formula": "formula to compare with",
+    "terms": "terms of an element",
+}
+"""What a hook gives, in words."""
 
 
-class Operator(Reader):
-    """A declared operator; its fields are those of a declaration."""
+@dataclass(frozen=True)
+class Assumed:
+    """A number that an operator's planner takes for granted instead of asking the chip.
+
+    Attributes
+    ----------
+    key
+        Key of a profile that says it of the chip.
+    value
+        What the planner counts with, on every SoC.
+    source
+        Where that is stated.
+    if_asked
+        ``if_asked(case)`` says what the planner would do if it asked the chip, in words; a model of ours. None where nobody knows.
+    """
+
+    key: str
+    value: int
+    source: str
+    if_asked: Callable[[Any], str] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Operator:
+    """The declaration of an operator, which also reads and checks its calls.
+
+    Attributes
+    ----------
+    name, title
+        Name here, and in the product documents without ``aclnn``.
+    summary
+        First line of the public function's help.
+    arguments
+        Tensors, attributes and outputs, in the order of the public function.
+    axes
+        What can vary, slowest first; the common ones come on top.
+    checks
+        The contract, in the product's order: see :mod:`npu_sim.framework.checks`. A plain function of an
+        :class:`Inspection` is a check too.
+    tiling
+        NamedTuple of the planner's result, its fields a table (:mod:`npu_sim.tiling.fields`).
+    tile
+        ``tile(row, device, rules) -> tiling`` in whole numbers, so that Numba can compile it.
+    used_bytes
+        ``used_bytes(row, tiling, device, rules)``, compilable too, for a planner that does not check whether its buffers fit the Unified
+        Buffer: how much they take. None where a tiling always fits.
+    assumed
+        Numbers that its planner takes for granted instead of asking the chip.
+    describe
+        ``describe(case)`` gives the fields of the plan that depend on the call; one that takes time may be a function that finds it
+        when it is read.
+    compute
+        ``compute(run)`` writes the outputs of a :class:`~npu_sim.framework.execution.Run`.
+    formula
+        ``formula(arguments, tensors, precision)`` gives the outputs in NumPy in that precision.
+    data
+        ``data(arguments, seed)`` gives realistic inputs; None draws normal numbers.
+    program
+        ``program(plan)`` gives the timeline.
+    steps
+        ``steps(plan)`` says what the tiles of the timeline hold and add (:mod:`npu_sim.timelines.step_table`); None where only their
+        names are known.
+    instructions
+        ``instructions(plan)`` gives the vector instructions of every core; None where no list of them is published.
+    claims, terms, parts, causes, variants, changes
+        What studies ask: summation trees, terms of an element, contributions of cores, further causes of error, math types, and how
+        samples are added to a batch.
+    derived
+        Whole numbers that planners need and nobody varies.
+    rules_of
+        Facts of a profile that planners need, as whole numbers, besides the documented limits.
+    limits
+        Limits that a profile may state for it under ``documented_limits``; those of the package stand in the registry.
+    shards
+        Axes of numbers that can be split over devices: what would make a call faster tries half of them.
+    products
+        Products that have an operator of one's own, besides those whose profile lists it.
+    evidence
+        How sure its plans are at most: ``exact`` is earned by golden data in the tests.
+    on_cube
+        Whether it runs on cube cores.
+    empty
+        Path of a plan without work, in words.
+    describe_empty, fill
+        Further fields of such a plan, and its outputs where they are not all zeros.
+    planner_failure, planner_words
+        Status, and ``words(case)`` giving argument, message and hint, of a call that has no tiling.
+    bounds
+        Further numbers that bounds of fields speak of, from the largest values of a sweep.
+    timeline_hooks, study_hooks
+        ``timeline_hooks()`` gives the hooks of the timeline by name, ``study_hooks()`` those of studies. Each is called when one
+        of its hooks is first needed and imports the modules they are in, so that planning and computing do without.
+    """
+
+    name: str
+    title: str
+    summary: str
+    arguments: tuple[Argument, ...]
+    axes: tuple[Axis, ...]
+    checks: tuple[Callable[[Any], None], ...]
+    tiling: type
+    tile: Callable[[Any, Any, Any], Any]
+    describe: Hook
+    compute: Hook
+    formula: Hook | None = None
+    data: Hook | None = None
+    program: Hook | None = None
+    steps: Hook | None = None
+    instructions: Hook | None = None
+    claims: Hook | None = None
+    terms: Hook | None = None
+    parts: Hook | None = None
+    causes: Hook | None = None
+    variants: Hook | None = None
+    changes: Hook | None = None
+    derived: tuple[Derived, ...] = ()
+    rules_of: Mapping[str, Callable[[Profile], int]] = field(default_factory=dict)
+    limits: tuple[str, ...] = ()
+    assumed: tuple[Assumed, ...] = ()
+    used_bytes: Callable[[Any, Any, Any, Any], int] | None = None
+    shards: tuple[str, ...] = ()
+    products: tuple[str, ...] = ()
+    evidence: Evidence = Evidence.MODEL
+    on_cube: bool = False
+    empty: str = "empty: nothing runs"
+    describe_empty: Hook | None = None
+    fill: Hook | None = None
+    planner_failure: Status = TILING_FAILURE
+    planner_words: Callable[[Any], tuple[str, str, str]] | None = None
+    bounds: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
+    timeline_hooks: Callable[[], Mapping[str, Any]] | None = None
+    study_hooks: Callable[[], Mapping[str, Any]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Travel to other processes by name: every process has the same operators."""
+        return load_operator, (self.name,)
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All tensors, outputs too."""
+        return tuple(one for one in self.arguments if isinstance(one, Tensor))
+
+    @cached_property
+    def inputs(self) -> tuple[Tensor, ...]:
+        """The tensors it reads."""
+        return tuple(one for one in self.tensors if not isinstance(one, Output))
+
+    @cached_property
+    def outputs(self) -> tuple[Output, ...]:
+        """The tensors it writes."""
+        return tuple(one for one in self.tensors if isinstance(one, Output))
+
+    @cached_property
+    def attributes(self) -> tuple[Attribute, ...]:
+        """The arguments that are not tensors."""
+        return tuple(one for one in self.arguments if isinstance(one, Attribute))
+
+    @cached_property
+    def prototype(self) -> tuple[Argument, ...]:
+        """The parameters of the C function: inputs, attributes, outputs."""
+        return (*self.inputs, *self.attributes, *self.outputs)
+
+    @cached_property
+    def tensor_names(self) -> tuple[str, ...]:
+        """Names of all tensors."""
+        return tuple(one.name for one in self.tensors)
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """Names of the tensors it reads."""
+        return tuple(one.name for one in self.inputs)
+
+    @cached_property
+    def addressing(self) -> tuple[str, ...]:
+        """Names of the inputs that say where kernels read or write."""
+        return tuple(one.name for one in self.inputs if one.addresses)
+
+    @cached_property
+    def result_names(self) -> tuple[str, ...]:
+        """Names of the results."""
+        return tuple(one.output for one in self.outputs)
+
+    @cached_property
+    def floating(self) -> tuple[str, ...]:
+        """Input tensors that have a floating-point dtype of the call's choice; the others keep theirs."""
+        words = {axis.name for axis in self.dtype_axes if "bfloat16" in axis.words}
+        return tuple(one.name for one in self.inputs if one.dtype in words)
+
+    def argument(self, name: str) -> Any:
+        """Return the declaration of an argument."""
+        return self.by_name[name]
+
+    @cached_property
+    def by_name(self) -> dict[str, Argument]:
+        """The arguments by name."""
+        return {one.name: one for one in self.arguments}
+
+    @cached_property
+    def twins(self) -> dict[str, tuple[str, ...]]:
+        """For every tensor the other inputs of the same shape and dtype."""
+        return {
+            one.name: tuple(
+                other.name
+                for other in self.inputs
+                if other is not one and (other.shape, other.dtype) == (one.shape, one.dtype)
+            )
+            for one in self.tensors
+        }
+
+    @cached_property
+    def all_axes(self) -> tuple[Axis, ...]:
+        """The operator's axes, then the common ones."""
+        return self.axes + COMMON_AXES
+
+    @cached_property
+    def dtype_axes(self) -> tuple[Word, ...]:
+        """The axes that are dtypes of tensors."""
+        used = {tensor.dtype for tensor in self.tensors}
+        return tuple(axis for axis in self.axes if isinstance(axis, Word) and axis.name in used)
+
+    @cached_property
+    def dtype_names(self) -> frozenset[str]:
+        """Names of the axes that are dtypes of tensors."""
+        return frozenset(axis.name for axis in self.dtype_axes)
+
+    @cached_property
+    def sizes(self) -> tuple[Number, ...]:
+        """The axes that are sizes or counts."""
+        return tuple(axis for axis in self.axes if isinstance(axis, Number) and axis.unit)
+
+    @cached_property
+    def switches(self) -> dict[str, str]:
+        """The axes that say whether an optional tensor is given, and which."""
+        return {
+            axis.name: axis.tensor for axis in self.axes if isinstance(axis, Switch) and axis.tensor
+        }
+
+    @cached_property
+    def expressions(self) -> dict[str, str]:
+        """Whole numbers that follow from others in a given call, and how."""
+        read = {one.name: one.read for one in self.axes if isinstance(one, Number) and one.read}
+        return read | {one.name: one.swept for one in self.derived}
+
+    @cached_property
+    def readers(self) -> dict[str, Callable[[Mapping[str, Any]], int]]:
+        """How derived numbers that patterns do not say are read from the specs of a call."""
+        return {one.name: one.read for one in self.derived if one.read is not None}
+
+    @cached_property
+    def rule_names(self) -> tuple[str, ...]:
+        """Names of the documented limits, of what the release decides, and of the other facts of a profile."""
+        entry = find_operator(self.name)
+        return (
+            *(entry.limits if entry else ()),
+            *self.limits,
+            *release_switches(default_release(), self.name),
+            *self.rules_of,
+        )
+
+    def axis(self, name: str) -> Axis:
+        """Return the axis of a name or alias.
+
+        Raises
+        ------
+        UsageError
+            When there is none.
+        """
+        wanted = name.replace("-", "_").lower()
+        for axis in self.all_axes:
+            if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
+                return axis
+        names = [axis.name for axis in self.all_axes]
+        message = f"{self.name} has nothing called {name!r} to vary"
+        raise UsageError(name, message, f"one of: {', '.join(names)}{closest(wanted, names)}")
+
+    def defaults(self) -> Values:
+        """Return the default value of every axis of the operator."""
+        return {axis.name: axis.default for axis in self.axes}
+
+    def has_hook(self, name: str) -> bool:
+        """Return whether the declaration gives a hook."""
+        return self._hook(name) is not None
+
+    def hook(self, name: str) -> Any:
+        """Return one of the functions that the declaration gives.
+
+        Raises
+        ------
+        UsageError
+            When the operator has none: the message says what is missing.
+        """
+        found = self._hook(name)
+        if found is None:
+            kind = GIVEN_BY_HOOKS.get(name, name)
+            hint = f"its declaration needs {name}=, see docs/add_an_operator.md"
+            raise UsageError("operator", f"{self.name} has no {kind}", hint)
+        return found
+
+    def _hook(self, name: str) -> Any:
+        own = getattr(self, name)
+        if own is not None:
+            return own
+        deferred = self._timeline_hooks if name in TIMELINE_HOOKS else self._study_hooks
+        return deferred.get(name)
+
+    @cached_property
+    def _timeline_hooks(self) -> Mapping[str, Any]:
+        return {} if self.timeline_hooks is None else self.timeline_hooks()
+
+    @cached_property
+    def _study_hooks(self) -> Mapping[str, Any]:
+        return {} if self.study_hooks is None else self.study_hooks()
+
+    def call(
+        self, values: Mapping[str, Value], groups: Mapping[str, patterns.Shape] | None = None
+    ) -> dict[str, Any]:
+        """Return the arguments of a call with these values; ``groups`` are the axes of a given call, whose rank they keep."""
+        sizes = {name: int(value) for name, value in values.items() if not isinstance(value, str)}
+        needed = {name for one in self.inputs for name in patterns.names(self.pattern(one, values))}
+        swept = {derived.name: derived.swept for derived in self.derived}
+
+        def size_of(name: str) -> int:
+            return (
+                sizes[name]
+                if name in sizes or name not in swept
+                else int(evaluate(swept[name], size_of))
+            )
+
+        sizes |= {name: max(size_of(name), 0) for name in swept if name in needed}
+        given = {tensor: values[name] for name, tensor in self.switches.items()}
+        call: dict[str, Any] = {}
+        for one in self.inputs:
+            if given.get(one.name, not one.optional):
+                shape = patterns.build(self.pattern(one, values), sizes, groups)
+                call[one.name] = TensorSpec(shape, str(values.get(one.dtype, one.dtype)))
+        named = {axis.name for axis in self.axes}
+        return call | {
+            one.name: one.kind(values[one.name]) for one in self.attributes if one.name in named
+        }
+
+    def plan_arguments(self, values: Mapping[str, Value]) -> dict[str, Any]:
+        """Return all keyword arguments of :func:`npu_sim.plan` but the profile."""
+        own = {axis.name: values[axis.name] for axis in self.axes}
+        return {
+            "deterministic": values["deterministic"],
+            "limits": values["limits"],
+            **self.call(own),
+        }
+
+    def read(self, arguments: Arguments) -> tuple[Values, dict[str, patterns.Shape]]:
+        """Return the values of a call's axes as far as it says them, and the axes of its groups."""
+        sizes = self.bound(arguments)
+        values: Values = {}
+        for axis in self.axes:
+            try:
+                values[axis.name] = self._value(axis, sizes, arguments)
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                continue
+        return values, sizes.groups
+
+    def _value(self, axis: Axis, sizes: patterns.Sizes, arguments: Arguments) -> Value:
+        if isinstance(axis, Number):
+            return self.size(axis.name, sizes, arguments)
+        if isinstance(axis, Switch) and axis.tensor:
+            return arguments[axis.tensor] is not None
+        if axis.name in arguments:
+            value = arguments[axis.name]
+            return str(value) if isinstance(axis, Word) else bool(value)
+        return self._dtype_named(axis.name, arguments)
+
+    def pattern(self, tensor: Tensor, arguments: Mapping[str, Any]) -> str:
+        """Return the pattern of a tensor's axes, which attributes may decide."""
+        return tensor.shape(arguments) if callable(tensor.shape) else tensor.shape
+
+    def stated_elsewhere(self, tensor: Tensor, pattern: str) -> tuple[str, ...]:
+        """Return the sizes of a tensor's pattern that attributes say, or that follow from others.
+
+        An axis of an input says its size itself, whatever it would be without the input.
+        """
+        found = self._stated_elsewhere.get((tensor.name, pattern))
+        if found is None:
+            said = () if isinstance(tensor, Output) else [axis.name for axis in self.axes]
+            follows = self.expressions.keys() - said | self.by_name.keys()
+            found = self._stated_elsewhere[tensor.name, pattern] = tuple(
+                name for name in patterns.names(pattern) if name in follows
+            )
+        return found
+
+    @cached_property
+    def _stated_elsewhere(self) -> dict[tuple[str, str], tuple[str, ...]]:
+        return {}
+
+    def bound(self, arguments: Arguments, guess: bool = True) -> patterns.Sizes:
+        """Return what the given tensors say of the sizes; those that contradict the ones before are passed over."""
+        sizes = patterns.Sizes()
+        given = [
+            (self.pattern(one, arguments), spec.shape)
+            for one in self.inputs
+            if (spec := arguments.get(one.name)) is not None
+        ]
+        for pattern, shape in sorted(
+            dict.fromkeys(given), key=lambda one: patterns.openness(one[0])
+        ):
+            patterns.bind(pattern, shape, sizes, guess)
+        return sizes
+
+    def size(
+        self, name: str, sizes: patterns.Sizes, arguments: Arguments, asked: tuple[str, ...] = ()
+    ) -> int:
+        """Return a size, a whole number among the attributes, whether a tensor is given, or what follows from them.
+
+        ``asked`` are the names that this one is wanted for: two that only follow from each other are both unknown.
+
+        Raises
+        ------
+        KeyError
+            When nothing says it.
+        """
+        if name in sizes.values:
+            return sizes.values[name]
+        if name in arguments:
+            return int(arguments[name])
+        if name in self.switches:
+            return int(arguments[self.switches[name]] is not None)
+        if name not in self.expressions or name in asked:
+            raise KeyError(name)
+        return int(
+            evaluate(
+                self.expressions[name],
+                lambda other: self.size(other, sizes, arguments, (*asked, name)),
+            )
+        )
+
+    def build(self, values: Mapping[str, Any], *, infer: bool = False) -> Arguments:
+        """Build arguments from what a caller passed; with ``infer`` inputs left out become what the others imply.
+
+        Raises
+        ------
+        UsageError
+            For an unknown argument, a tensor that is none, and an argument that is missing.
+        """
+        built = declared.build(self.by_name, values)
+        missing = (
+            [one for one in self.inputs if not one.optional and one.name not in values]
+            if infer
+            else []
+        )
+        if missing:
+            built = self.inferred(built, missing)
+            self.require_given(
+                set(self.input_names).difference(
+                    one.name for one in missing if built[one.name] is None
+                )
+            )
+        return built
+
+    def require_given(self, names: Collection[str]) -> None:
+        """Check that a call gives every tensor that it needs; None is given as well, and stands for the null pointer.
+
+        Raises
+        ------
+        UsageError
+            For the first one that is left out, or for a name that is none, which may be meant for it.
+        """
+        missing = [one for one in self.inputs if not one.optional and one.name not in names]
+        if missing:
+            declared.require_known(self.by_name, names)
+        for one in sorted(
+            missing, key=lambda one: one.name in self.implied
+        ):  # what the others imply is not what is to be given
+            raise UsageError(one.name, f"{one.name} is missing", f"{one.name}: {one.help}")
+
+    @cached_property
+    def implied(self) -> frozenset[str]:
+        """Inputs that a call which plans need not give: the others say what they are."""
+        call = self.call(self.defaults())
+        whole = {
+            **{one.name: None for one in self.tensors},
+            **{one.name: one.default for one in self.attributes},
+            **call,
+        }
+        return frozenset(
+            one.name
+            for one in self.inputs
+            if self.inferred(Arguments({**whole, one.name: None}), [one])[one.name] is not None
+        )
+
+    def inferred(self, arguments: Arguments, missing: Sequence[Tensor]) -> Arguments:
+        """Return the arguments with the missing tensors that follow from the others."""
+        filled, sizes = dict(arguments.items()), None
+        specs = {name: spec for name in self.tensor_names if (spec := filled[name]) is not None}
+        for one in missing:
+            twins = [name for name in self.twins[one.name] if name in specs]
+            if twins:
+                filled[one.name] = specs[twins[0]]
+                continue
+            sizes = self.bound(arguments, guess=False) if sizes is None else sizes
+            try:
+                pattern = self.pattern(one, filled)
+                values = {
+                    name: self.size(name, sizes, arguments) for name in patterns.names(pattern)
+                }
+                filled[one.name] = TensorSpec(
+                    patterns.build(pattern, values, sizes.groups), self.dtype_of(one, specs)
+                )
+            except (KeyError, TypeError, ValueError, ArithmeticError):
+                continue  # nothing says it
+        return Arguments(filled)
+
+    def dtype_of(self, tensor: Tensor, specs: Mapping[str, TensorSpec]) -> str:
+        """Return the dtype that a tensor must have, given the others.
+
+        Raises
+        ------
+        KeyError
+            When no given tensor says it.
+        """
+        return (
+            tensor.dtype
+            if tensor.dtype not in self.dtype_names
+            else self._dtype_named(tensor.dtype, specs)
+        )
+
+    def _dtype_named(self, axis: str, specs: Mapping[str, TensorSpec | None]) -> str:
+        for name in self._inputs_of_dtype[axis]:
+            spec = specs.get(name)
+            if spec is not None:
+                return spec.dtype
+        raise KeyError(axis)
+
+    @cached_property
+    def _inputs_of_dtype(self) -> dict[str, tuple[str, ...]]:
+        """For every axis that is a dtype the inputs that have it."""
+        return {
+            name: tuple(one.name for one in self.inputs if one.dtype == name)
+            for name in self.dtype_names
+        }
 
     @cached_property
     def planner(self) -> RowPlanner:
@@ -34,105 +600,36 @@ class Operator(Reader):
         """Whether a product has the operator."""
         return self.name in profile.product.operators or profile.name in self.products
 
-    def check(
-        self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits
-    ) -> Case:
-        """Run the contract's checks in the product's order, and see that there is a tiling; calls that passed are remembered.
+    def check(self, arguments: Arguments, target: Target) -> Case:
+        """Run the checks of the contract in the product's order and tile the call.
+
+        Calls that pass are cached by signature.
 
         Raises
         ------
         AclnnError
             With the status of the first check that fails.
         """
-        signature = signature_of(arguments, self.input_names, profile, deterministic, limits)
-        return self.remembered(
-            signature, lambda: self.checked(arguments, profile, deterministic, limits)
-        )
+        signature = signature_of(arguments)
+        if signature is None:
+            return self.checked(arguments, target)
+        return _cached_case(self, signature, target)
 
-    def remembered(self, signature: Signature | None, make: Callable[[], Case]) -> Case:
-        """Return the call of a signature, made anew when there is none or it was not made twice; None stands for no signature."""
-        return make() if signature is None else self._memory.get(signature, make)
-
-    @cached_property
-    def _memory(self) -> Memory[Case]:
-        return Memory(256, Case.keep)
-
-    def checked(
-        self, arguments: Arguments, profile: Profile, deterministic: bool, limits: Limits
-    ) -> Case:
-        """Do what :meth:`check` does, remembering nothing."""
-        known = _known(self, profile)
-        call = self._inspection(arguments, profile, deterministic, limits, known)
-        form = call.form
-        if form in known.passed:
-            case = self._passed_at_once(call)
-            if case is not None:
-                return case
-            call = self._inspection(arguments, profile, deterministic, limits, known)
-        for check in self._checks_beyond_form if form in known.passed else self.checks:
+    def checked(self, arguments: Arguments, target: Target) -> Case:
+        """Like :meth:`check`, without caching."""
+        device, rules = target.profile.device, self.rules(target.profile)
+        specs = arguments.given(self.tensor_names)
+        call = Inspection(self, arguments, target, specs, patterns.Sizes(), device, rules)
+        for check in self.checks:
             if isinstance(check, NothingToDo) and check.holds(call):
                 return call.case(empty=True)
             check(call)
-        if len(known.passed) < FORMS:
-            known.passed.add(form)
         case = call.case(empty=False)
-        if not case.is_tiled:
-            raise AclnnError(self.planner_failure, *self._failure_words(case))
+        if case.tiling.status != SUCCESS:
+            raise AclnnError(self.planner_failure, *self._failure_message(case))
         return case
 
-    def _inspection(
-        self,
-        arguments: Arguments,
-        profile: Profile,
-        deterministic: bool,
-        limits: Limits,
-        known: "_Known",
-    ) -> Inspection:
-        specs = arguments.given(self.tensor_names)
-        return Inspection(
-            self,
-            arguments,
-            profile,
-            limits,
-            deterministic,
-            specs,
-            patterns.Sizes(),
-            known.device,
-            known.rules,
-        )
-
-    def _passed_at_once(self, call: Inspection) -> Case | None:
-        """Return the checked call if it passes every check, asked of its row together; None when one is to say what it finds.
-
-        For calls whose form passed before: what asks for nothing else is not asked again.
-        """
-        try:
-            for check in self._checks_beyond_row:
-                check(call)
-            if self.planner.refused(call.row, call.device, call.rules) != PASSES:
-                return None
-            case = call.case(empty=False)
-            return case if case.is_tiled else None
-        except Exception:  # whatever a check makes of a call that another one refuses
-            return None
-
-    @cached_property
-    def _checks_beyond_form(self) -> tuple[Callable[[Any], None], ...]:
-        return tuple(
-            check
-            for check in self.checks
-            if not (isinstance(check, Check) and check.asks_form_alone(self))
-        )
-
-    @cached_property
-    def _checks_beyond_row(self) -> tuple[Callable[[Any], None], ...]:
-        return tuple(
-            check
-            for check in self._checks_beyond_form
-            if not (isinstance(check, Check) and check.is_whole_row)
-        )
-
-    def _failure_words(self, case: Case) -> tuple[str, str, str]:
+    def _failure_message(self, case: Case) -> tuple[str, str, str]:
         if self.planner_words is not None:
             return self.planner_words(case)
         return (
@@ -158,8 +655,8 @@ class Operator(Reader):
         return int(value) if isinstance(axis, Switch) else axis.words.index(str(value))
 
     def rules(self, profile: Profile) -> Any:
-        """Return what planners need of a profile, as a NamedTuple of whole numbers; -1 for a limit that is not documented."""
-        return _known(self, profile).rules
+        """Return the integers of a profile that planners need; -1 for a limit not documented."""
+        return _rules(self, profile)
 
     def dtype_mask(self, profile: Profile) -> int:
         """Return one bit for every combination of dtypes that the contract takes, the last axis fastest."""
@@ -173,40 +670,28 @@ class Operator(Reader):
                 if not one.optional
             }
             call = Inspection(
-                self,
-                Arguments({}),
-                profile,
-                "documented",
-                False,
-                specs,
-                patterns.Sizes(),
-                profile.device,
-                None,
+                self, Arguments({}), Target(profile), specs, patterns.Sizes(), profile.device, None
             )
             mask |= int(all(_passes(check, call) for check in steps)) << code
         return mask
 
 
-class _Known(NamedTuple):
-    """What does not change from call to call of an operator on a product: its integers, and the forms of calls that passed every check."""
-
-    device: Device
-    rules: Any
-    passed: set[Form]
+@lru_cache(maxsize=CACHED_CALLS)
+def _cached_case(operator: Operator, signature: Signature, target: Target) -> Case:
+    arguments = Arguments({name: value for name, _, value in signature})
+    return operator.checked(arguments, target)
 
 
 @lru_cache(maxsize=256)
-def _known(operator: Operator, profile: Profile) -> _Known:
-    facts = {**profile.documented_limits(operator.name), **profile.release_switches(operator.name)}
+def _rules(operator: Operator, profile: Profile) -> Any:
+    limits = profile.documented_limits(operator.name)
+    facts = {**limits, **profile.release_switches(operator.name)}
     own = operator.rules_of
     stated = [
-        facts.get(name, -1) if name not in own else own[name](profile)
-        for name in operator.rule_names
+        own[name](profile) if name in own else facts.get(name, -1) for name in operator.rule_names
     ]
-    rules = operator.planner.rules(
-        int(operator.supported_by(profile)), operator.dtype_mask(profile), *stated
-    )
-    return _Known(profile.device, rules, set())
+    supported, mask = operator.supported_by(profile), operator.dtype_mask(profile)
+    return operator.planner.rules(int(supported), mask, *stated)
 
 
 def _passes(check: Check, call: Inspection) -> bool:

@@ -1,19 +1,73 @@
-"""The plan of a checked call, put together from what the operator says of it."""
+"""The plan of a checked call, the results of its flips, and profile keys without effect."""
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
+from npu_sim.cores import Device, Profile, load_profile
+from npu_sim.framework.axes import DETERMINISTIC, LIMITS, Axis
 from npu_sim.framework.case import Case
-from npu_sim.framework.profile_keys import keys_without_effect
+from npu_sim.framework.fixed_calls import FixedCall, fixed_call
+from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Target
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, Plan
+from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Plan
+from npu_sim.plans.profile_keys import ProfileKey
 from npu_sim.plans.workspace_model import Workspace
+from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption
-from npu_sim.status import SUCCESS, AclnnError
+from npu_sim.status import SUCCESS, AclnnError, NpuSimError, UsageError
 
 _SURE = (Evidence.EXACT, Evidence.MODEL, Evidence.UNKNOWN)
 """From the surest on."""
+PRODUCT_KEYS = ("ub_reserved_bytes", "system_workspace_bytes")
+CORE_COUNTS = ("ai_core_count", "cube_core_count", "vector_core_count")
+CHIP_KEYS = (*(name for name in Chip.model_fields if name in Device._fields), *CORE_COUNTS)
+"""Keys of a SoC that planners read; clock and rates belong to timelines."""
+
+
+def plan_of(case: Case) -> Plan:
+    """Plan a checked call. The flips of its decisions have no results."""
+    return _plan(case, Decide(case, with_results=False))
+
+
+def plan_with_results(case: Case) -> Plan:
+    """Plan a checked call; reading its decisions plans the call of every flip too."""
+    return _plan(case, Decide(case, with_results=True))
+
+
+def _plan(case: Case, decide: "Decide") -> Plan:
+    fields = _plan_fields(case)
+    fields.pop("decisions", None)
+    values = {name: value() if callable(value) else value for name, value in fields.items()}
+    plan = Plan(decide=decide, **values)
+    if case.operator.name not in OPERATOR_NAMES:
+        _ = plan.decisions  # report errors of other people's declarations at once
+    return plan
+
+
+@dataclass(frozen=True)
+class Decide:
+    """Function that returns the decisions of a plan, which takes longer than all other fields."""
+
+    case: Case
+    with_results: bool
+
+    def __call__(self) -> tuple[Decision, ...]:
+        """Return the decisions, with the results of their flips where these are wanted."""
+        case = self.case
+        decisions = _plan_fields(case).get("decisions", ())
+        decisions = tuple(decisions() if callable(decisions) else decisions)
+        if not self.with_results or not any(decision.flips for decision in decisions):
+            return decisions
+        # Values beyond the range of an axis can be planned, but not varied: such flips keep no
+        # results.
+        with suppress(NpuSimError):
+            call = fixed_call(case.operator, case.arguments.as_dict(), case.deterministic)
+            return with_results(plan_of(case), decisions, call, case.target)
+        return decisions
 
 
 def empty_fields(path: str) -> dict[str, Any]:
@@ -26,19 +80,8 @@ def empty_fields(path: str) -> dict[str, Any]:
     }
 
 
-def plan_of(case: Case) -> Plan:
-    """Plan a checked call; it is remembered as long as the call is."""
-    return case.once(_plan)
-
-
-def _plan(case: Case) -> Plan:
-    plan = Plan.promise(partial(plan_fields, case))
-    # What is wrong with somebody else's declaration shows at once.
-    return plan if case.operator.name in OPERATOR_NAMES else plan.kept()
-
-
-def plan_fields(case: Case) -> dict[str, Any]:
-    """Return the fields of a plan, as :meth:`Plan.promise` takes them."""
+def _plan_fields(case: Case) -> dict[str, Any]:
+    """Return the fields of a plan; the operator may give a function in place of a value."""
     operator, profile = case.operator, case.profile
     fields: dict[str, Any] = {}
     if case.empty:
@@ -54,10 +97,9 @@ def plan_fields(case: Case) -> dict[str, Any]:
         operator.evidence, most, fields.get("evidence", operator.evidence), key=_SURE.index
     )
     if "launches" not in fields and not case.empty:
-        fields["launches"] = partial(
-            case.launches, fields["kernel"], fields["block_dim"], fields["evidence"]
-        )
-    fields["profile_keys"] = partial(keys_without_effect, case)
+        kernel, block_dim, evidence = (fields[name] for name in ("kernel", "block_dim", "evidence"))
+        fields["launches"] = lambda: case.launches(kernel, block_dim, evidence)
+    fields["profile_keys"] = lambda: keys_without_effect(case)
     return dict(
         operator=operator.name,
         title=operator.title,
@@ -75,7 +117,7 @@ def plan_fields(case: Case) -> dict[str, Any]:
 
 
 def overflow_of(case: Case) -> AclnnError | None:
-    """Return why a call that the product accepts does not fit the chip; None when it does. Its status is that of success."""
+    """Return why an accepted call does not fit the chip, with status success; None if it fits."""
     operator, device = case.operator, case.device
     if case.empty or operator.used_bytes is None:
         return None
@@ -84,3 +126,136 @@ def overflow_of(case: Case) -> AclnnError | None:
         return None
     message = f"overflows: the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {device.ub_bytes}"
     return AclnnError(SUCCESS, "product", message, "the product does not check it")
+
+
+def with_results(
+    plan: Plan, decisions: tuple[Decision, ...], call: FixedCall, target: Target
+) -> tuple[Decision, ...]:
+    """Return decisions whose flips tell what the changed call does.
+
+    Flips that change nothing or leave the range of an axis are omitted.
+
+    Parameters
+    ----------
+    plan, decisions
+        The plan of the call, and its decisions.
+    call, target
+        The call, and what it is planned for.
+    """
+    if all(flip.outcome for decision in decisions for flip in decision.flips):
+        return decisions
+    changed = []
+    for decision in decisions:
+        results = (_result(plan, decision, flip, call, target) for flip in decision.flips)
+        flips = tuple(flip for flip in results if flip is not None)
+        changed.append(decision.model_copy(update={"flips": flips}))
+    return tuple(changed)
+
+
+def axis_of(operator: Operator, name: str) -> Axis | None:
+    """Return the axis that a flip names; None when it cannot be varied."""
+    try:
+        axis = operator.axis(name)
+    except UsageError:
+        return None
+    return axis if axis is not LIMITS else None
+
+
+def _result(
+    plan: Plan, decision: Decision, flip: Flip, call: FixedCall, target: Target
+) -> Flip | None:
+    axis = axis_of(call.operator, flip.argument)
+    if axis is None:
+        return None
+    try:
+        value = axis.value(axis.code(flip.value))
+    except UsageError:
+        return None  # outside the range of the axis, such as 0 rows
+    if value == (call.deterministic if axis is DETERMINISTIC else call.values[axis.name]):
+        return None
+    try:
+        changed = plan_of(call.checked_with(axis, value, target))
+    except AclnnError as error:
+        return flip.model_copy(
+            update={"outcome": REFUSED, "changes_path": True, "refusal": error.message}
+        )
+    except UsageError:
+        return None
+    differs = (changed.path, changed.tiling_key, changed.kernel) != (
+        plan.path,
+        plan.tiling_key,
+        plan.kernel,
+    )
+    effects = {other.name: other.effect for other in reversed(changed.decisions)}
+    return flip.model_copy(
+        update={
+            "outcome": changed.outcome,
+            "path": changed.path,
+            "tiling_key": changed.tiling_key,
+            "changes_path": differs,
+            "effect": effects.get(decision.name, ""),
+        }
+    )
+
+
+def keys_without_effect(case: Case) -> tuple[ProfileKey, ...]:
+    """Return keys that differ from the shipped profile of the SoC without effect on the tiling."""
+    own = case.profile
+    if case.empty:
+        return ()
+    try:
+        shipped = load_profile(soc=own.soc, release=own.release)
+    except UsageError:
+        return ()  # a SoC that does not ship: there is nothing to compare with
+    return () if own.product is shipped.product else tuple(_without_effect(case, shipped))
+
+
+def _without_effect(case: Case, shipped: Profile) -> Iterator[ProfileKey]:
+    assumed = {assumption.key: assumption for assumption in case.operator.assumed}
+    for key, value, before, other in _differing(case.profile, shipped):
+        if not _same_tiling(case, other):
+            continue
+        known = assumed.get(key)
+        asked = known.if_asked(case) if known is not None and known.if_asked is not None else ""
+        yield ProfileKey(
+            key=key,
+            value=value,
+            shipped=before,
+            product=shipped.name,
+            assumed=known.value if known is not None else None,
+            source=known.source if known is not None else "",
+            if_asked=asked,
+        )
+
+
+def _differing(own: Profile, shipped: Profile) -> Iterator[tuple[str, int, int, Profile]]:
+    """Yield every key with another value: both values, and the profile with the shipped one."""
+    product = own.product
+    for key in CHIP_KEYS:
+        value, before = getattr(own.chip, key), getattr(shipped.chip, key)
+        if value != before and value is not None and before is not None:
+            socs = {**product.socs, own.soc: own.chip.model_copy(update={key: before})}
+            yield (
+                key,
+                value,
+                before,
+                own.model_copy(update={"product": product.model_copy(update={"socs": socs})}),
+            )
+    for key in PRODUCT_KEYS:
+        value, before = getattr(product, key), getattr(shipped.product, key)
+        if value != before:
+            yield (
+                key,
+                value,
+                before,
+                own.model_copy(update={"product": product.model_copy(update={key: before})}),
+            )
+
+
+def _same_tiling(case: Case, other: Profile) -> bool:
+    """Return whether a call is tiled the same on another profile."""
+    try:
+        changed = case.operator.checked(case.arguments, replace(case.target, profile=other))
+    except AclnnError:
+        return False
+    return bool(changed.tiling == case.tiling)

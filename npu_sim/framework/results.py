@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import cache, cached_property
 from typing import Any, Literal, NamedTuple
@@ -10,10 +10,14 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from npu_sim.numbers.arrays import memory_of, overlaps_itself
-from npu_sim.numbers.formats import TensorSpec, canonical_dtype, numpy_dtype
+from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
+from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
 from npu_sim.plans.model import Caveat, Plan
 from npu_sim.plans.printing import Printed
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError
+
+SCAN_ELEMENTS = 1 << 18
+"""Elements scanned at once for inf and nan."""
 
 
 class OrderMask(Printed):
@@ -266,3 +270,26 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
 def runtime_failure(argument: str, message: str, hint: str) -> AclnnError:
     """Return the error for data that is out of bounds on the device: 361001."""
     return AclnnError(RUNTIME_FAILURE, argument, message, hint)
+
+
+def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
+    """Return a caveat for every input with inf or nan.
+
+    Saturating products do not support these values ("边界值场景说明").
+    """
+    caveats = []
+    for name, array in tensors.items():
+        stored = kernel_input(array).reshape(-1)
+        mask, infinity = magnitude_patterns(FORMATS[canonical_dtype(array.dtype)])
+        bits = stored.view(UNSIGNED[stored.itemsize])
+        found = sum(
+            int(np.count_nonzero((bits[start : start + SCAN_ELEMENTS] & mask) >= infinity))
+            for start in range(0, bits.size, SCAN_ELEMENTS)
+        )
+        if found:
+            message = (
+                f"{name} has {found} elements that are inf or nan, which this product does not "
+                "support: results are a model"
+            )
+            caveats.append(Caveat(code="inf_or_nan_input", argument=name, message=message))
+    return tuple(caveats)

@@ -8,7 +8,7 @@ from typing import Any
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import Check, DtypeCheck, FormCheck, RowCheck
+from npu_sim.framework.checks import Check, DtypeCheck, RowCheck
 from npu_sim.framework.expressions import names
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.status import INVALID, AclnnError, Status
@@ -106,7 +106,7 @@ def _dtypes_text(names: Sequence[str], dtypes: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Formats(FormCheck):
+class Formats(Check):
     """Tensors have one of some storage formats."""
 
     allowed: tuple[str, ...]
@@ -122,7 +122,7 @@ class Formats(FormCheck):
                 raise AclnnError(self.status, name, message, f"formats: {', '.join(self.allowed)}")
 
 
-class Contiguous(FormCheck):
+class Contiguous(Check):
     """Inputs are contiguous: 161002."""
 
     def __call__(self, call: Inspection) -> None:
@@ -143,7 +143,6 @@ class NotEmpty(Check):
 
     tensor: str
     status: Status = INVALID
-    is_whole_row = True
 
     def __call__(self, call: Inspection) -> None:
         spec, named = call.specs[self.tensor], call.operator.argument(self.tensor).document
@@ -185,10 +184,6 @@ class Ranks(Check):
                 raise AclnnError(
                     self.status, name, f"{name} {spec} has rank {spec.rank}", wanted + axes
                 )
-
-    def asks_form_alone(self, operator: Any) -> bool:
-        """Whether all are inputs: attributes may decide the rank of an output that is left out."""
-        return set(operator.input_names).issuperset(self.tensors.split())
 
 
 @dataclass(frozen=True, eq=False)

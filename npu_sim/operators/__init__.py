@@ -10,20 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.cores import Profile, shipped_products
+from npu_sim.cores import Profile
 from npu_sim.framework.arguments import tensor_of
-from npu_sim.framework.case import Case
-from npu_sim.framework.flips import plan_with_results
-from npu_sim.framework.memory import PLAIN, signature_of
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.planning import plan_with_results
 from npu_sim.framework.results import Result, Stopwatch
-from npu_sim.framework.target import CoreOrder, Limits, Order, target_of
+from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.status import straight
 
 if TYPE_CHECKING:
-    from npu_sim.framework.prepared import Prepared
+    from npu_sim.framework.execution import Prepared
 
 
 @straight
@@ -61,11 +59,10 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
-    return plan_with_results(
-        _case(
-            load_operator(operator), arguments, True, product, soc, release, deterministic, limits
-        )
-    )
+    declared: Operator = load_operator(operator)
+    built = declared.build(arguments, infer=True)
+    target = target_of(product, soc, release, deterministic, limits)
+    return plan_with_results(declared.check(built, target))
 
 
 @straight
@@ -104,9 +101,10 @@ def run(
     declared.require_given(arguments)
     tensors, watch = _views(declared, arguments), Stopwatch()
     with watch.stage("plan"):
-        target = product, soc, release, deterministic, limits, core_order, seed
-        case = _case(declared, {**arguments, **tensors}, False, *target)
-    return compute_case(case, tensors, Order(core_order, seed), arrays_of(out), watch=watch)
+        built = declared.build({**arguments, **tensors})
+        target = target_of(product, soc, release, deterministic, limits, core_order, seed)
+        case = declared.check(built, target)
+    return compute_case(case, tensors, arrays_of(out), watch=watch)
 
 
 @straight
@@ -139,12 +137,12 @@ def prepare(
     AclnnError
         With the product's status when the call is refused.
     """
-    from npu_sim.framework.prepared import Prepared
+    from npu_sim.framework.execution import Prepared
 
-    target = product, soc, release, deterministic, limits, core_order, seed
-    return Prepared(
-        _case(load_operator(operator), arguments, True, *target), Order(core_order, seed)
-    )
+    declared: Operator = load_operator(operator)
+    built = declared.build(arguments, infer=True)
+    target = target_of(product, soc, release, deterministic, limits, core_order, seed)
+    return Prepared(declared.check(built, target))
 
 
 @straight
@@ -167,13 +165,9 @@ def _outputs(
     declared: Operator = load_operator(operator)
     declared.require_given(arguments)
     tensors = _views(declared, arguments)
-    target = product, soc, release, deterministic, limits, core_order, seed
-    return outputs_of(
-        _case(declared, {**arguments, **tensors}, False, *target),
-        tensors,
-        Order(core_order, seed),
-        out,
-    )
+    built = declared.build({**arguments, **tensors})
+    target = target_of(product, soc, release, deterministic, limits, core_order, seed)
+    return outputs_of(declared.check(built, target), tensors, out)
 
 
 def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -184,50 +178,6 @@ def _views(declared: Operator, arguments: dict[str, Any]) -> dict[str, np.ndarra
         for name, value in arguments.items()
         if name in names and value is not None
     }
-
-
-def _case(
-    declared: Operator,
-    arguments: dict[str, Any],
-    infer: bool,
-    product: str | Path | Profile | None,
-    soc: str | None,
-    release: str | None,
-    deterministic: bool,
-    limits: Limits,
-    core_order: CoreOrder = "sequential",
-    seed: int = 0,
-) -> Case:
-    """Return the checked call, which is remembered by what was given; with ``infer`` inputs that the others imply may be left out.
-
-    ``core_order`` and ``seed`` are those of a call that computes.
-    """
-    options = infer, product, soc, release, deterministic, limits
-    signature = (
-        signature_of(arguments, declared.input_names, *options)
-        if _may_be_remembered(*options)
-        else None
-    )
-
-    def check() -> Case:
-        built = declared.build(arguments, infer=infer)
-        target = target_of(product, soc, release, deterministic, limits, core_order, seed)
-        checked = declared.check if signature is None else declared.checked
-        return checked(built, target.profile, target.deterministic, target.limits)
-
-    return declared.remembered(signature, check)
-
-
-def _may_be_remembered(
-    infer: bool, product: Any, soc: Any, release: Any, deterministic: Any, limits: Any
-) -> bool:
-    """Whether options are plain: the file of a profile that does not ship may change, and what is no switch is refused every time."""
-    is_shipped = product is None or (type(product) is str and product in shipped_products())
-    return (
-        is_shipped
-        and type(deterministic) is bool
-        and PLAIN.issuperset(map(type, (soc, release, limits)))
-    )
 
 
 def public_function(name: str) -> Callable[..., Any]:

@@ -4,11 +4,13 @@ One model serves every operator; the text, JSON, reports, comparisons and the ex
 from it.
 """
 
+from collections.abc import Callable
+from functools import cached_property
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr, computed_field
 
-from npu_sim.plans.answers import Evidence, Facts, Frozen, FrozenDict, Promised
+from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, ReadOnlyDict
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
 from npu_sim.plans.profile_keys import ProfileKey
@@ -174,7 +176,7 @@ class OutputOrder(Frozen):
         return f"{self.output} {'fixed' if self.fixed else 'depends on timing'}"
 
 
-class Plan(Printed, Promised):
+class Plan(Printed, Frozen):
     """Everything decided before data is seen.
 
     Attributes
@@ -207,8 +209,6 @@ class Plan(Printed, Promised):
         Ranges of every working core.
     memories
         On-chip memories with every allocation.
-    decisions
-        Every condition tested on the way.
     workspace
         Size and parts.
     launches
@@ -242,16 +242,33 @@ class Plan(Printed, Promised):
     core_kind: str
     cores_note: str = ""
     per_core: str = ""
-    tiling: FrozenDict[Any] = Field(default_factory=Facts)
+    tiling: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
     cores: tuple[CoreWork, ...] = ()
     memories: tuple[Memory, ...] = ()
-    decisions: tuple[Decision, ...] = ()
     workspace: Workspace
     launches: tuple[Launch, ...] = ()
     order: tuple[OutputOrder, ...] = ()
     caveats: tuple[Caveat, ...] = ()
     profile_keys: tuple[ProfileKey, ...] = ()
     evidence: Evidence = Evidence.MODEL
+    _decide: Callable[[], tuple[Decision, ...]] = PrivateAttr()
+
+    def __init__(self, decide: Callable[[], tuple[Decision, ...]] = tuple, **fields: Any) -> None:
+        super().__init__(**fields)
+        self._decide = decide
+
+    @computed_field  # type: ignore[prop-decorator]
+    @cached_property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Every condition tested on the way; computed when first read."""
+        return self._decide()
+
+    def __eq__(self, other: object) -> bool:
+        """Compare every field, decisions last."""
+        names = (*type(self).model_fields, "decisions")
+        return isinstance(other, Plan) and all(
+            getattr(self, name) == getattr(other, name) for name in names
+        )
 
     @property
     def overflow(self) -> Memory | None:
@@ -275,6 +292,9 @@ class Plan(Printed, Promised):
     def as_dict(self) -> dict[str, Any]:
         """Return the plan as plain data, the form ``--json`` prints; derived sizes are included."""
         data = self.model_dump(mode="json")
+        names = list(type(self).model_fields)
+        names.insert(names.index("workspace"), "decisions")
+        data = {name: data[name] for name in names}
         for memory, dumped in zip(self.memories, data["memories"], strict=True):
             dumped["used_bytes"] = memory.used_bytes
             dumped["free_bytes"] = memory.free_bytes

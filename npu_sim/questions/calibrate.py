@@ -12,6 +12,7 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import Target
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
@@ -189,14 +190,8 @@ def _fitting(
             if other.chip.vector_cores != profile.chip.vector_cores:
                 continue
             try:
-                made = plan_of(
-                    operator.check(
-                        operator.build(case.arguments, infer=True),
-                        other,
-                        case.plan.deterministic,
-                        "documented",
-                    )
-                )
+                built = operator.build(case.arguments, infer=True)
+                made = plan_of(operator.check(built, Target(other, case.plan.deterministic)))
             except AclnnError:
                 continue
             estimate, _ = estimator(made, other, mhz=clock).estimate(made.launches[case.place])

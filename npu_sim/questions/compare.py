@@ -11,7 +11,7 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import Limits, require_bool, require_limits
+from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.model import Memory, Plan
 from npu_sim.plans.printing import Printed
@@ -186,7 +186,7 @@ def _compared(
 ) -> Compared:
     plan = refusal = None
     try:
-        plan = plan_of(operator.check(arguments, profile, deterministic, limits))
+        plan = plan_of(operator.check(arguments, Target(profile, deterministic, limits=limits)))
     except AclnnError as error:
         refusal = error
     return Compared(profile, (profile.soc,), (profile.release,), plan, refusal)

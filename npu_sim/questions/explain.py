@@ -1,15 +1,14 @@
 """Explanation of a plan: decisions, nearby plans, limits, and the other determinism mode."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
-from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import LIMITS, Limits, require_bool, require_limits
+from npu_sim.framework.planning import plan_of, plan_with_results
+from npu_sim.framework.target import LIMITS, Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.model import Plan
 from npu_sim.plans.printing import Printed
@@ -112,17 +111,19 @@ def explain(
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     loaded = load_profile(product, soc, release)
-    require_bool("deterministic", deterministic)
-    require_limits(limits)
+    target = Target(
+        loaded, require_bool("deterministic", deterministic), limits=require_limits(limits)
+    )
+    other_target = replace(target, deterministic=not deterministic)
     call = fixed_call(declared, arguments, deterministic)
     plan = other = refusal = None
     try:
-        plan = plan_with_results(declared.check(built, loaded, deterministic, limits))
+        plan = plan_with_results(declared.check(built, target))
     except AclnnError as error:
         refusal = error
     if plan is not None:
         try:
-            other = plan_of(declared.check(built, loaded, not deterministic, limits))
+            other = plan_of(declared.check(built, other_target))
         except AclnnError:
             other = None
     nearby = nearby_plans(plan, call, loaded, limits) if plan is not None else []

@@ -8,7 +8,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import require_limits
+from npu_sim.framework.target import Target, require_limits
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
@@ -87,11 +87,8 @@ def _planned(
     """Return the plan of a changed call; None when it is refused."""
     operator: Operator = load_operator(plan.operator)
     try:
-        return plan_of(
-            operator.check(
-                operator.build(arguments), profile, deterministic, require_limits(plan.limits)
-            )
-        )
+        target = Target(profile, deterministic, limits=require_limits(plan.limits))
+        return plan_of(operator.check(operator.build(arguments), target))
     except NpuSimError:
         return None
 

@@ -14,7 +14,7 @@ from npu_sim.framework.axes import Number, Values
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import overflow_of
-from npu_sim.framework.target import LIMITS, Limits, require_bool
+from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
 from npu_sim.plans.printing import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
@@ -281,10 +281,11 @@ def refusals(
     call: FixedCall, axis: Number, profile: Profile, limits: Limits
 ) -> Callable[[int], AclnnError | None]:
     """Return a function that gives the refusal of the call with a value, or None."""
+    target = Target(profile, limits=limits)
 
     def refusal(value: int) -> AclnnError | None:
         try:
-            case = call.checked_with(axis, value, profile, limits)
+            case = call.checked_with(axis, value, target)
         except AclnnError as error:
             return error
         return overflow_of(case) if limits == "hardware" else None

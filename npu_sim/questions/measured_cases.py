@@ -12,6 +12,7 @@ from npu_sim.framework.arguments import Attribute
 from npu_sim.framework.axes import Switch, Word
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import Target
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.launches import Launch
 from npu_sim.plans.model import Plan
@@ -53,11 +54,8 @@ def possible_calls(
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch):
         try:
-            planned = plan_of(
-                operator.check(
-                    operator.build(arguments, infer=True), profile, deterministic, "documented"
-                )
-            )
+            built = operator.build(arguments, infer=True)
+            planned = plan_of(operator.check(built, Target(profile, deterministic)))
         except AclnnError as error:
             refusal = refusal or error
             continue

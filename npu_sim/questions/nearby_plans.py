@@ -6,8 +6,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
 from npu_sim.framework.fixed_calls import FixedCall
-from npu_sim.framework.flips import axis_of, with_results
-from npu_sim.framework.target import Limits
+from npu_sim.framework.planning import axis_of, with_results
+from npu_sim.framework.target import Limits, Target
 from npu_sim.plans.model import Plan
 
 
@@ -79,7 +79,8 @@ class NearbyPlan:
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
     """Return what comes of every flip of a plan's decisions; nearest first."""
     found: dict[tuple[str, Any], NearbyPlan] = {}
-    for decision in with_results(plan, call, profile, limits).decisions:
+    target = Target(profile, call.deterministic, limits=limits)
+    for decision in with_results(plan, plan.decisions, call, target):
         for flip in decision.flips:
             axis = axis_of(call.operator, flip.argument)
             assert axis is not None  # others have no result

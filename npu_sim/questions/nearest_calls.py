@@ -7,7 +7,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.axes import COMMON_AXES, LIMITS, Axis, Number, Value, Word, distance
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import Limits
+from npu_sim.framework.target import Limits, Target
 from npu_sim.plans.model import Plan
 from npu_sim.questions.legal_ranges import Interval
 from npu_sim.questions.limits import find_bound
@@ -76,6 +76,6 @@ def _planned(
     call: FixedCall, axis: Axis, value: Value, profile: Profile, limits: Limits
 ) -> Plan | None:
     try:
-        return plan_of(call.checked_with(axis, value, profile, limits))
+        return plan_of(call.checked_with(axis, value, Target(profile, limits=limits)))
     except NpuSimError:
         return None

@@ -20,7 +20,7 @@ WAYS = MappingProxyType(
     {
         "npu_sim.plans.model.Plan": Ways("text:plan_text", "reports.plans:plan_html"),
         "npu_sim.plans.workspace_model.Workspace": Ways("workspace:workspace_text"),
-        "npu_sim.framework.prepared.Prepared": Ways(
+        "npu_sim.framework.execution.Prepared": Ways(
             "text:prepared_text", "reports.plans:prepared_html"
         ),
         "npu_sim.framework.results.OrderMask": Ways("text:order_mask_text"),

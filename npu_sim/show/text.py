@@ -3,10 +3,12 @@
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from rich.console import Group
 
-from npu_sim.framework.prepared import Prepared
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Prepared
 from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import Verbatim, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec
@@ -288,7 +290,7 @@ def result_text(result: Result, width: int | None = None) -> str:
     return render(result_view(result), width)
 
 
-def prepared_text(prepared: Prepared) -> str:
+def prepared_text(prepared: "Prepared") -> str:
     """Return a prepared call as text: its plan."""
     return plan_text(prepared.plan)
 

@@ -22,7 +22,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import LIMITS
+from npu_sim.framework.target import LIMITS, Target
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
@@ -91,10 +91,9 @@ class Area:
         operator = self.space.operator
         call = operator.plan_arguments(values)
         deterministic, limits = call.pop("deterministic"), call.pop("limits")
+        target = Target(self.profile, deterministic, limits=limits)
         try:
-            return plan_of(
-                operator.check(operator.build(call), self.profile, deterministic, limits)
-            )
+            return plan_of(operator.check(operator.build(call), target))
         except AclnnError as error:
             return error
 

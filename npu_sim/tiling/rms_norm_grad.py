@@ -397,11 +397,6 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
     return tile(problem_of(row), device, rules)
 
 
-def has_tiling(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the product has a tiling for a call."""
-    return is_planned(row.row & UINT32_MASK, row.col & UINT32_MASK, device)
-
-
 def takes_columns(row: Any, device: Device, rules: Any) -> bool:
     """Whether the chip takes rows of this width."""
     return columns_fit(row.col, device.npu_arch)

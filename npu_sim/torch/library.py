@@ -59,9 +59,7 @@ def operator_of(declared: Operator, gradient: Gradient | None = None) -> Any:
             else value
             for name, value in values.items()
         }
-        case = declared.check(
-            declared.build(specs), device.profile, device.deterministic, device.limits
-        )
+        case = declared.check(declared.build(specs), device)
         found = (case.specs.get(one.name) for one in declared.outputs)
         return _one_or_all(tuple(_without_values(spec, place) for spec in found))
 

@@ -9,6 +9,7 @@ import npu_sim
 from npu_sim.cli.output import show
 from npu_sim.cores import config_directory, load_profile
 from npu_sim.framework.planning import plan_of
+from npu_sim.framework.target import Target
 from npu_sim.questions.upgrades import plan_changes
 from npu_sim.registry import load_operator
 from npu_sim.show.text import plan_view
@@ -201,9 +202,7 @@ def test_what_a_tiling_takes_is_what_its_plan_shows():
                 tensors = {"x": f"100x{col}:fp16", "gamma": f"{col}:fp16"} | (
                     {"dy": f"100x{col}:fp16"} if name == "rms_norm_grad" else {}
                 )
-                case = operator.check(
-                    operator.build(tensors, infer=True), profile, False, "documented"
-                )
+                case = operator.check(operator.build(tensors, infer=True), Target(profile))
                 used = operator.used_bytes(case.row, case.tiling, case.device, case.rules)
                 assert [memory.used_bytes for memory in plan_of(case).memories] == [used]
 

@@ -6,6 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.cores import load_profile
+from npu_sim.framework.target import Target
 from npu_sim.operators.rms_norm_grad.plan import first_chunked_columns
 from npu_sim.operators.shared.generate import generate
 from npu_sim.registry import load_operator
@@ -253,10 +254,7 @@ def test_every_flip_turns_its_decision_around(rows, columns, options):
 def test_there_is_no_flip_where_chunks_never_come():
     declared = load_operator(OPERATOR)
     case = declared.check(
-        declared.build(specs("8192x9000", "9000", "8192")),
-        load_profile("atlas_a2"),
-        True,
-        "documented",
+        declared.build(specs("8192x9000", "9000", "8192")), Target(load_profile("atlas_a2"), True)
     )
     assert first_chunked_columns(case) is None
     chunks = next(

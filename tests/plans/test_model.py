@@ -1,14 +1,12 @@
-"""What a plan says of itself when nobody says it."""
+"""The plan model: defaults, immutability, and calls that must not share a cache entry."""
 
 import copy
 import pickle
-from concurrent.futures import ThreadPoolExecutor
-from threading import Event
 
 import pytest
 
 import npu_sim
-from npu_sim.plans.answers import Evidence, Promised
+from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Plan
 
 
@@ -29,47 +27,21 @@ def cross_entropy(**changed):
     return npu_sim.plan("cross_entropy_loss_grad", **call)
 
 
-def test_a_plan_is_remembered_and_cannot_be_changed():
-    _, plan, again = (cross_entropy() for _ in range(3))
-    assert again is plan  # from the second time on
+def test_a_plan_cannot_be_changed():
+    plan, again = cross_entropy(), cross_entropy()
+    assert again == plan
     for facts in (plan.tiling, plan.arguments, plan.decisions[0].values, plan.cores[0].ranges):
         with pytest.raises(TypeError, match="do not change"):
             facts["rowVal"] = 1
-    assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == plan
+    assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == copy.copy(plan) == plan
 
 
-class Sum(Promised):
-    term: int
-    total: int = 0
-
-
-@pytest.mark.parametrize(
-    "ask", [lambda answer: answer.total, lambda answer: answer == Sum(term=1, total=3)]
-)
-def test_threads_that_ask_at_once_are_given_one_answer(ask):
-    begun, asked, made = Event(), Event(), []
-
-    def make():
-        begun.set()
-        asked.wait()
-        made.append("term")
-        return {"term": 1, "total": lambda: made.append("total") or 3}
-
-    answer = Sum.promise(make)
-
-    def ask_too():
-        begun.wait()
-        asked.set()
-        return ask(answer)
-
-    with ThreadPoolExecutor() as threads:
-        first, others = (
-            threads.submit(lambda: answer.term),
-            [threads.submit(ask_too) for _ in range(3)],
-        )
-        assert first.result() == 1
-        assert all(other.result() for other in others)
-    assert made == ["term", "total"]
+def test_decisions_are_computed_when_they_are_read():
+    plan = cross_entropy()
+    assert "decisions" not in vars(plan)
+    assert all(flip.outcome for decision in plan.decisions for flip in decision.flips)
+    assert "decisions" in vars(plan)
+    assert list(plan.as_dict())[22:24] == ["decisions", "workspace"]
 
 
 @pytest.mark.parametrize(

@@ -309,16 +309,3 @@ def test_planners_never_return_an_empty_core(device, element_bytes):
         problem = ConvTbcProblem(300, batch, 40, 100, 3, 1, element_bytes)
         for tiling in both(problem, device, True):
             assert 0 < tiling.block_dim <= device.cube_cores
-
-
-@settings(max_examples=150, deadline=None)
-@given(problem=problems, device=devices, split=splits)
-def test_where_the_smallest_base_block_fits_there_is_a_tiling(problem, device, split):
-    if model.smallest_base_fits(problem, device):
-        assert [tiling.status for tiling in both(problem, device, split)] == [SUCCESS, SUCCESS]
-
-
-@pytest.mark.parametrize("device", [A2, TRAIN], ids=["A2", "training series"])
-@pytest.mark.parametrize("element_bytes", [2, 4])
-def test_the_smallest_base_block_fits_every_call_that_the_products_take(device, element_bytes):
-    assert model.smallest_base_fits(ConvTbcProblem(1000, 1, 16, 16, 255, 0, element_bytes), device)

@@ -108,8 +108,8 @@ def _grad_input(run: "Run", grad: np.ndarray) -> None:
     from npu_sim.kernels import conv_tbc_backward as kernels
 
     row, weight, out = run.case.row, run.stored("weight"), run.written("grad_input")
-    operand, result = run.case.once(roundings)
-    if "gradInput" in run.case.once(elementwise_gradients):
+    operand, result = roundings(run.case)
+    if "gradInput" in elementwise_gradients(run.case):
         # K = T: every time step of the result comes from one tap.
         for tap in range(row.K):
             kernels.multiply_elements(grad.reshape(-1), weight[tap].reshape(-1), operand, out[tap])
@@ -122,12 +122,12 @@ def _grad_weight(run: "Run", grad: np.ndarray) -> None:
     from npu_sim.kernels.elementwise import narrow_array, widen_array
 
     row, case, out = run.case.row, run.case, run.written("grad_weight")
-    x, (operand, _) = run.stored("input"), case.once(roundings)
-    shares, order = case.once(shares_of), (run.order.code, run.order.seed)
+    x, (operand, _) = run.stored("input"), roundings(case)
+    shares, order = shares_of(case), (run.order.code, run.order.seed)
     if case.tiling.route != ROUTE_MATMUL:
         kernels.grad_weight(x, grad, row.pad, 1, operand, out, *shares, *order)
         return
-    if "gradWeight" in case.once(elementwise_gradients):
+    if "gradWeight" in elementwise_gradients(case):
         products = out.reshape(-1, row.Cout)
         kernels.multiply_elements(x.reshape(-1), grad.reshape(-1), operand, products)
         return

@@ -4,8 +4,8 @@ from functools import cache
 from itertools import product
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
+from npu_sim.framework.axes import FLOAT_DTYPES
 from npu_sim.framework.case import Case
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.plans.model import Caveat, Decision, Flip
 from npu_sim.tiling.conv_tbc_backward.planner import (
     COMPUTE_BITS,

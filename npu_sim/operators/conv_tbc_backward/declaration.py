@@ -7,10 +7,9 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived, Number, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import (
     ND,
@@ -232,7 +231,6 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    has_tiling=tiler.has_tiling,
     planner_failure=HARDWARE_LIMIT,
     planner_words=hardware_limit,
     describe=describe,

@@ -38,7 +38,7 @@ def compute(run: "Run") -> None:
     ignored, mean = case.row.ignore_index, case.row.reduction == tiler.MEAN
     with run.watch.stage("check"):
         target, weight = run.stored("target"), run.stored("weight") if case.row.weighted else None
-        ranges = case.once(_row_ranges)
+        ranges = _row_ranges(case)
         sums = None
         if run.areas is not None and mean:
             sums = run.areas.array("sums of the cores", (len(ranges),), "float32")

@@ -9,9 +9,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework import checks, tensor_checks
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
-from npu_sim.framework.axes import Number, Switch, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.cross_entropy_loss_grad.compute import compute, data, formula
 from npu_sim.operators.cross_entropy_loss_grad.plan import (

@@ -99,7 +99,7 @@ def _grouped(
 
     row, order = run.case.row, run.order
     call = (
-        run.case.once(cut_of),
+        cut_of(run.case),
         row.padding_idx,
         row.scale_grad_by_freq == 1,
         order.code,

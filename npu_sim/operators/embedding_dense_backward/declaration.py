@@ -7,10 +7,9 @@ Source: product document aclnnEmbeddingDenseBackward; specification page
 from typing import Any
 
 from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived, Number, Switch, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.operators.embedding_dense_backward import planner
@@ -184,7 +183,6 @@ OPERATOR = Operator(
     ),
     tiling=planner.Outcome,
     tile=planner.tile_row,
-    has_tiling=planner.has_tiling,
     describe=describe,
     compute=compute,
     formula=formula,

@@ -6,8 +6,8 @@ Source: specification pages ``embedding_dense_backward`` and ``workspace``.
 from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3
+from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
-from npu_sim.framework.codes import FLOAT32
 from npu_sim.framework.describing import spread
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (

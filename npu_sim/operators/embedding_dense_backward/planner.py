@@ -7,7 +7,7 @@ Source: specification pages ``embedding_dense_backward``, "Dataflow" and "Docume
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
-from npu_sim.framework.codes import DOCUMENTED, FLOAT32
+from npu_sim.framework.axes import DOCUMENTED, FLOAT32
 from npu_sim.plans.workspace import aligned_bytes
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
@@ -154,14 +154,6 @@ def problem_of(row: Any, rules: Any) -> v2.Problem:
         element_bytes,
         row.scale_grad_by_freq == 1,
         row.deterministic == 1,
-    )
-
-
-def has_tiling(row: Any, device: Device, rules: Any) -> bool:
-    """Return whether a call has a tiling; EmbeddingDenseGrad always has one."""
-    problem = problem_of(row, rules)
-    return not takes_v2(row, device) or v2.is_planned(
-        problem, v2.room_for(problem, device, rules), rules
     )
 
 

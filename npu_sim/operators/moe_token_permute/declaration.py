@@ -6,10 +6,9 @@ Source: public product document aclnnMoeTokenPermute; specification page ``moe_t
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived, Number, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula

@@ -6,10 +6,9 @@ Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_toke
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.framework.arguments import Attribute, Output, Tensor
-from npu_sim.framework.axes import Derived, Number, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from npu_sim.framework.arguments import Output, Tensor
-from npu_sim.framework.axes import Derived, Switch
+from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.numbers.formats import TensorSpec

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.inputs import unsupported_values
+from npu_sim.framework.results import unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.plans.model import Caveat
@@ -48,7 +48,7 @@ def compute(run: "Run") -> None:
         rms_norm(
             x,
             gamma,
-            case.once(split_of),
+            split_of(case),
             tiler.rounded_epsilon(case.arguments.epsilon),
             run.written("y").reshape(shape),
             rstd,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.inputs import unsupported_values
+from npu_sim.framework.results import unsupported_values
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared import normalised_rows
 from npu_sim.tiling import rms_norm_grad as tiler
@@ -45,7 +45,7 @@ def compute(run: "Run") -> None:
     with run.watch.stage("check"):
         run.caveats = unsupported_values(run.tensors) if case.profile.saturates else ()
     with run.watch.stage("compute"):
-        shape, split = (case.row.row, case.row.col), case.once(split_of)
+        shape, split = (case.row.row, case.row.col), split_of(case)
         kernels.rms_norm_grad(
             run.stored("dy").reshape(shape),
             run.stored("x").reshape(shape),

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from npu_sim.framework.axes import Axis, Derived, Number, Word
+from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Holds
-from npu_sim.framework.codes import FLOAT_DTYPES
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.tiling.common import ceil_div
 

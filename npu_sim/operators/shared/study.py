@@ -9,10 +9,10 @@ import numpy as np
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
-from npu_sim.framework.inputs import own_copies
+from npu_sim.framework.execution import own_copies
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.results import Result
-from npu_sim.framework.target import Order
+from npu_sim.framework.target import Order, Target
 from npu_sim.numbers.formats import as_array
 from npu_sim.operators import run
 from npu_sim.registry import load_operator
@@ -48,11 +48,10 @@ class StudyCall:
     @property
     def case(self) -> Case:
         """The checked call."""
+        deterministic = self.options.get("deterministic", False)
+        limits = self.options.get("limits", "documented")
         return self.operator.check(
-            self.arguments,
-            self.profile,
-            self.options.get("deterministic", False),
-            self.options.get("limits", "documented"),
+            self.arguments, Target(self.profile, deterministic, self.order, limits)
         )
 
     @property

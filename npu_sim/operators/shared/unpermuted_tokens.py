@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
-from npu_sim.framework.axes import Axis, Derived, Number, Switch, Word
-from npu_sim.framework.codes import FLOAT_DTYPES
+from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, Word
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall

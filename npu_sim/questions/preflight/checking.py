@@ -7,10 +7,9 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.framework.case import Case
-from npu_sim.framework.flips import plan_with_results
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_of
-from npu_sim.framework.target import require_bool, require_limits
+from npu_sim.framework.planning import plan_of, plan_with_results
+from npu_sim.framework.target import Target, require_bool, require_limits
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
@@ -142,7 +141,7 @@ def _check_operator(
     plan: Plan | None = None
     why: dict[str, Any] = {"status": 0}
     try:
-        case = operator.check(built, profile, deterministic, limits)
+        case = operator.check(built, Target(profile, deterministic, limits=limits))
         plan = plan_with_results(case) if whole else plan_of(case)
         facts |= _facts(plan, case)
         why |= _overflow(plan)
@@ -210,7 +209,9 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
 def _switched(plan: Plan, case: Case) -> dict[str, Any]:
     """Return what the determinism switch makes of a plan."""
     try:
-        other = plan_of(case.operator.check(case.arguments, case.profile, True, case.limits))
+        other = plan_of(
+            case.operator.check(case.arguments, replace(case.target, deterministic=True))
+        )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
     timing = [one.output for one in other.order if not one.fixed]

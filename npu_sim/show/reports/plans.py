@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_sim.framework.prepared import Prepared
+if TYPE_CHECKING:
+    from npu_sim.framework.execution import Prepared
 from npu_sim.framework.results import Result
 from npu_sim.language import say
 from npu_sim.operators.timelines import is_timed, steps
@@ -329,7 +330,7 @@ def result_html(result: Result) -> str:
     return embedded(result_report(result))
 
 
-def prepared_html(prepared: Prepared) -> str:
+def prepared_html(prepared: "Prepared") -> str:
     """Return the plan of a prepared call as notebooks show it."""
     return plan_html(prepared.plan)
 

@@ -189,23 +189,6 @@ def fill_l1(
     return longest_content(product, base_m, base_n, unit, device.l1_bytes), 1
 
 
-def smallest_base_fits(problem: ConvTbcProblem, device: Device) -> bool:
-    """Whether a base block of 16 x 16 is certain to fit for both gradients, so that :func:`choose_base` leaves no shortage.
-
-    In L1 a slice of gradInput takes 16 - 1 + K rows of C0 channels of self and K x 16 of weight; gradWeight 16 of self and at most
-    twice C0 - 1 + K of x, which is less than 3 x 16 + 17 x K as well.
-    """
-    unit_bytes = CHANNEL_BLOCK_BYTES * ((CUBE_EDGE + 1) * problem.taps + 3 * CUBE_EDGE)
-    operand_bytes, tile_bytes = (
-        L0_BUFFERS * CUBE_EDGE * CHANNEL_BLOCK_BYTES,
-        ACCUMULATOR_BYTES * CUBE_EDGE * CUBE_EDGE,
-    )
-    fits_l0 = (
-        operand_bytes <= min(device.l0a_bytes, device.l0b_bytes) and tile_bytes <= device.l0c_bytes
-    )
-    return fits_l0 and unit_bytes <= device.l1_bytes
-
-
 def no_base() -> CubeBase:
     """Return the block of a call without elements."""
     return CubeBase(0, 0, 0, 0, 0, 0, BUFFER_NONE, 0, 0)

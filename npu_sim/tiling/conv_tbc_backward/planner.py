@@ -17,7 +17,6 @@ from npu_sim.tiling.conv_tbc_backward.cube_tiling import (
     CubeTiling,
     plan_grad_input,
     plan_grad_weight,
-    smallest_base_fits,
 )
 from npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic import (
     DeterministicTiling,
@@ -31,7 +30,6 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
     ConvTbcProblem,
     bias_rows,
     grad_weight_route,
-    is_plannable,
     output_time,
 )
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
@@ -185,12 +183,6 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
         weight_model=weight,
         published=planner,
     )
-
-
-def has_tiling(row: Any, device: Device, rules: Any) -> bool:
-    """Whether a call is certain to have a tiling: the smallest base blocks fit."""
-    problem = problem_of(row, rules)
-    return is_plannable(problem) and smallest_base_fits(problem, device)
 
 
 def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) -> Cube:

@@ -1,15 +1,13 @@
-"""What passed once is not asked again for every size: no answer depends on what was planned before."""
+"""The cache of checked calls: no result depends on what was checked before."""
 
-import gc
 import random
-import weakref
 
 import pytest
 
 import npu_sim
 from npu_sim.framework import operator
 from npu_sim.framework.axes import Number, Word
-from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.framework.target import Target
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from npu_sim.status import AclnnError, NpuSimError
 
@@ -37,7 +35,7 @@ def refusal(changed):
     ids=str,
 )
 def test_a_call_is_refused_the_same_after_another_one_passed(changed):
-    operator._known.cache_clear()
+    operator._cached_case.cache_clear()
     first = refusal(changed)
     npu_sim.plan("rms_norm_grad", **CALL)
     assert refusal(changed) == first
@@ -49,34 +47,22 @@ def drawn(axis, draw):
     return draw.choice(axis.words) if isinstance(axis, Word) else draw.random() < 0.5
 
 
-def answer(declared, values, profile):
-    """What the contract says of a call: the checked call, or why not."""
+def answer(check, declared, values, profile):
+    """Return the checked call, or its error."""
     chosen = {axis.name: values[axis.name] for axis in declared.axes}
+    target = Target(profile, values["deterministic"], limits=values["limits"])
     try:
-        case = declared.checked(
-            declared.build(declared.call(chosen)),
-            profile,
-            values["deterministic"],
-            values["limits"],
-        )
+        case = check(declared.build(declared.call(chosen)), target)
     except NpuSimError as error:
-        return (
-            type(error).__name__,
-            getattr(error, "status", None),
-            error.argument,
-            error.message,
-            error.hint,
-        )
+        status = getattr(error, "status", None)
+        return type(error).__name__, status, error.argument, error.message, error.hint
     return case.specs, case.row, case.empty, case.tiling
 
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
-def test_a_call_gets_the_same_answer_after_others_of_its_form_passed(name):
-    declared, profile, draw = (
-        load_operator(name),
-        npu_sim.load_profile("atlas_a2"),
-        random.Random(7),
-    )
+def test_cached_and_uncached_checks_agree(name):
+    declared, draw = load_operator(name), random.Random(7)
+    profile = npu_sim.load_profile("atlas_a2")
     calls = [
         {
             axis.name: axis.default if draw.random() < 0.7 else drawn(axis, draw)
@@ -84,27 +70,13 @@ def test_a_call_gets_the_same_answer_after_others_of_its_form_passed(name):
         }
         for _ in range(150)
     ]
-    first = []
-    for values in calls:
-        operator._known(declared, profile).passed.clear()
-        first.append(answer(declared, values, profile))
-    answer(
-        declared, declared.defaults() | {"deterministic": False, "limits": "documented"}, profile
-    )
-    assert [answer(declared, values, profile) for values in calls] == first
+    first = [answer(declared.checked, declared, values, profile) for values in calls]
+    for _ in range(2):
+        assert [answer(declared.check, declared, values, profile) for values in calls] == first
     assert {len(one) for one in first} == {4, 5}, "some calls run, others are refused"
 
 
-@pytest.mark.parametrize("name", OPERATOR_NAMES)
-def test_the_first_plan_of_a_call_goes_with_its_last_reference(name):
-    declared = load_operator(name)
-    arguments = fixed_call(declared, {}).arguments()
-    declared.__dict__.pop("_memory", None)
-    gc.disable()
-    try:
-        plan = npu_sim.plan(name, **arguments)
-        gone = weakref.ref(plan)
-        del plan
-        assert gone() is None
-    finally:
-        gc.enable()
+def test_a_checked_call_is_cached():
+    declared = load_operator("rms_norm_grad")
+    target, built = Target(npu_sim.load_profile()), declared.build(CALL)
+    assert declared.check(built, target) is declared.check(declared.build(CALL), target)
