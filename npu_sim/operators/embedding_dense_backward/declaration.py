@@ -24,19 +24,15 @@ UINT64_MAX = 2**64 - 1
 
 
 def check_index_count(call: Inspection) -> None:
-    """Check that there is one index for every row of grad; a grad without columns is not checked."""
+    """Check that there is one index for every row of grad, if grad has columns."""
     grad, indices = call.specs["grad"], call.specs["indices"]
     if call.size("dim") and call.size("rows") != indices.numel:
         message = (
             f"indices {indices} has {indices.numel} elements, grad {grad} has {call.size('rows')} "
             "rows"
         )
-        raise AclnnError(
-            INVALID,
-            "indices",
-            message,
-            f"indices needs {call.size('rows')} elements: one for every row of grad",
-        )
+        hint = f"indices needs {call.size('rows')} elements: one for every row of grad"
+        raise AclnnError(INVALID, "indices", message, hint)
 
 
 def _no_weights_message(call: Inspection) -> tuple[str, str]:
@@ -75,14 +71,11 @@ def _no_tiling_message(case: Case) -> tuple[str, str, str]:
         f"no row of dim {case.row.dim} fits the Unified Buffer of {case.profile.title}: "
         f"{case.device.ub_bytes} usable bytes"
     )
-    return (
-        "grad",
-        message,
-        (
-            f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a "
-            "smaller dim"
-        ),
+    hint = (
+        f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a "
+        "smaller dim"
     )
+    return "grad", message, hint
 
 
 def _timeline_hooks() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""EmbeddingDenseBackward in the laboratory: the contributions of the rows that several cores add to."""
+"""Studies of EmbeddingDenseBackward: claims, contributions of cores, terms, causes and changes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -23,16 +23,15 @@ from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
 from npu_sim.operators.embedding_dense_backward.planner import CAST_LIMIT_BYTES, GRAD
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
-from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Parts, count_units, probe_terms
-from npu_sim.orders.trees import Tree, left_fold
+from npu_sim.orders.trees import Tree, left_fold, shape_hash
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling.common import ceil_div
 
 BATCH_ELEMENTS = 1 << 24
 """fp32 elements of the contributions held at a time: 64 MiB."""
 NAMED_ROWS = 6
-"""Rows of grad that a description lists before it says how many more there are."""
+"""Rows of grad that a description lists by number."""
 
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
@@ -41,16 +40,13 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
     row = case.row
     cut = cut_of(case)
     grad = kernel_input(call.tensors["grad"]).reshape(row.rows, row.dim)
-    starts, marked = group_rows(
-        checked_indices(call.tensors["indices"], row.num_weights), row.num_weights
-    )
+    indices = checked_indices(call.tensors["indices"], row.num_weights)
+    starts, marked = group_rows(indices, row.num_weights)
     mark_chunks(cut, starts, marked)
     ends = np.flatnonzero(marked < 0) + 1
     rows = np.flatnonzero(first.order_dependent[output].mask)
-    from_chunk, to_chunk = (
-        np.searchsorted(ends, starts[rows], side="right"),
-        np.searchsorted(ends, starts[rows + 1], side="right"),
-    )
+    from_chunk = np.searchsorted(ends, starts[rows], side="right")
+    to_chunk = np.searchsorted(ends, starts[rows + 1], side="right")
     core_starts = cut.core_starts()
     for batch in _batches(to_chunk - from_chunk, BATCH_ELEMENTS // row.dim):
         chunks = np.concatenate(
@@ -61,17 +57,14 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
         sum_chunks(grad, marked, begins, ends[chunks].astype(np.int64), values)
         places = begins if cut.splits_slots else _rows_at(marked, begins)
         counts = (starts[rows[batch] + 1] - starts[rows[batch]]).astype(np.float32)
+        sizes = to_chunk[batch] - from_chunk[batch]
         yield Parts(
             output=output,
             values=values,
-            starts=np.concatenate(([0], np.cumsum(to_chunk[batch] - from_chunk[batch]))).astype(
-                np.int64
-            ),
+            starts=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
             cores=(np.searchsorted(core_starts, places, side="right") - 1).astype(np.int64),
             keys=rows[batch].astype(np.int64),
-            factors=np.float32(1) / counts
-            if row.scale_grad_by_freq
-            else np.ones(rows[batch].size, np.float32),
+            factors=1 / counts if row.scale_grad_by_freq else np.ones_like(counts),
             terms=(ends[chunks] - begins).astype(np.int64),
             columns_together=row.dim,
             locate=partial(_locate, rows[batch]),
@@ -80,7 +73,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
 
 
 def _batches(sizes: NDArray[np.int64], most: int) -> Iterator[slice]:
-    """Cut a list of sizes into ranges whose sizes add up to about ``most``, at least one each."""
+    """Split a list of sizes into ranges with a sum of at most ``most``, at least one size each."""
     begin, total = 0, 0
     for place, size in enumerate(sizes.tolist()):
         if total and total + size > most:
@@ -107,15 +100,13 @@ def _describe(
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
     more = f" and {stop - begin - NAMED_ROWS} more" if stop - begin > NAMED_ROWS else ""
-    return (
-        f"grad row {rows[0]}"
-        if stop - begin == 1
-        else f"grad rows {', '.join(map(str, rows))}{more}"
-    )
+    if stop - begin == 1:
+        return f"grad row {rows[0]}"
+    return f"grad rows {', '.join(map(str, rows))}{more}"
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of every output row that rows of grad reach, one claim for all rows that are added alike."""
+    """Yield the summation trees of the output rows: one claim for all rows with the same tree."""
     case = call.case
     if case.empty:
         return
@@ -124,33 +115,35 @@ def claims(call: StudyCall) -> Iterator[Claim]:
     starts, positions = group_rows(indices, num_weights)
     in_order = indices[positions]
     core_ends = _core_ends(case, in_order)
-    alike: dict[str, list[int]] = {}
-    found: dict[str, trees.Tree] = {}
+    rows_of_tree: dict[str, list[int]] = {}
+    tree_of_key: dict[str, Tree] = {}
     for index in np.flatnonzero(np.diff(starts)).tolist():
         if index == case.row.padding_idx:
             continue
-        terms = IndexRun(
-            index, int(starts[index]), positions[starts[index] : starts[index + 1]].tolist()
-        )
-        tree = tree_of_row(case, terms, call.order, core_ends)
+        grad_rows = positions[starts[index] : starts[index + 1]].tolist()
+        run = IndexRun(index, int(starts[index]), grad_rows)
+        tree = tree_of_row(case, run, call.order, core_ends)
         assert tree is not None
-        key = trees.shape_hash(tree)
-        alike.setdefault(key, []).append(index)
-        found.setdefault(key, tree)
-    for key, rows in alike.items():
+        key = shape_hash(tree)
+        rows_of_tree.setdefault(key, []).append(index)
+        tree_of_key.setdefault(key, tree)
+    for key, rows in rows_of_tree.items():
         reached = positions[starts[rows[0]] : starts[rows[0] + 1]]
         yield Claim(
             output="grad_weight",
             element=(rows[0], 0),
             elements=len(rows) * case.row.dim,
             terms=tuple(f"grad[{row}, 0]" for row in reached.tolist()),
-            tree=found[key],
+            tree=tree_of_key[key],
             outside=partial(_outside, call, case, rows[0], reached),
         )
 
 
 def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
-    """Return the first and the last index of every core's slice of the sorted list, for the native 16-bit kernel."""
+    """Return the first and last index of every core's slice of the sorted list.
+
+    Empty unless the native 16-bit kernel runs.
+    """
     if not case.tiling.native_16_bit:
         return []
     tiling = case.tiling.tiling
@@ -161,7 +154,7 @@ def _core_ends(case: Case, in_order: np.ndarray) -> list[tuple[int, int]]:
 def _outside(
     call: StudyCall, case: Case, index: int, terms: np.ndarray, codes: np.ndarray
 ) -> np.ndarray:
-    """Run the kernel on probes, a column each; return how many units survive."""
+    """Run the kernel on probes, one per column; return the number of units that survive."""
     row, dtype, counts = case.row, case.specs["grad"].dtype, np.empty(codes.shape[0], np.int64)
     for begin in range(0, codes.shape[0], row.dim):
         piece = codes[begin : begin + row.dim]
@@ -175,7 +168,7 @@ def _outside(
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
     """Return the terms of an output element in float64, by name."""
-    grad, rows = call.tensors["grad"], np.flatnonzero(_words(call) == index[0])
+    grad, rows = call.tensors["grad"], np.flatnonzero(_row_indices(call) == index[0])
     column = grad.reshape(-1, grad.shape[-1])[rows, index[1]].astype(np.float64)
     scale = max(rows.size, 1) if call.arguments.scale_grad_by_freq else 1
     return [
@@ -185,62 +178,53 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 
 def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, float, str]]:
-    """Return what scaling costs alone, in ulp: a reciprocal instead of a division, and fp32 counters."""
+    """Return the errors of scaling, in ulp: reciprocal instead of division, and fp32 counters."""
     if not call.arguments.scale_grad_by_freq:
         return []
-    counts = np.bincount(_words(call), minlength=golden.shape[0])
+    counts = np.bincount(_row_indices(call), minlength=golden.shape[0])
     present = counts > 0
     sums = (golden[present] * counts[present, None]).astype(np.float32)
     single = counts[present].astype(np.float32)[:, None]
     product, quotient = sums * (np.float32(1) / single), sums / single
     reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
     lost = int(np.max(counts - np.minimum(counts, EXACT_COUNT), initial=0))
+    division = "sum * fp32(1/count) against sum / count, in fp32 ulp"
+    counters = f"{lost} occurrences beyond 2^24 of the most frequent index"
     return [
-        (
-            "reciprocal instead of division",
-            float(reciprocal),
-            "sum * fp32(1/count) against sum / count, in fp32 ulp",
-        ),
-        (
-            "fp32 counters",
-            float("inf") if lost else 0.0,
-            f"{lost} occurrences beyond 2^24 of the most frequent index",
-        ),
+        ("reciprocal instead of division", float(reciprocal), division),
+        ("fp32 counters", float("inf") if lost else 0.0, counters),
     ]
 
 
 def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append rows of a word that no given row has."""
+    """Append rows with an index that does not occur in the call."""
     grad, indices = call.tensors["grad"], call.tensors["indices"]
-    unused = np.setdiff1d(np.arange(call.arguments.num_weights), _words(call))
+    unused = np.setdiff1d(np.arange(call.arguments.num_weights), _row_indices(call))
     if unused.size == 0:
         return None
     more = np.take(grad, np.arange(extra) % grad.shape[0], axis=0)
-    words = np.full((extra, *indices.shape[1:]), unused[0], indices.dtype)
+    added = np.full((extra, *indices.shape[1:]), unused[0], indices.dtype)
     return call.with_tensors(
         grad=np.concatenate([grad, more if fill == "copy" else np.zeros_like(more)]),
-        indices=np.concatenate([indices, words]),
+        indices=np.concatenate([indices, added]),
     )
 
 
 def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray:
-    """Keep the words that the given rows have."""
-    touched, kept = np.unique(_words(call)), np.zeros_like(values)
-    kept[touched] = values[touched]
-    return kept
+    """Return the output rows of indices that occur in the call; other rows are zero."""
+    present, rows = np.unique(_row_indices(call)), np.zeros_like(values)
+    rows[present] = values[present]
+    return rows
 
 
 def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
-    """Take a 16-bit gradient as fp32, and on the native path."""
+    """Yield the call with a 16-bit gradient as fp32, and on the native 16-bit path."""
     grad, num_weights = call.tensors["grad"], call.arguments.num_weights
     if grad.dtype == np.float32:
         return
     wide = call.with_tensors(grad=grad.astype(np.float32))
-    yield (
-        "fp32 gradients instead of 16-bit ones",
-        wide,
-        lambda output, values: values.astype(grad.dtype),
-    )
+    name = "fp32 gradients instead of 16-bit ones"
+    yield name, wide, lambda output, values: values.astype(grad.dtype)
     if not call.case.rules.kernel_takes_16_bit:
         return
     weights = max(ceil_div(CAST_LIMIT_BYTES, 2 * grad.shape[-1]), num_weights)
@@ -251,19 +235,19 @@ def _others(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
 CHANGES = Changes(grown=_grown, found=_found, others=_others)
 
 
-def _words(call: StudyCall) -> NDArray[np.int64]:
-    """Return the index of every row, fractions cut off."""
-    words: NDArray[np.int64] = np.trunc(call.tensors["indices"]).astype(np.int64).reshape(-1)
-    return words
+def _row_indices(call: StudyCall) -> NDArray[np.int64]:
+    """Return the index of every row, truncated to an integer."""
+    indices: NDArray[np.int64] = np.trunc(call.tensors["indices"]).astype(np.int64)
+    return indices.reshape(-1)
 
 
 STAGE_CHUNK_SLOTS = 11
 
 
 class IndexRun(NamedTuple):
-    """The rows of grad with index ``word``: ``rows`` ascending, at the slots ``first..first + len(rows)`` of the sorted list."""
+    """Rows of grad with one index, ascending; ``first`` is their place in the sorted list."""
 
-    word: int
+    weight_row: int
     first: int
     rows: Sequence[int]
 
@@ -275,18 +259,17 @@ def _chunks(items: Sequence[Tree | None], size: int) -> list[Tree | None]:
 def _by_core(
     run: IndexRun, core_of: Callable[[int], int], by_slot: bool
 ) -> list[tuple[int, list[int]]]:
-    """Return the rows of a run by core, as (core, terms): terms are numbered by their place in the run."""
-    places = [
-        (core_of(run.first + term if by_slot else row), term) for term, row in enumerate(run.rows)
-    ]
-    return [
-        (core, [term for _, term in group])
-        for core, group in groupby(places, key=lambda pair: pair[0])
-    ]
+    """Return the rows of a run by core, as (core, terms); a term is the place in the run."""
+    places = (run.first + term if by_slot else row for term, row in enumerate(run.rows))
+    cores = [core_of(place) for place in places]
+    groups = groupby(range(len(cores)), key=cores.__getitem__)
+    return [(core, list(terms)) for core, terms in groups]
 
 
-def _merged(contributions: list[tuple[int, Tree | None]], order: Order, index: int) -> Tree | None:
-    """Fold contributions (core, tree) in their order of arrival."""
+def _merged(
+    contributions: Sequence[tuple[int, Tree | None]], order: Order, index: int
+) -> Tree | None:
+    """Return the left fold of contributions (core, tree) in their order of arrival."""
     cores = np.array([core for core, _ in contributions], np.int64)
     values = np.zeros((cores.size, 1), np.float32)
     arrived = arrival_of(order.code, seed_words(order.seed), index, cores, values, 0, 1)
@@ -297,6 +280,10 @@ def tree_of_row(
     case: Case, run: IndexRun, order: Order, core_ends: Sequence[tuple[int, int]]
 ) -> Tree | None:
     """Return the summation tree of a run; terms are numbered in row order.
+
+    The tree follows the specification (page, "Kernels and accumulation order") and the row split of
+    the plan. It does not use the chunk marks of the kernel, so that probes of the kernel are an
+    independent check.
 
     Parameters
     ----------
@@ -314,7 +301,8 @@ def tree_of_row(
         if outcome.older.splits_weights:
             return left_fold(range(len(run.rows)))
         grouped = _by_core(run, lambda row: row // outcome.older.share, by_slot=False)
-        return _merged([(core, term) for core, terms in grouped for term in terms], order, run.word)
+        atomic_rows = [(core, term) for core, terms in grouped for term in terms]
+        return _merged(atomic_rows, order, run.weight_row)
     tiling = outcome.tiling
     ranges = [v2.row_range(tiling, core) for core in range(tiling.block_dim)]
     starts = np.array([start for start, _ in ranges])
@@ -334,7 +322,7 @@ def tree_of_row(
         for core, terms in grouped
         for chunk in _chunks(terms, case.rules.rows_per_flush)
     ]
-    return _merged(contributions, order, run.word)
+    return _merged(contributions, order, run.weight_row)
 
 
 def _small_dim(
@@ -350,11 +338,11 @@ def _small_dim(
         copied = min(most_rows, stop - start)
         batches = groupby(terms, key=lambda term: (run.rows[term] - start) // copied)
         contributions += [(core, left_fold(list(batch))) for _, batch in batches]
-    return _merged(contributions, order, run.word)
+    return _merged(contributions, order, run.weight_row)
 
 
 def _deterministic(grouped: Sequence[tuple[int, list[int]]], most: int) -> Tree | None:
-    """The core where the run starts walks its own share backwards, then the rest forwards."""
+    """Return the tree: the first core adds its own rows backwards, then all others forwards."""
     backwards = grouped[0][1][::-1]
     forwards = [term for _, terms in grouped[1:] for term in terms]
     return left_fold([*_chunks(backwards, most), *_chunks(forwards, most)])
@@ -368,12 +356,12 @@ def _staged(
 ) -> Tree | None:
     sums = {core: left_fold(_chunks(terms, most)) for core, terms in grouped}
     core = grouped[0][0]
-    if len(grouped) == 1 and run.word not in core_ends[core]:
+    if len(grouped) == 1 and run.weight_row not in core_ends[core]:
         return sums[core]
     slots: list[Tree | None] = []
     for core, (first, last) in enumerate(core_ends):
-        if first == last == run.word:
+        if first == last == run.weight_row:
             slots += [sums[core], None]
-        elif run.word in (first, last):
+        elif run.weight_row in (first, last):
             slots.append(sums[core])
     return left_fold(_chunks(slots, STAGE_CHUNK_SLOTS))

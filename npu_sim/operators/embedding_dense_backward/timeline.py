@@ -1,8 +1,8 @@
-"""What the cores do in EmbeddingDenseBackward, from the plan's tiling.
+"""Timeline of EmbeddingDenseBackward: what every core does, from the tiling of the plan.
 
 Source: specification page ``embedding_dense_backward``, "Tiling" and "Kernels and accumulation
-order". How often an index occurs is data: the fewest flushes are taken, so that the bound holds for
-any data.
+order". The number of flushes depends on the data; the program assumes the fewest, so that the lower
+bound holds for any data.
 """
 
 from collections.abc import Callable
@@ -33,22 +33,17 @@ COUNTER_BYTES = 4
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does."""
-    grad, indices = (
-        TensorSpec.parse(plan.arguments["grad"]),
-        TensorSpec.parse(plan.arguments["indices"]),
-    )
+    """Return the program of every core."""
+    grad = TensorSpec.parse(plan.arguments["grad"])
+    indices = TensorSpec.parse(plan.arguments["indices"])
     dim = grad.shape[-1]
     casts = plan.kernel == "EmbeddingDenseGrad" and grad.itemsize == 2
     casts = casts or any(
         decision.name == "cast to fp32" and decision.outcome for decision in plan.decisions
     )
-    others = []
-    assumptions = (
-        ["no row carries the padding index"]
-        if 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]
-        else []
-    )
+    others, assumptions = [], []
+    if 0 <= plan.arguments["padding_idx"] < plan.arguments["num_weights"]:
+        assumptions.append("no row carries the padding index")
     if plan.kernel == "EmbeddingDenseGrad":
         index_bytes = 8 if indices.dtype == "int64" else 4
         phases = _older_kernel(plan, prod(grad.shape[:-1]), dim, index_bytes)
@@ -67,13 +62,16 @@ def program(plan: Plan) -> Program:
 
 
 def _sizes(plan: Plan) -> tuple[int, int]:
-    """Return the bytes of the gradient and of the result, as the kernel sees them."""
+    """Return the bytes of the gradient and of the result in the dtypes of the kernel."""
     (launch,) = (launch for launch in plan.launches if launch.kernel == plan.kernel)
     return launch.inputs[0].bytes, launch.written_bytes
 
 
 def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
-    """Rows come in batches that fill the Unified Buffer; a batch with one index is one atomic copy."""
+    """Return the phase that adds unsorted rows, in batches that fill the Unified Buffer.
+
+    Every batch is assumed to hold one index: one atomic copy.
+    """
     most = plan.tiling["smallDimTiling"]["maxRowInUb"]
     grad, out = _sizes(plan)
     counted = plan.tiling["params"]["scaleGradByFreq"]
@@ -94,12 +92,11 @@ def _small_dim(plan: Plan, dim: int, element_bytes: int) -> Phase:
         copy_out = (Copy(FP32 * dim, dim, tensor_bytes=out), *_counter(counted))
         if element_bytes == FP32:
             return (vector_tile(copy_in, (*sort, *add), copy_out),)
-        # Whether 16-bit rows leave their buffer once they are widened is not published: a lower
-        # bound lets them.
+        # Whether 16-bit rows free their buffer once they are widened is not published; the lower
+        # bound assumes it.
         widen = Instruction("cast_16_to_32", "float32", dim * rows)
-        return vector_tile(copy_in, (*sort, widen), note="widen"), vector_tile(
-            (), add, copy_out, note="add"
-        )
+        adding = vector_tile((), add, copy_out, note="add")
+        return vector_tile(copy_in, (*sort, widen), note="widen"), adding
 
     cores = {}
     for work in plan.cores:
@@ -113,14 +110,13 @@ def _counter(counted: int) -> tuple[Copy, ...]:
 
 
 def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
-    """Rows of the sorted list one by one; the accumulator goes out once a chunk at least."""
+    """Return the phase that adds sorted rows one by one, with at least one flush a chunk."""
     params = plan.tiling["params"]
     flush = "rows_per_deterministic_flush" if (plan.tiling_key or 0) >= 10 else "rows_per_flush"
     chunk_rows = release_switches(plan.release, plan.operator)[flush]
     grad, out = _sizes(plan)
-    staged = (
-        element_bytes == 2
-    )  # native 16-bit: chunks go to a second accumulator, two staged rows a core to memory
+    # Native 16-bit adds chunks to a second accumulator; each core writes two staged rows to memory.
+    staged = element_bytes == 2
 
     def chunk(columns: int, rows: int) -> tuple[Node, ...]:
         bookkeeping = vector_tile(
@@ -128,25 +124,17 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
             (Instruction("duplicate_create_index", "float32", columns),),
             note="indices",
         )
-        copy_in, add = (
-            (Copy(element_bytes * columns, columns, tensor_bytes=grad),),
-            (Instruction("add_sub_mul_max_min", "float32", columns),),
-        )
+        copy_in = (Copy(element_bytes * columns, columns, tensor_bytes=grad),)
+        add = (Instruction("add_sub_mul_max_min", "float32", columns),)
         row: tuple[Node, ...] = (vector_tile(copy_in, add, note="row"),)
-        if staged:  # the row may leave its buffer once it is widened, as in the small-dim kernel
+        if staged:  # a widened row frees its buffer, as in the small-dim kernel
             widen = (Instruction("cast_16_to_32", "float32", columns),)
             row = vector_tile(copy_in, widen, note="widen"), vector_tile(vector=add, note="add")
-            flush = vector_tile(
-                vector=(Instruction("add_sub_mul_max_min", "float32", columns),), note="flush"
-            )
+            flush = vector_tile(vector=add, note="flush")
         else:
-            flush = vector_tile(
-                copy_out=(
-                    Copy(FP32 * columns, columns, tensor_bytes=out),
-                    *_counter(params["scaleGradByFreq"]),
-                ),
-                note="flush",
-            )
+            sums = Copy(FP32 * columns, columns, tensor_bytes=out)
+            copy_out = (sums, *_counter(params["scaleGradByFreq"]))
+            flush = vector_tile(copy_out=copy_out, note="flush")
         return bookkeeping, Loop(row, rows, "row", 1), flush
 
     def piece(columns: int, start: int, stop: int) -> tuple[Node, ...]:
@@ -154,27 +142,21 @@ def _sorted_rows(plan: Plan, element_bytes: int) -> Phase:
         stage = vector_tile(copy_out=(Copy(FP32 * columns, columns, times=2),), note="stage rows")
         return (*nodes, stage) if staged else nodes
 
-    def share(start: int, stop: int) -> tuple[Node, ...]:
-        return _in_pieces(
-            params["embeddingDim"],
-            params["formerEmbeddingDim"],
-            lambda columns: piece(columns, start, stop),
-        )
+    def core_nodes(start: int, stop: int) -> tuple[Node, ...]:
+        dim, longest = params["embeddingDim"], params["formerEmbeddingDim"]
+        return _in_pieces(dim, longest, lambda columns: piece(columns, start, stop))
 
-    return vector_phase(
-        "rows",
-        {work.core: share(*work.ranges["sorted rows"]) for work in plan.cores},
-        out_buffers=2,
-    )
+    cores = {work.core: core_nodes(*work.ranges["sorted rows"]) for work in plan.cores}
+    return vector_phase("rows", cores, out_buffers=2)
 
 
 def _in_pieces(dim: int, longest: int, body: Callable[[int], tuple[Node, ...]]) -> tuple[Node, ...]:
-    """Cut a row into pieces only when it does not fit: a whole row needs no name of its own."""
+    """Return the nodes of a row, in a loop over pieces of columns if it does not fit."""
     return body(dim) if dim <= longest else ranged("columns", 0, dim, longest, body)
 
 
 def _scale(plan: Plan) -> Phase:
-    """Every weight row is read, multiplied by the reciprocal of its counter, and written back."""
+    """Return the phase that multiplies every weight row by the reciprocal of its counter."""
     params = plan.tiling["params"]
 
     def row(columns: int) -> tuple[Node, ...]:
@@ -190,13 +172,16 @@ def _scale(plan: Plan) -> Phase:
         body = _in_pieces(params["embeddingDim"], params["formerEmbeddingDim"], row)
         return ranged("weight rows", start, stop, 1, lambda _: body)
 
-    return vector_phase(
-        "scale", {work.core: rows_of(*work.ranges["weight rows"]) for work in plan.cores}
-    )
+    cores = {work.core: rows_of(*work.ranges["weight rows"]) for work in plan.cores}
+    return vector_phase("scale", cores)
 
 
 def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Phase, ...]:
-    """EmbeddingDenseGrad: rows split (every row its own atomic copy), or weights split (all indices scanned twice)."""
+    """Return the phases of EmbeddingDenseGrad.
+
+    If it splits rows, every row is an atomic copy. If it splits weights, every core scans all
+    indices twice: to count, and to add.
+    """
     tiling = plan.tiling
     batch_rows, longest = tiling["batch_rows"], tiling["dim_piece"]
     grad, out = _sizes(plan)
@@ -206,63 +191,39 @@ def _older_kernel(plan: Plan, rows: int, dim: int, index_bytes: int) -> tuple[Ph
             Copy(index_bytes * count, count),
             Copy(FP32 * columns * count, columns * count, tensor_bytes=grad),
         )
-        return (
-            vector_tile(
-                copy_in, copy_out=(Copy(FP32 * columns, columns, count, tensor_bytes=out),)
-            ),
-        )
+        copy_out = (Copy(FP32 * columns, columns, count, tensor_bytes=out),)
+        return (vector_tile(copy_in, copy_out=copy_out),)
+
+    def batches(columns: int, start: int, stop: int) -> tuple[Node, ...]:
+        return ranged("rows", start, stop, batch_rows, lambda count: batch(columns, count))
 
     def rows_of(start: int, stop: int) -> tuple[Node, ...]:
-        return _in_pieces(
-            dim,
-            longest,
-            lambda columns: ranged(
-                "rows", start, stop, batch_rows, lambda count: batch(columns, count)
-            ),
-        )
+        return _in_pieces(dim, longest, lambda columns: batches(columns, start, stop))
 
     if not tiling["splits_weights"]:
-        held = (
-            Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), 1),
-        )  # rows go out of the buffer they came into
-        return (
-            Phase(
-                "rows",
-                VECTOR_PIPES,
-                held,
-                {work.core: rows_of(*work.ranges["rows"]) for work in plan.cores},
-            ),
-        )
+        # Rows are written from the buffer that they were read into.
+        held = (Hold(VECTOR_PIPES.index("MTE2"), VECTOR_PIPES.index("MTE3"), 1),)
+        cores = {work.core: rows_of(*work.ranges["rows"]) for work in plan.cores}
+        return (Phase("rows", VECTOR_PIPES, held, cores),)
 
-    scan = ranged(
-        "indices",
-        0,
-        rows,
-        batch_rows,
-        lambda count: (vector_tile((Copy(index_bytes * count, count),), note="scan"),),
-    )
+    def scan_batch(count: int) -> tuple[Node, ...]:
+        return (vector_tile((Copy(index_bytes * count, count),), note="scan"),)
+
+    scan = ranged("indices", 0, rows, batch_rows, scan_batch)
 
     def add(columns: int) -> tuple[Node, ...]:
         vector = (
             Instruction("adds_muls_maxs_mins", "float32", columns),
             Instruction("add_sub_mul_max_min", "float32", columns),
         )
-        return (
-            vector_tile(
-                (Copy(FP32 * columns, columns, tensor_bytes=grad),),
-                vector,
-                (Copy(FP32 * columns, columns, tensor_bytes=out),),
-                note="row",
-            ),
-        )
+        copy_in = (Copy(FP32 * columns, columns, tensor_bytes=grad),)
+        copy_out = (Copy(FP32 * columns, columns, tensor_bytes=out),)
+        return (vector_tile(copy_in, vector, copy_out, note="row"),)
 
-    # Which rows belong to a core is data: the slowest core has at least an even share of them.
-    share = ceil_div(rows, plan.block_dim)
+    # The rows of a core depend on the data; the slowest core has at least ceil(rows / cores).
+    loop = Loop(_in_pieces(dim, longest, add), ceil_div(rows, plan.block_dim), "row", 1)
     counting = {work.core: scan for work in plan.cores}
-    adding = {
-        work.core: (*scan, Loop(_in_pieces(dim, longest, add), share, "row", 1))
-        for work in plan.cores
-    }
+    adding = {work.core: (*scan, loop) for work in plan.cores}
     return vector_phase("count", counting), vector_phase("add", adding)
 
 
@@ -273,7 +234,7 @@ OLDER = ("indices", "counters", "gradient rows", "accumulator row")
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return what every tile of the program reads, holds and writes."""
     grad = TensorSpec.parse(plan.arguments["grad"])
     rows, dim, weights = prod(grad.shape[:-1]), grad.shape[-1], plan.arguments["num_weights"]
     by_row, by_column = {"rows": 1, "sorted rows": 1, "indices": 1, "row": 1}, {"columns": 1}
@@ -283,10 +244,10 @@ def steps(plan: Plan) -> StepTable:
         View("grad_weight", weights, dim, {"weight rows": 1}, by_column),
     )
     if plan.kernel == "EmbeddingDenseGrad":
-        found = _weights_split() if plan.tiling["splits_weights"] else _rows_split()
+        table = _weights_split() if plan.tiling["splits_weights"] else _rows_split()
     else:
-        found = _batches() if (plan.tiling_key or 0) >= 100 else _sorted_list()
-    return StepTable(views, found | {("scale", ""): _scale_step()})
+        table = _batches() if (plan.tiling_key or 0) >= 100 else _sorted_list()
+    return StepTable(views, table | {("scale", ""): _scale_step()})
 
 
 def _scale_step() -> Step:
@@ -299,7 +260,7 @@ def _scale_step() -> Step:
 
 
 def _batches() -> dict[tuple[str, str], Step]:
-    """A batch that fills the Unified Buffer; equal indices are neighbours once it is sorted."""
+    """Return the steps of a batch; sorting makes equal indices adjacent."""
     come = "rows {rows} come in, their indices are sorted"
     add = (
         "rows of one index are added up in the accumulator, which is added atomically to that row "
@@ -320,68 +281,49 @@ def _batches() -> dict[tuple[str, str], Step]:
 
 
 def _sorted_list() -> dict[tuple[str, str], Step]:
-    """Rows of a list that an earlier launch sorted by index: which row of grad it is, the list says."""
-    held, row = (
-        ("gradient row", "accumulators", "cache row"),
-        "row {row} of sorted rows {sorted rows}, columns {columns}",
-    )
+    """Return the steps of the sorted list, which gives the row of grad for every place."""
+    sums = ("accumulators", "cache row")
+    live = (*LIST, "gradient row", *sums)
+    row = "row {row} of sorted rows {sorted rows}, columns {columns}"
     add = f"{row}: accumulator += its row of grad, in the order of the list"
-    chosen = ("grad",)
+    widen = f"{row}: its row of grad comes in and is widened"
+    clear = (
+        "sorted rows {sorted rows}: their indices and positions come in, the accumulator is cleared"
+    )
+    flush = (
+        "what was added up of one index, at most this many rows of it, goes to its row of "
+        "grad_weight"
+    )
+    stage = "the first and the last index may go on in another core: their sums go to the workspace"
+    grad, indices, result = ("grad",), ("indices",), ("grad_weight",)
     return {
-        ("rows", "indices"): Step(
-            (
-                "sorted rows {sorted rows}: their indices and positions come in, the accumulator "
-                "is cleared"
-            ),
-            ("indices",),
-            live=(*LIST, "accumulators", "cache row"),
-        ),
-        ("rows", "row"): Step(add, chosen, (), ("indices",), (*LIST, *held), chosen),
-        ("rows", "widen"): Step(
-            f"{row}: its row of grad comes in and is widened",
-            chosen,
-            (),
-            ("indices",),
-            (*LIST, *held),
-            chosen,
-        ),
-        ("rows", "add"): Step(add, (), (), ("indices",), (*LIST, *held)),
-        ("rows", "flush"): Step(
-            (
-                "what was added up of one index, at most this many rows of it, goes to its row of "
-                "grad_weight"
-            ),
-            (),
-            ("grad_weight",),
-            (),
-            (*LIST, "accumulators", "cache row"),
-            ("grad_weight",),
-        ),
-        ("rows", "stage rows"): Step(
-            (
-                "the first and the last index may go on in another core: their sums go to the "
-                "workspace"
-            ),
-            live=("accumulators", "cache row"),
-        ),
+        ("rows", "indices"): Step(clear, indices, live=(*LIST, *sums)),
+        ("rows", "row"): Step(add, grad, (), indices, live, grad),
+        ("rows", "widen"): Step(widen, grad, (), indices, live, grad),
+        ("rows", "add"): Step(add, (), (), indices, live),
+        ("rows", "flush"): Step(flush, (), result, (), (*LIST, *sums), result),
+        ("rows", "stage rows"): Step(stage, live=sums),
     }
 
 
 def _rows_split() -> dict[tuple[str, str], Step]:
-    """EmbeddingDenseGrad: every row is an atomic copy of its own."""
-    says = (
+    """Return the steps of EmbeddingDenseGrad with rows split: every row is an atomic copy."""
+    copied = (
         "rows {rows} come in; every row is added atomically to the row of grad_weight that its "
         "index names"
     )
     return {
         ("rows", ""): Step(
-            says, ("grad", "indices"), ("grad_weight",), live=OLDER, by_data=("grad_weight",)
+            copied, ("grad", "indices"), ("grad_weight",), live=OLDER, by_data=("grad_weight",)
         )
     }
 
 
 def _weights_split() -> dict[tuple[str, str], Step]:
-    """EmbeddingDenseGrad: a core owns rows of the result, and looks for their indices among all."""
+    """Return the steps of EmbeddingDenseGrad with weights split.
+
+    A core owns rows of the result and scans all indices for its own.
+    """
     chosen = ("grad", "grad_weight")
     return {
         ("count", "scan"): Step(
