@@ -64,7 +64,7 @@ def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
             starts=np.concatenate(([0], np.cumsum(sizes))).astype(np.int64),
             cores=(np.searchsorted(core_starts, places, side="right") - 1).astype(np.int64),
             keys=rows[batch].astype(np.int64),
-            factors=1 / counts if row.scale_grad_by_freq else np.ones_like(counts),
+            factors=np.float32(1) / counts if row.scale_grad_by_freq else np.ones_like(counts),
             terms=(ends[chunks] - begins).astype(np.int64),
             columns_together=row.dim,
             locate=partial(_locate, rows[batch]),
