@@ -1,4 +1,9 @@
-"""CrossEntropyLossGrad in the product's arithmetic: x_grad = exp(log_prob) * nll, less nll at the label of every row.
+"""CrossEntropyLossGrad: x_grad = exp(log_prob) * nll, less nll at the label of every row.
+
+nll is the row's gradient of the loss, divided by the divisor of the reduction, times the mask and
+weight of its label. Rows and columns are independent, so threads split pieces of rows evenly,
+regardless of the simulated core split. Only the divisor of ``mean`` depends on the cores: each core
+sums the weights of its rows, then the sums of the cores are added, both by ``reduce_sum``.
 
 Source: specification page ``cross_entropy_loss_grad``, section "Kernel and order".
 """
@@ -38,13 +43,12 @@ from npu_sim.numbers.rounding import BF16_SHIFT
 from npu_sim.numbers.scalars import narrow, widen
 
 PIECE_COLUMNS = 8192
-"""Columns a thread takes at once: one piece and its result stay in the first- or second-level
-cache."""
+"""Columns of a piece; a piece and its result stay in the L1 or L2 cache."""
 
 LOOKAHEAD_BYTES = 8192
-"""How far ahead log_prob is asked for, across the ends of rows: the processor's own prefetching
-left it waiting for a quarter of the time in fp32 and a third in 16 bits. 4 to 64 KiB made no
-difference."""
+"""Prefetch distance for log_prob, across the ends of rows. With the hardware prefetcher alone, the
+kernel waited for memory for 25 % of the time in fp32 and 33 % in 16 bits. 4 to 64 KiB were equally
+good."""
 
 _ZERO = np.float32(0)
 _ONE = np.float32(1)
@@ -61,18 +65,18 @@ Integers = NDArray[np.int64]
 
 
 class Survey(NamedTuple):
-    """What the labels say before anything is computed.
+    """Result of checking and counting the labels.
 
     Attributes
     ----------
     out_of_range
         Row of the first label outside [0, C) that is not ignore_index; -1 when there is none.
     ignored
-        Rows whose label counts as ignore_index.
+        Number of rows whose label equals ignore_index in fp32.
     aliased
-        Those of them whose label is another one.
+        Number of those rows whose label differs from ignore_index as an integer.
     divisor
-        What ``mean`` divides by; 1 for other reductions.
+        Divisor of ``mean``; 1 for other reductions.
     """
 
     out_of_range: int
@@ -83,73 +87,80 @@ class Survey(NamedTuple):
 
 @device_function
 def _mask_of(label: np.int64, ignored: np.float32) -> np.float32:
-    """Return 0 for the ignored label and 1 for others; compared in fp32, as the device does."""
+    """Return 0 for the ignored label, 1 for others. Compares in fp32, like the device."""
     return _ZERO if np.float32(label) == ignored else _ONE
 
 
 @device_function
 def _weight_of(label: np.int64, weight: Floats) -> np.float32:
-    """Return the weight of a label; an ignored label outside [0, C) reads none."""
+    """Return the weight of a label; 0 for an ignored label outside [0, C)."""
     return weight[label] if 0 <= label < weight.size else _ZERO
 
 
+class Labels(NamedTuple):
+    """Labels of a call and the weights of the classes."""
+
+    target: Integers
+    weight: Floats
+    """Empty if there are no weights."""
+    is_weighted: bool
+    columns: int
+    ignore_index: int
+    ignored: np.float32
+    """``ignore_index`` in fp32."""
+
+
+class Counts(NamedTuple):
+    """Scratch and results of `_survey`; the first axis is the core."""
+
+    labels: Integers
+    """(cores, 3): first label out of range, ignored rows, aliased rows; see `Survey`."""
+    weights: Floats
+    """(N,): mask, or mask * weight, of every row."""
+    sums: Floats
+    """(cores + 1,): sum of each core's weights, and the sum of these sums."""
+    lanes: Floats
+    """(64,): scratch of `reduce_sum`."""
+
+
 @device_function
-def _survey_rows(target, weight, weighted, columns, ignore_index, ignored, weights, found) -> None:
-    """Look at the labels of one core: write mask or mask * weight to ``weights``, and what a :class:`Survey` counts to ``found``."""
+def _survey_rows(labels: Labels, first: int, last: int, counts: Counts, core: int) -> None:
+    """Write the counts of one core's labels, and the weights of its rows first..last."""
     out_of_range, masked, aliased = -1, 0, 0
-    for row in range(target.size):
-        label = target[row]
-        if label != ignore_index and not 0 <= label < columns and out_of_range < 0:
+    for row in range(first, last):
+        label = labels.target[row]
+        if label != labels.ignore_index and not 0 <= label < labels.columns and out_of_range < 0:
             out_of_range = row
-        mask = _mask_of(label, ignored)
+        mask = _mask_of(label, labels.ignored)
         if mask == _ZERO:
             masked += 1
-            aliased += label != ignore_index
-        weights[row] = mask * _weight_of(label, weight) if weighted else mask
-    found[0], found[1], found[2] = out_of_range, masked, aliased
+            aliased += label != labels.ignore_index
+        weighted = mask * _weight_of(label, labels.weight) if labels.is_weighted else mask
+        counts.weights[row] = weighted
+    numbers = counts.labels[core]
+    numbers[0], numbers[1], numbers[2] = out_of_range, masked, aliased
 
 
 @kernel
-def _survey(
-    share,
-    target,
-    weight,
-    weighted,
-    columns,
-    ignore_index,
-    ignored,
-    ranges,
-    weights,
-    found,
-    sums: Floats,
-    lanes: Floats,
-) -> None:
-    """Survey the labels of every core; write the sum of each core's weights to ``sums``, and in the last place the sum of these."""
+def _survey(chunk: int, labels: Labels, ranges: Integers, counts: Counts) -> None:
+    """Count the labels of every core, and sum the weights of each core, then these sums."""
     cores = len(ranges)
     for core in range(cores + 1):
-        terms = sums[:cores]
+        terms = counts.sums[:cores]
         if core < cores:
             first, last = ranges[core, 0], ranges[core, 1]
-            terms = weights[first:last]
-            _survey_rows(
-                target[first:last],
-                weight,
-                weighted,
-                columns,
-                ignore_index,
-                ignored,
-                terms,
-                found[core],
-            )
-        sums[core] = reduce_sum(terms, lanes)
+            _survey_rows(labels, first, last, counts, core)
+            terms = counts.weights[first:last]
+        counts.sums[core] = reduce_sum(terms, counts.lanes)
 
 
 @device_function
 def _scale_moderate(log_prob, factor: np.float32, out):
-    """Write exp(log_prob) * factor where every log_prob is in [-87, -0]; return the largest pattern, which tells whether it was.
+    """Write exp(log_prob) * factor for log_prob in [-87, -0]; return the largest bit pattern.
 
-    There is at least one block of columns. The last block overlaps the one before; what is written
-    twice is the same.
+    The result is valid only if that pattern is at most the limit in ``_MODERATE_LIMITS``. There is
+    at least one block of columns. The last block overlaps the previous one; both write the same
+    values.
     """
     step = block_length(out)
     last = out.size - step
@@ -164,10 +175,11 @@ def _scale_moderate(log_prob, factor: np.float32, out):
 
 @device_function
 def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.float32, out):
-    """The same past the cache: whole lines, then the parts of lines at both ends; the element of ``label`` is ``at_label`` at once.
+    """Like `_scale_moderate`, with non-temporal stores, and ``at_label`` at column ``label``.
 
-    Stored later it would have to be fetched back, and hold up the lines behind it; so would the end
-    of the row, which is asked for.
+    Writes whole cache lines, then the partial lines at both ends. The element of the label is part
+    of its line: stored later, the line would have to be fetched again, which delays the lines
+    behind it. For the same reason the line at the end of the row is prefetched.
     """
     step, line = block_length(out), LINE_BYTES // out.itemsize
     first = to_next_line(out, 0)
@@ -196,19 +208,12 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
             begin = label_line + line
             in_lines = False
     for side in range(2):
-        column, start, stop = (
-            (first - line, line - first, line)
-            if side == 0
-            else (lines_end, 0, out.size - lines_end)
-        )
+        column, start, stop = lines_end, 0, out.size - lines_end
+        if side == 0:
+            column, start, stop = first - line, line - first, line
         if start < stop:
-            store_some(
-                out,
-                column,
-                exp_moderate(load_some(log_prob, column, start, stop, out)) * factor,
-                start,
-                stop,
-            )
+            part = exp_moderate(load_some(log_prob, column, start, stop, out)) * factor
+            store_some(out, column, part, start, stop)
     if 0 <= label < first or lines_end <= label < out.size:
         out[label] = narrow(at_label, out)
     return largest(patterns)
@@ -216,63 +221,62 @@ def _stream_moderate(log_prob, factor: np.float32, label: int, at_label: np.floa
 
 @device_function
 def _scale(log_prob, factor: np.float32, out) -> None:
-    """Write exp(log_prob) * factor."""
+    """Write exp(log_prob) * factor for any values."""
     for column in range(out.size):
         out[column] = narrow(exp_fp32(widen(log_prob[column])) * factor, out)
 
 
 @device_function
 def _write_piece(log_prob, limit, factor: np.float32, label: int, out, streams: bool) -> None:
-    """Write a piece of a row; ``label`` counts from its first column and may lie outside."""
+    """Write a piece of a row; ``label`` is relative to its first column and may lie outside."""
     is_finite = factor - factor == _ZERO
-    found, at_label = limit + 1, _ZERO
+    pattern, at_label = limit + 1, _ZERO
     if 0 <= label < out.size:
         # exp(log_prob) * nll - nll cancels where log_prob is near 0.
         at_label = exp_rounded(widen(log_prob[label])) * factor - factor
     if is_finite and out.size >= block_length(out):
         if streams:
-            found = np.int64(_stream_moderate(log_prob, factor, label, at_label, out))
+            pattern = np.int64(_stream_moderate(log_prob, factor, label, at_label, out))
         else:
-            found = np.int64(_scale_moderate(log_prob, factor, out))
-    if found > limit:
+            pattern = np.int64(_scale_moderate(log_prob, factor, out))
+    if pattern > limit:
         _scale(log_prob, factor, out)
-    if 0 <= label < out.size and (found > limit or not streams):
+    if 0 <= label < out.size and (pattern > limit or not streams):
         out[label] = narrow(at_label, out)
+
+
+class Gradient(NamedTuple):
+    """Inputs and output of `_write_rows`; see `write_gradient`."""
+
+    grad_loss: Floats
+    divisor: np.float32
+    log_prob: NDArray[Any]
+    out: NDArray[Any]
 
 
 @kernel
 def _write_rows(
-    share,
-    shares,
-    streams,
-    grad_loss: Floats,
-    divisor,
-    log_prob,
-    limit,
-    target,
-    weight,
-    weighted,
-    ignored,
-    out,
+    chunk: int, chunks: int, streams: bool, gradient: Gradient, limit: int, labels: Labels
 ) -> None:
-    """Write a share of the pieces of all rows."""
+    """Write a chunk of the pieces of all rows."""
+    out, grad_loss = gradient.out, gradient.grad_loss
     columns = out.shape[1]
     pieces = (columns + PIECE_COLUMNS - 1) // PIECE_COLUMNS
-    one_for_a_row = grad_loss.size > 1
+    is_per_row = grad_loss.size > 1
     all_pieces = out.shape[0] * pieces
-    for item in range(all_pieces * share // shares, all_pieces * (share + 1) // shares):
-        row = item // pieces
-        begin = (item - row * pieces) * PIECE_COLUMNS
+    for number in range(all_pieces * chunk // chunks, all_pieces * (chunk + 1) // chunks):
+        row = number // pieces
+        begin = (number - row * pieces) * PIECE_COLUMNS
         end = min(begin + PIECE_COLUMNS, columns)
-        label = target[row]
-        # Label smoothing 0 multiplies the gradient by 1 first, which changes nothing; so does a
+        label = labels.target[row]
+        # The device first multiplies by 1 (label smoothing 0), which changes nothing. Nor does a
         # divisor of 1.
-        factor = (grad_loss[row if one_for_a_row else 0] / divisor) * _mask_of(label, ignored)
-        if weighted:
-            factor = factor * _weight_of(label, weight)
-        _write_piece(
-            log_prob[row, begin:end], limit, factor, label - begin, out[row, begin:end], streams
-        )
+        mean = grad_loss[row if is_per_row else 0] / gradient.divisor
+        factor = mean * _mask_of(label, labels.ignored)
+        if labels.is_weighted:
+            factor = factor * _weight_of(label, labels.weight)
+        log_prob, piece = gradient.log_prob[row, begin:end], out[row, begin:end]
+        _write_piece(log_prob, limit, factor, label - begin, piece, streams)
     end_streams()
 
 
@@ -285,7 +289,7 @@ def survey_labels(
     mean: bool,
     core_sums: Floats | None = None,
 ) -> Survey:
-    """Check and count labels, and sum their weights in the order of the product.
+    """Check and count labels, and sum their weights in the order of the device.
 
     Parameters
     ----------
@@ -296,22 +300,22 @@ def survey_labels(
     ranges : int64 (cores, 2)
         First row and the row after the last of every core.
     mean
-        Whether the divisor is wanted.
+        Whether the reduction is ``mean``.
     core_sums : float32 (cores,), or None
-        Where every core leaves its sum: workspace of the product.
+        Receives the sum of every core: workspace of the product.
     """
-    found = np.empty((len(ranges), 3), np.int64)
-    sums = np.empty(len(ranges) + 1, np.float32)
-    weights, lanes = np.empty(target.size, np.float32), np.empty(LANE_COUNT, np.float32)
-    options = weight is not None, columns, ignore_index, _as_fp32(ignore_index)
-    _survey.over(1, target, _or_empty(weight), *options, ranges, weights, found, sums, lanes)
-    if core_sums is not None:
-        core_sums[:] = sums[:-1]
-    places, ignored, aliased = found.T.tolist()
-    first = next(
-        (int(ranges[core, 0]) + place for core, place in enumerate(places) if place >= 0), -1
+    counts = Counts(
+        np.empty((len(ranges), 3), np.int64),
+        np.empty(target.size, np.float32),
+        np.empty(len(ranges) + 1, np.float32),
+        np.empty(LANE_COUNT, np.float32),
     )
-    return Survey(first, sum(ignored), sum(aliased), sums[-1] if mean else _ONE)
+    _survey.over(1, _labels(target, weight, columns, ignore_index), ranges, counts)
+    if core_sums is not None:
+        core_sums[:] = counts.sums[:-1]
+    rows, ignored, aliased = counts.labels.T.tolist()
+    first = next((row for row in rows if row >= 0), -1)
+    return Survey(first, sum(ignored), sum(aliased), counts.sums[-1] if mean else _ONE)
 
 
 def write_gradient(
@@ -337,26 +341,19 @@ def write_gradient(
         Labels in [0, C), or ``ignore_index``.
     weight : float32 (C,), or None
     """
-    limit, ignored = _MODERATE_LIMITS[log_prob.dtype], _as_fp32(ignore_index)
-    shares = threads_for(log_prob.nbytes + out.nbytes)
-    _write_rows.over(
-        shares,
-        shares,
-        is_streamed(out),
-        grad_loss,
-        divisor,
-        log_prob,
-        limit,
-        target,
-        _or_empty(weight),
-        weight is not None,
-        ignored,
-        out,
+    limit, labels = (
+        _MODERATE_LIMITS[log_prob.dtype],
+        _labels(target, weight, out.shape[1], ignore_index),
     )
+    chunks = threads_for(log_prob.nbytes + out.nbytes)
+    gradient = Gradient(grad_loss, divisor, log_prob, out)
+    _write_rows.over(chunks, chunks, is_streamed(out), gradient, limit, labels)
 
 
-def _or_empty(weight: Floats | None) -> Floats:
-    return np.empty(0, np.float32) if weight is None else weight
+def _labels(target: Integers, weight: Floats | None, columns: int, ignore_index: int) -> Labels:
+    weights = np.empty(0, np.float32) if weight is None else weight
+    ignored = _as_fp32(ignore_index)
+    return Labels(target, weights, weight is not None, columns, ignore_index, ignored)
 
 
 @lru_cache(maxsize=64)

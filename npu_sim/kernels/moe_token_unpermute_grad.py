@@ -1,13 +1,22 @@
-"""The sum of the products of two rows of numbers, as MoeTokenUnpermuteGrad adds them up: folded to a power of two, then as a tree.
+"""MoeTokenUnpermuteGrad with probs: gradients of the experts' rows and of the weights.
 
-A fold adds the products behind a half to those before it. Where every half is a number of whole
-cache lines, a line of products is folded in registers, and only sums of neighbours, the first step
-of the tree, are written; else products wait in scratch.
+For every entry (token, expert): weight gradient = sum over columns of row * g, where row is the
+expert's row and g the token's gradient; row gradient = g * weight.
+
+Order of accumulation: the products of a row, or of a piece of it, are *folded* to a power of two (a
+fold adds the products behind the middle to those before it), then summed as a binary tree of
+neighbours, all in fp32. Pieces are added from the left. If every half consists of whole cache
+lines, a line of products is folded in registers and only the first step of the tree is written;
+otherwise the products are held in scratch.
+
+One thread computes all of a token. It widens the row of g once. Between the cache lines of a row
+that it reads, it writes lines of the row gradient and prefetches the next row, which overlaps
+computation, reads and writes.
 
 Source: specification page ``moe_token_unpermute_grad``, "Kernels and order" (``reduce``).
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,26 +52,26 @@ Stored = NDArray[Any]
 Floats = NDArray[np.float32]
 Lanes = Any
 FOLD_STEP = 8
-"""Half of the products, rounded up to a multiple of this, stays in place when the others are added
-to them."""
+"""A fold keeps half of the products, rounded up to a multiple of this, and adds the others to
+them."""
 
 
 @device_function
 def folded_width(count: int) -> int:
-    """Return how many folded products are left for the tree; 0 for fewer than 64, which are not folded."""
+    """Return the number of products after all folds; 0 for fewer than 64, which are not folded."""
     return 4096 if count >= 4096 else 512 if count >= 512 else 64 if count >= 64 else 0
 
 
 @device_function
 def _fold_of(count: int, width: int) -> int:
-    """Return how many of so many products a fold leaves; all of them when they are no more than ``width``."""
+    """Return the number of products after one fold; at most ``width`` products are not folded."""
     half = ((count + 1) // 2 + FOLD_STEP - 1) // FOLD_STEP * FOLD_STEP
     return half if count > 2 * width else min(count, width)
 
 
 @device_function
 def folds_lines(count: int, line: int) -> bool:
-    """Whether so many products are folded by three folds at most, each of whole lines."""
+    """Whether ``count`` products take at most three folds, each of whole cache lines."""
     width = folded_width(count)
     first = _fold_of(count, width)
     second = _fold_of(first, width)
@@ -72,7 +81,7 @@ def folds_lines(count: int, line: int) -> bool:
 
 @device_function
 def widen_row(stored: Stored, start: int, by_line: bool, wide: Floats) -> None:
-    """Widen the elements of a row in the order of the lanes of a line, or in their own."""
+    """Widen a row: in the lane order of `load` with ``by_line``, otherwise in element order."""
     line = LINE_BYTES // stored.itemsize
     whole = wide.size // ORDERED_LANES * ORDERED_LANES
     if by_line:
@@ -89,21 +98,21 @@ def widen_row(stored: Stored, start: int, by_line: bool, wide: Floats) -> None:
 def fold_line(
     row: Stored, start: int, wide: Floats, column: int, following: int, scratch: Floats
 ) -> None:
-    """Fold the products of a piece of a row and a widened one that end up in a line; write the sums of their neighbours.
+    """Write one cache line of folded products, with adjacent ones already added.
 
     Parameters
     ----------
     row, start
-        The elements from ``start`` on, as many as ``wide`` has; all folds are of whole lines
-        (`folds_lines`).
+        Multiplied by ``wide``: as many elements from ``start`` on as ``wide`` has. All folds must
+        be of whole lines (`folds_lines`).
     wide
         From `widen_row`, by line.
     column
-        First of the line, less than `folded_width`.
+        First column of the line, less than `folded_width`.
     following
-        Element of ``row`` whose piece comes next; it is asked for meanwhile.
+        Element of ``row`` where the next piece starts, to be prefetched.
     scratch
-        As many elements as ``wide``, 64 at least; `sum_of_lines` adds them up.
+        As many elements as ``wide``, at least 64; input of `sum_of_lines`.
     """
     width = folded_width(wide.size)
     first = _fold_of(wide.size, width)
@@ -116,13 +125,13 @@ def fold_line(
 
 @device_function
 def sum_of_lines(count: int, scratch: Floats) -> np.float32:
-    """Return the sum of a piece of so many products after `fold_line` of all its lines."""
+    """Return the sum of ``count`` products after `fold_line` for all their lines."""
     return _tree(scratch, folded_width(count) // 2)
 
 
 @device_function
 def _multiply(row: Stored, start: int, wide: Floats, column: int, following: int) -> Lanes:
-    """Return a line of products."""
+    """Return a cache line of products."""
     prefetch(row, following + column)
     return load(row, start + column) * recall(wide, column, row)
 
@@ -131,7 +140,7 @@ def _multiply(row: Stored, start: int, wide: Floats, column: int, following: int
 def _fold_once(
     row: Stored, start: int, wide: Floats, first: int, column: int, following: int
 ) -> Lanes:
-    """Return a line of what the first fold leaves."""
+    """Return a cache line of products after the first fold."""
     lanes = _multiply(row, start, wide, column, following)
     if column + first < wide.size:
         lanes = lanes + _multiply(row, start, wide, column + first, following)
@@ -142,7 +151,7 @@ def _fold_once(
 def _fold_twice(
     row: Stored, start: int, wide: Floats, first: int, second: int, column: int, following: int
 ) -> Lanes:
-    """Return a line of what the second fold leaves."""
+    """Return a cache line of products after the second fold."""
     lanes = _fold_once(row, start, wide, first, column, following)
     if column + second < first:
         lanes = lanes + _fold_once(row, start, wide, first, column + second, following)
@@ -151,7 +160,7 @@ def _fold_twice(
 
 @device_function
 def sum_of_products(row: Stored, start: int, wide: Floats, products: Floats) -> np.float32:
-    """Return the sum of the products of a piece of a row and a widened one, in their own order; ``products`` is scratch."""
+    """Return the sum of the products of a row and ``wide`` (element order), using scratch."""
     width = folded_width(wide.size)
     if width == 0:
         clear(products[wide.size : LANE_COUNT])
@@ -168,32 +177,28 @@ def sum_of_products(row: Stored, start: int, wide: Floats, products: Floats) -> 
 
 @device_function
 def _multiply_and_fold(row: Stored, start: int, wide: Floats, front: int, products: Floats) -> None:
-    """Write the products of a row and a widened one, those from ``front`` on added to the first ones."""
+    """Write the first ``front`` products of a row and ``wide``, with the others added to them."""
     back = wide.size - front
     both, whole = back // ORDERED_LANES * ORDERED_LANES, front // ORDERED_LANES * ORDERED_LANES
     for column in range(0, both, ORDERED_LANES):
         first = load_ordered(row, start + column) * load_ordered(wide, column)
-        keep(
-            products,
-            column,
-            first + load_ordered(row, start + front + column) * load_ordered(wide, front + column),
-        )
+        second = load_ordered(row, start + front + column) * load_ordered(wide, front + column)
+        keep(products, column, first + second)
     for column in range(both, whole, ORDERED_LANES):
         keep(products, column, load_ordered(row, start + column) * load_ordered(wide, column))
     for column in range(whole, front):
         products[column] = widen(row[start + column]) * wide[column]
     for column in range(both, back):
-        products[column] = (
-            products[column] + widen(row[start + front + column]) * wide[front + column]
-        )
+        product = widen(row[start + front + column]) * wide[front + column]
+        products[column] = products[column] + product
 
 
 @device_function
 def _tree(values: Floats, width: int) -> np.float32:
-    """Sum a power of two of values as a binary tree of neighbours; overwrites them, 64 at least.
+    """Return the sum of ``width`` values, a power of two, as a binary tree of neighbours.
 
-    Zeros fill the last 64 up: all they could change is the sign of a zero, which the caller adds to
-    +0.
+    Overwrites ``values``, which has at least 64 elements. The last 64 are padded with zeros. These
+    can only change the sign of a zero, and the caller adds the result to +0.
     """
     while width > LANE_COUNT:
         for block in range(0, width, LANE_COUNT):
@@ -204,14 +209,14 @@ def _tree(values: Floats, width: int) -> np.float32:
     return add_lanes(values[:LANE_COUNT])
 
 
-# --- Gradients of tokens and weights ---
+# --- Both gradients, on all threads ---
 Integers = NDArray[np.int32]
 _ZERO = np.float32(0)
 
 
 @device_function
 def _sum_of_zeros(wide: Floats, scratch: Floats) -> np.float32:
-    """Return the sum for a row of zeros: +0, or nan where g holds inf or nan."""
+    """Return the sum for a row of zeros: +0, or nan if g contains inf or nan."""
     total, lanes = _ZERO, splat(_ZERO, wide)
     whole = wide.size // ORDERED_LANES * ORDERED_LANES
     for column in range(0, whole, ORDERED_LANES):
@@ -224,174 +229,162 @@ def _sum_of_zeros(wide: Floats, scratch: Floats) -> np.float32:
     return total
 
 
+class TokenGradient(NamedTuple):
+    """The row of g of one token."""
+
+    g: Stored
+    """All rows, flat."""
+    start: int
+    wide: Floats
+    """The row, widened by `widen_row`."""
+    by_line: bool
+    """Whether ``wide`` is in the lane order of `load`."""
+
+
+class Entry(NamedTuple):
+    """One (token, expert) pair."""
+
+    start: int
+    """First element of the expert's row."""
+    following: int
+    """First element of the row of the next entry."""
+    factor: np.float32
+    """The weight."""
+    no_nan: bool
+    """Whether the row gradient is free of nan."""
+    is_owner: bool
+    """Whether this entry writes the row gradient."""
+
+
 @device_function
 def _write_lines(
-    g: Stored,
-    g_start: int,
-    wide: Floats,
-    in_lines: bool,
-    factor: np.float32,
-    are_numbers: bool,
+    token: TokenGradient,
+    entry: Entry,
+    from_wide: bool,
     out: Stored,
-    out_start: int,
     streams: bool,
     first: int,
     stop: int,
 ) -> None:
-    """Write whole lines of a row of g times its factor; ``are_numbers`` says that no product is nan."""
+    """Write the whole cache lines first..stop of the row gradient."""
     for column in range(first, stop, LINE_BYTES // out.itemsize):
-        lanes = recall(wide, column, out) if in_lines else load(g, g_start + column)
-        weighted = lanes * factor
-        if not are_numbers:
-            store(out, out_start + column, weighted)
+        wide = token.wide
+        lanes = recall(wide, column, out) if from_wide else load(token.g, token.start + column)
+        weighted = lanes * entry.factor
+        if not entry.no_nan:
+            store(out, entry.start + column, weighted)
         elif streams:
-            stream_numbers(out, out_start + column, weighted)
+            stream_numbers(out, entry.start + column, weighted)
         else:
-            store_numbers(out, out_start + column, weighted)
+            store_numbers(out, entry.start + column, weighted)
 
 
 @device_function
-def _write_ends(
-    g: Stored,
-    g_start: int,
-    factor: np.float32,
-    out: Stored,
-    out_start: int,
-    hidden: int,
-    first: int,
-    end: int,
-) -> None:
-    """Write what remains of the lines at both ends of a row, which belong to the neighbouring rows as well."""
-    line = LINE_BYTES // out.itemsize
+def _write_ends(token: TokenGradient, entry: Entry, out: Stored, first: int, end: int) -> None:
+    """Write the partial cache lines at both ends, which are shared with the neighbouring rows."""
+    line, g = LINE_BYTES // out.itemsize, token.g
     for side in range(2):
-        column, begin, stop = (
-            (first - line, line - first, line) if side == 0 else (end, 0, hidden - end)
-        )
+        column, begin, stop = end, 0, token.wide.size - end
+        if side == 0:
+            column, begin, stop = first - line, line - first, line
         if begin < stop:
-            store_some(
-                out,
-                out_start + column,
-                load_some(g, g_start + column, begin, stop, g) * factor,
-                begin,
-                stop,
-            )
+            part = load_some(g, token.start + column, begin, stop, g) * entry.factor
+            store_some(out, entry.start + column, part, begin, stop)
 
 
 @device_function
 def _sum_and_write(
-    row: Stored,
-    start: int,
-    following: int,
-    wide: Floats,
+    rows: Stored,
+    entry: Entry,
+    token: TokenGradient,
     piece_columns: int,
-    by_line: bool,
     products: Floats,
-    g: Stored,
-    g_start: int,
-    factor: np.float32,
-    are_numbers: bool,
-    is_owner: bool,
     out: Stored,
     streams: bool,
 ) -> np.float32:
-    """Return the sum of the products of a row and g, over pieces from the left; meanwhile write the weighted row of g."""
+    """Return the weight gradient of an entry; write its row gradient meanwhile."""
+    wide, by_line = token.wide, token.by_line
     line, hidden, total = LINE_BYTES // out.itemsize, wide.size, _ZERO
     if hidden < line:
-        for column in range(hidden if is_owner else 0):
-            out[start + column] = narrow(wide[column] * factor, out)
-        return total + sum_of_products(row, start, wide, products)
-    first = to_next_line(out, start)
-    end = first + (hidden - first) // line * line if is_owner else first
-    if is_owner:
-        _write_ends(g, g_start, factor, out, start, hidden, first, end)
-    written = first
+        for column in range(hidden if entry.is_owner else 0):
+            out[entry.start + column] = narrow(wide[column] * entry.factor, out)
+        return total + sum_of_products(rows, entry.start, wide, products)
+    first = to_next_line(out, entry.start)
+    end = first + (hidden - first) // line * line if entry.is_owner else first
+    if entry.is_owner:
+        _write_ends(token, entry, out, first, end)
+    written, from_wide = first, by_line and first == 0
     for begin in range(0, hidden, piece_columns):
         piece = wide[begin : min(begin + piece_columns, hidden)]
+        start, following = entry.start + begin, entry.following + begin
         width = folded_width(piece.size) if by_line else 0
         written_at_once = -(-piece.size // width) * line if by_line else 0
         for column in range(0, width + 1, line):
             if column < width:
-                fold_line(row, start + begin, piece, column, following + begin, products)
+                fold_line(rows, start, piece, column, following, products)
                 stop = min(written + written_at_once, end)
             else:
                 stop = end if begin + piece.size == hidden else written
-            _write_lines(
-                g,
-                g_start,
-                wide,
-                by_line and first == 0,
-                factor,
-                are_numbers,
-                out,
-                start,
-                streams,
-                written,
-                stop,
-            )
+            _write_lines(token, entry, from_wide, out, streams, written, stop)
             written = stop
         total = total + (
             sum_of_lines(piece.size, products)
             if by_line
-            else sum_of_products(row, start + begin, piece, products)
+            else sum_of_products(rows, start, piece, products)
         )
     return total
 
 
+class Inputs(NamedTuple):
+    """Inputs of a call, flat; see `weigh_and_multiply`."""
+
+    tokens: Stored
+    g: Stored
+    indices: Integers
+    factors: Floats
+    owners: Integers
+    hidden: int
+    piece_columns: int
+
+
 @kernel
-def _share_of_tokens(
-    share: int,
-    tokens: Stored,
-    g: Stored,
-    indices: Integers,
-    factors: Floats,
-    owners: Integers,
-    piece_columns: int,
-    hidden: int,
-    streams: bool,
-    tokens_grad: Stored,
-    sums: Floats,
-    scratch: Floats,
+def _chunk_of_tokens(
+    chunk: int, inputs: Inputs, streams: bool, tokens_grad: Stored, sums: Floats, scratch: Floats
 ) -> None:
-    """Compute the entries of a share of the tokens; ``scratch`` (shares, 2, hidden or more, 64 at least)."""
-    shares, rows = len(scratch), owners.size
-    count = g.size // hidden
+    """Compute the entries of a chunk of the tokens.
+
+    ``scratch`` is (chunks, 2, hidden or more, at least 64).
+    """
+    chunks, indices, hidden = len(scratch), inputs.indices, inputs.hidden
+    count, piece_columns = inputs.g.size // hidden, inputs.piece_columns
     top_k = indices.size // count
-    wide, products = scratch[share, 0, :hidden], scratch[share, 1]
-    line = LINE_BYTES // g.itemsize
+    wide, products = scratch[chunk, 0, :hidden], scratch[chunk, 1]
+    line = LINE_BYTES // inputs.g.itemsize
     last_piece = (hidden - 1) % piece_columns + 1
     by_line = folds_lines(last_piece, line) and (
         last_piece == hidden or folds_lines(piece_columns, line)
     )
-    for token in range(count * share // shares, count * (share + 1) // shares):
-        widen_row(g, token * hidden, by_line, wide)
+    for number in range(count * chunk // chunks, count * (chunk + 1) // chunks):
+        token = TokenGradient(inputs.g, number * hidden, wide, by_line)
+        widen_row(inputs.g, token.start, by_line, wide)
         of_zeros = _sum_of_zeros(wide, products)
-        for place in range(token * top_k, (token + 1) * top_k):
+        for place in range(number * top_k, (number + 1) * top_k):
             row = np.int64(indices[place])
-            if row >= rows:
+            if row >= inputs.owners.size:
                 sums[place] = of_zeros
                 continue
-            following = np.int64(indices[place + 1]) if place + 1 < indices.size else row
-            if (
-                to_next_line(tokens_grad, following * hidden) > 0
-            ):  # else a store to part of a line would hold up those behind it
-                prefetch_to_write(tokens_grad, following * hidden)
-                prefetch_to_write(tokens_grad, (following + 1) * hidden - 1)
-            are_numbers = of_zeros + factors[place] * _ZERO == _ZERO
+            next_row = np.int64(indices[place + 1]) if place + 1 < indices.size else row
+            following = next_row * hidden
+            # Partial lines are stored without streaming; fetched late, they would delay the stores
+            # behind them.
+            if to_next_line(tokens_grad, following) > 0:
+                prefetch_to_write(tokens_grad, following)
+                prefetch_to_write(tokens_grad, following + hidden - 1)
+            factor = inputs.factors[place]
+            no_nan, is_owner = of_zeros + factor * _ZERO == _ZERO, inputs.owners[row] == place
+            entry = Entry(row * hidden, following, factor, no_nan, is_owner)
             sums[place] = _sum_and_write(
-                tokens,
-                row * hidden,
-                following * hidden,
-                wide,
-                piece_columns,
-                by_line,
-                products,
-                g,
-                token * hidden,
-                factors[place],
-                are_numbers,
-                owners[row] == place,
-                tokens_grad,
-                streams,
+                inputs.tokens, entry, token, piece_columns, products, tokens_grad, streams
             )
     end_streams()
 
@@ -415,31 +408,22 @@ def weigh_and_multiply(
     g : stored (count, hidden)
         Gradient of the tokens; at least one.
     indices : int32 (count * top_k,)
-        Row of every entry, none negative; at or beyond ``rows`` for one that was dropped.
+        Row of every entry, none negative; at or beyond ``rows`` for a dropped one.
     factors : float32 (count * top_k,)
         The weights, widened.
     owners : int32 (rows,)
-        The entry whose product every row of the gradient holds; rows of a negative one are not written.
+        The entry that writes each row of the gradient; negative for a row that is not written.
     piece_columns
-        Columns that are summed at a time.
+        Columns of a piece.
     tokens_grad : stored (rows, hidden)
         Gradient of the rows of the experts.
     sums : float32 (count * top_k,)
         Gradient of the weights, not yet rounded to their dtype.
     """
-    shares, hidden = thread_count(), g.shape[1]
-    scratch = thread_scratch(shares, 2, max(hidden, LANE_COUNT))
-    _share_of_tokens.over(
-        shares,
-        tokens.reshape(-1),
-        g.reshape(-1),
-        indices,
-        factors,
-        owners,
-        piece_columns,
-        hidden,
-        is_streamed(tokens_grad),
-        tokens_grad.reshape(-1),
-        sums,
-        scratch,
+    chunks, hidden = thread_count(), g.shape[1]
+    scratch = thread_scratch(chunks, 2, max(hidden, LANE_COUNT))
+    inputs = Inputs(
+        tokens.reshape(-1), g.reshape(-1), indices, factors, owners, hidden, piece_columns
     )
+    streams = is_streamed(tokens_grad)
+    _chunk_of_tokens.over(chunks, inputs, streams, tokens_grad.reshape(-1), sums, scratch)
