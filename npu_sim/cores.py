@@ -1,9 +1,10 @@
-"""Hardware profiles: what a product is.
+"""Hardware profiles: products, their SoCs, and the integers that planners take of them.
 
-A profile file (``configs/*.yaml``, or your own of the same form) describes one product: the facts its SoCs share, the SoCs
-with what differs, and the limits that the product documents state; what it may say is in :mod:`npu_sim.product`. Facts are from the
-vendor's public platform configuration files; the usable Unified Buffer and the system workspace follow the vendor's programming
-documents.
+A profile file (``configs/*.yaml``, or a user's own in the same format) describes one product: the
+facts that its SoCs share, the SoCs with their differences, and the limits that the product
+documents state. :mod:`npu_sim.product` has the schema. Facts come from the vendor's public platform
+configuration files; the usable Unified Buffer and the system workspace follow the vendor's
+programming documents.
 """
 
 from collections.abc import Sequence
@@ -30,32 +31,33 @@ NPU_ARCH_ATLAS_INFERENCE = 2002
 NPU_ARCH_A2_A3 = 2201
 
 SOC_ASCEND_910, SOC_ASCEND_310P, SOC_ASCEND_910B, SOC_ASCEND_910_93 = range(len(SOC_VERSIONS))
-"""Codes of the SoCs' short versions, which tell A2 from A3."""
-
+"""Codes of the SoCs' short versions, which distinguish A2 from A3."""
 
 DEFAULT_PRODUCT = "atlas_a2"
 """Product of a call that names neither product nor SoC."""
 
 
 class Device(NamedTuple):
-    """The integers a tiling planner needs of a SoC.
+    """Integers of a SoC that tiling planners take.
 
     Attributes
     ----------
     npu_arch
-        Architecture number: 2201 Atlas A2 and A3, 1001 Atlas training series, 2002 Atlas inference series.
+        Architecture number: 2201 Atlas A2 and A3, 1001 Atlas training series, 2002 Atlas inference
+        series.
     vector_cores
-        Cores a vector operator is spread over: vector cores on split chips, AI cores on fused ones.
+        Cores that run a vector operator: vector cores on split chips, AI cores on fused ones.
     cube_cores
-        Cores a cube operator is spread over.
+        Cores that run a cube operator.
     ub_bytes
         Unified Buffer of one core that a planner may use: the physical size minus the reserve.
     l1_bytes, l0a_bytes, l0b_bytes, l0c_bytes
         On-chip buffers of one cube core.
     system_workspace_bytes
-        Workspace the runtime keeps for itself in every Ascend C kernel.
+        Workspace that the runtime reserves in every Ascend C kernel.
     soc_version
-        Code of the short version of the SoC, ``SOC_...``: tells Atlas A2 from A3, which have one architecture.
+        Code of the short version of the SoC, one of ``SOC_...``: distinguishes Atlas A2 from A3,
+        which have the same architecture number.
     """
 
     npu_arch: int
@@ -71,7 +73,7 @@ class Device(NamedTuple):
 
 
 class Profile(BaseModel):
-    """A product with one of its SoCs, and the release of its software: what every plan and run is made for."""
+    """Simulated device: a product, one of its SoCs, and the release of its software."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -87,12 +89,12 @@ class Profile(BaseModel):
 
     @property
     def name(self) -> str:
-        """Name of the product, as ``--product`` takes it."""
+        """Name of the product, a value of ``--product``."""
         return self.product.name
 
     @property
     def title(self) -> str:
-        """Product and SoC as people say them, and the release where it is not the newest."""
+        """Display name of product and SoC, and of the release where it is not the default."""
         return f"{self.product.title}, {self.soc}{release_words(self.release)}"
 
     @property
@@ -101,11 +103,11 @@ class Profile(BaseModel):
         return self.product.socs[self.soc]
 
     def documented_limits(self, operator: str) -> DocumentedLimits:
-        """Return the limits that the product's document states for an operator; nothing for one it does not state."""
+        """Return the limits that the product documents state for an operator; may be empty."""
         return self.product.documented_limits.get(operator, {})
 
     def release_switches(self, operator: str) -> dict[str, int]:
-        """Return what the release decides for an operator, as whole numbers by name; nothing for one it does not speak of."""
+        """Return the integer switches of the release for an operator; may be empty."""
         return release_switches(self.release, operator)
 
     @property
@@ -115,26 +117,26 @@ class Profile(BaseModel):
 
     @property
     def saturates(self) -> bool:
-        """Whether results beyond the range become the largest finite value, and nan 0, instead of inf and nan."""
+        """Whether overflow gives the largest finite value, and nan gives 0."""
         return self.product.overflow_mode == "saturation"
 
     @property
     def vector_core_kind(self) -> str:
-        """What the cores of a vector operator are called on this chip."""
+        """Name of the cores that run a vector operator."""
         return "vector cores" if self.chip.core_layout == "split" else "AI cores"
 
     @property
     def cube_core_kind(self) -> str:
-        """What the cores of a cube operator are called on this chip."""
+        """Name of the cores that run a cube operator."""
         return "cube cores" if self.chip.core_layout == "split" else "AI cores"
 
     def __hash__(self) -> int:
-        """Return the hash of the names: facts of a product are not hashable, and two products of one name differ by comparison."""
+        """Return the hash of the names; the facts of a product are not hashable."""
         return hash((self.product.name, self.soc, self.release))
 
     @property
     def device(self) -> Device:
-        """The integers the planners take."""
+        """The integers that planners take."""
         return _device(self)
 
     def with_soc(self, soc: str | None) -> "Profile":
@@ -187,11 +189,8 @@ def _device(profile: Profile) -> Device:
 @cache
 def shipped_products() -> tuple[str, ...]:
     """Return the names of the profiles that ship with the package."""
-    return tuple(
-        sorted(
-            path.stem for path in config_directory().glob("*.yaml") if path.name != RELEASES_FILE
-        )
-    )
+    files = config_directory().glob("*.yaml")
+    return tuple(sorted(path.stem for path in files if path.name != RELEASES_FILE))
 
 
 def load_profile(
@@ -204,17 +203,21 @@ def load_profile(
     Parameters
     ----------
     product
-        A shipped product by any of its names (``"atlas_a2"``, ``"A2"``, ``"Atlas A2 训练系列产品"``) or by a SoC of it (``"910B3"``);
-        the path of a YAML file of the same form; or a loaded profile. None takes the product of the SoC.
+        A shipped product by any of its names (``"atlas_a2"``, ``"A2"``, ``"Atlas A2
+        训练系列产品"``) or by one of its SoCs (``"910B3"``); the path of a YAML file in the same
+        format; or a loaded profile. None selects the product of the SoC.
     soc
-        SoC of that product, with or without ``Ascend``; None takes its default (or keeps that of a loaded profile).
+        SoC of that product, with or without ``Ascend``. None selects its default, or keeps that of
+        a loaded profile.
     release
-        Release of the product's software; None takes the newest (or keeps that of a loaded profile).
+        Release of the product's software. None selects the default, or keeps that of a loaded
+        profile.
 
     Raises
     ------
     UsageError
-        For an unknown product, SoC or release and for a file that is not a valid profile; the message names file, line and key.
+        For an unknown product, SoC or release, and for an invalid profile file; the message names
+        file, line and key.
     """
     if not isinstance(soc, str | None):
         raise UsageError(
@@ -230,9 +233,8 @@ def load_profile(
             f"products: {', '.join(shipped_products())}",
         )
     if product is None:
-        return _shipped_profile(
-            *(shipped_names().soc(soc) if soc is not None else (DEFAULT_PRODUCT, None)), release
-        )
+        name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
+        return _shipped_profile(name, soc, release)
     text = str(product)
     if text in shipped_products():
         return _shipped_profile(text, soc, release)
@@ -249,14 +251,14 @@ def load_profile(
 
 
 def names_a_file(product: str) -> bool:
-    """Whether a text is the path of a profile file, and no name of a product; some of these have a slash."""
+    """Whether a text is the path of a profile file, not a product name (some have a slash)."""
     return product.endswith((".yaml", ".yml")) or (
         "/" in product and not shipped_names().meant(product)
     )
 
 
 def all_socs(product: str | Path) -> list[Profile]:
-    """Load a product once for each of its SoCs; for one alone where the name is that of a SoC."""
+    """Return a product with each of its SoCs, or with one if the name is that of a SoC."""
     profile = load_profile(product)
     text = str(product)
     if any(soc is not None for _, soc in shipped_names().meant(text)):
@@ -272,23 +274,23 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
     UsageError
         For a SoC that none of them has.
     """
-    kept: set[tuple[str, str]] = set()
+    chosen: list[Profile] = []
     for soc in socs:
-        found = {(one.name, one.soc) for one in profiles if one.product.soc_named(soc) == one.soc}
-        if not found:
-            known = [one.soc for one in profiles]
+        matches = [profile for profile in profiles if profile.product.soc_named(soc) == profile.soc]
+        if not matches:
+            known = [profile.soc for profile in profiles]
             raise UsageError(
                 "soc",
                 f"soc = {shown(soc)}: not among the chosen products",
                 f"SoCs: {', '.join(known)}{near_soc(soc, known)}",
             )
-        kept |= found
-    return [one for one in profiles if (one.name, one.soc) in kept]
+        chosen += matches
+    return [profile for profile in profiles if profile in chosen]
 
 
 @cache
 def shipped_names() -> ProductNames:
-    """Return what texts name among the products that ship with the package."""
+    """Return the names of the products that ship with the package."""
     return ProductNames(map(_shipped_product, shipped_products()))
 
 
@@ -298,7 +300,7 @@ def _default_profile(product: Product) -> Profile:
 
 @lru_cache(maxsize=256)
 def _shipped_profile(name: str, soc: str | None, release: str | None) -> Profile:
-    """Keep profiles: making one validates its product again, which takes longer than planning a call."""
+    """Return a cached profile: creating one validates its product, which is slower than a plan."""
     return _default_profile(_shipped_product(name)).with_soc(soc).with_release(release)
 
 
@@ -317,7 +319,7 @@ def _load_product(path: Path) -> Product:
 
 
 def _merge_chip(document: YamlDocument) -> dict[str, object]:
-    """Give every SoC the shared facts of ``chip`` that it does not override itself."""
+    """Copy the shared facts of ``chip`` to every SoC that does not override them."""
     data = dict(document.data)
     shared = data.pop("chip", {})
     socs = data.get("socs")

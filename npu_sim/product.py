@@ -1,6 +1,6 @@
-"""What a profile file may say: the facts of a product, of its SoCs, and its documented limits, with the values that make sense.
+"""Schema of a profile file: a product, its SoCs, its documented limits, and the legal values.
 
-:mod:`npu_sim.cores` reads the files and answers from them.
+:mod:`npu_sim.cores` reads these files.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,11 +15,10 @@ Bytes = Annotated[int, Field(gt=0, le=1 << 50)]
 Count = Annotated[int, Field(gt=0, le=65535)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
-
 SOC_VERSIONS = ("Ascend910", "Ascend310P", "Ascend910B", "Ascend910_93")
-"""Short versions of the SoCs of all products; the code a planner sees is the place."""
+"""Short versions of the SoCs of all products; planners take the position as a code."""
 SOC_OTHER = -1
-"""Code of a SoC with another short version, which a profile file may name."""
+"""Code of any other short version in a profile file."""
 
 
 class Chip(BaseModel):
@@ -67,26 +66,24 @@ class Chip(BaseModel):
 
     @property
     def vector_cores(self) -> int:
-        """Cores a vector operator is spread over."""
+        """Number of cores that run a vector operator."""
         return self.vector_core_count if self.core_layout == "split" else self.ai_core_count
 
     @property
     def cube_cores(self) -> int:
-        """Cores a cube operator is spread over."""
+        """Number of cores that run a cube operator."""
         return self.cube_core_count if self.cube_core_count is not None else self.ai_core_count
 
     @property
     def soc_version(self) -> int:
-        """Code of the short version, as planners take it."""
-        return (
-            SOC_VERSIONS.index(self.short_soc_version)
-            if self.short_soc_version in SOC_VERSIONS
-            else SOC_OTHER
-        )
+        """Code of the short version for planners."""
+        if self.short_soc_version not in SOC_VERSIONS:
+            return SOC_OTHER
+        return SOC_VERSIONS.index(self.short_soc_version)
 
 
 class CubeRate(BaseModel):
-    """Multiplications of one dtype: ``m x n x k`` in one cycle, and the k of the smallest block."""
+    """Multiplications of one dtype: ``m x n x k`` per cycle, and the k of the smallest block."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -97,12 +94,14 @@ class CubeRate(BaseModel):
 
 
 class Throughput(BaseModel):
-    """Published theoretical rates of one core; a timeline counts what is null or absent as 0 and names it.
+    """Published theoretical rates of one core.
+
+    A timeline counts the time of a missing or null rate as 0 and reports it.
 
     Attributes
     ----------
     vector_elements_per_cycle
-        By class of instruction: one rate, or one by dtype.
+        By class of instruction: one rate, or one per dtype.
     cube_macs_per_cycle
         By dtype of the operands.
     """
@@ -114,8 +113,7 @@ class Throughput(BaseModel):
 
 
 DocumentedLimits = dict[str, Annotated[int, Field(gt=0, lt=1 << 63)]]
-"""Limits that the product's document states for one operator, by the names in the operator's line
-of the registry."""
+"""Limits that the product documents state for one operator, by the names in its registry entry."""
 
 
 class Product(BaseModel):
@@ -143,7 +141,7 @@ class Product(BaseModel):
     @field_validator("documented_limits", mode="before")
     @classmethod
     def _by_operator(cls, stated: Any) -> Any:
-        """Take limits also as profiles stated them before they were grouped by operator: ``moe_num_topk_at_most: 512``."""
+        """Accept the ungrouped names of older profile files: ``moe_num_topk_at_most: 512``."""
         if not isinstance(stated, dict):
             return stated
         grouped = {name: value for name, value in stated.items() if isinstance(value, dict)}
@@ -156,45 +154,39 @@ class Product(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Product":
         if self.default_soc not in self.socs:
-            raise ValueError(
-                f"default_soc: {self.default_soc!r} is not among socs: {', '.join(self.socs)}{near_soc(self.default_soc, self.socs)}"
-            )
+            known = f"{', '.join(self.socs)}{near_soc(self.default_soc, self.socs)}"
+            raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {known}")
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
-                names = [one.name for one in all_operators()]
-                raise ValueError(
-                    f"operators.{position}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}"
-                )
+                names = [each.name for each in all_operators()]
+                known = f"{', '.join(names)}{closest(operator, names)}"
+                raise ValueError(f"operators.{position}: {operator!r} is not one of {known}")
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
             if chip.ub_bytes <= self.ub_reserved_bytes:
-                raise ValueError(
-                    f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed ub_reserved_bytes {self.ub_reserved_bytes}"
-                )
+                reserved = f"ub_reserved_bytes {self.ub_reserved_bytes}"
+                raise ValueError(f"socs.{soc}.ub_bytes: {chip.ub_bytes} must exceed {reserved}")
         return self
 
     def soc_named(self, text: str) -> str | None:
-        """Return the SoC that a text names, with or without ``Ascend``, in any case; None when it is none of the product."""
+        """Return the SoC of a name, with or without ``Ascend``, in any case; None if unknown."""
         if not isinstance(text, str) or text in self.socs:
             return text if isinstance(text, str) else None
         return next((soc for soc in self.socs if plain_name(text) in _short_and_long(soc)), None)
 
     def names(self) -> dict[str, str | None]:
-        """Return every plain name that the product goes by, and the SoC that it means; None where it means them all.
+        """Return the plain names of the product (None) and of its SoCs (the SoC).
 
-        Names are those of the profile, of the documents in both languages, one by one where several
-        are joined, and of the SoCs.
+        Names of the product are those of the profile, of the documents in both languages, each part
+        of a joined one, the aliases, and the short versions of its SoCs.
         """
-        own = (self.name, self.title, self.title_zh, *self.title_zh.split("/"), *self.aliases)
-        found: dict[str, str | None] = {plain_name(text): None for text in own if text}
-        found |= {
-            name: None
-            for chip in self.socs.values()
-            for name in _short_and_long(chip.short_soc_version)
-        }
-        return found | {name: soc for soc in self.socs for name in _short_and_long(soc)}
+        own = [self.name, self.title, self.title_zh, *self.title_zh.split("/"), *self.aliases]
+        names: dict[str, str | None] = {plain_name(text): None for text in own if text}
+        for chip in self.socs.values():
+            names |= dict.fromkeys(_short_and_long(chip.short_soc_version))
+        return names | {name: soc for soc in self.socs for name in _short_and_long(soc)}
 
 
 def _short_and_long(soc: str) -> tuple[str, str]:
@@ -204,64 +196,69 @@ def _short_and_long(soc: str) -> tuple[str, str]:
 
 
 def near_soc(text: Any, socs: Iterable[str]) -> str:
-    """Return what `closest` says of a text that is meant to be one of some SoCs, or other names, with or without ``Ascend``."""
+    """Return the hint of `closest` for a misspelled SoC, with or without ``Ascend``."""
     return closest(text, [name for soc in socs for name in (soc, soc.removeprefix("Ascend"))])
 
 
 class ProductNames:
-    """What texts name among some products.
+    """Look-up of products and SoCs by any of their names.
 
     Parameters
     ----------
     products
-        The products; a name that several of them have is refused.
+        The products. A name that several of them have is an error when it is used.
     """
 
     def __init__(self, products: Iterable[Product]) -> None:
-        self._products = {one.name: one for one in products}
+        self._products = {product.name: product for product in products}
         self._meant: dict[str, tuple[tuple[str, str | None], ...]] = {}
         for product in self._products.values():
             for name, soc in product.names().items():
                 self._meant[name] = (*self._meant.get(name, ()), (product.name, soc))
 
     def meant(self, text: str) -> tuple[tuple[str, str | None], ...]:
-        """Return what a text may mean: products, each with a SoC or without."""
+        """Return the possible meanings of a text: products, each with a SoC or None."""
         return ((text, None),) if text in self._products else self._meant.get(plain_name(text), ())
 
     def product(self, text: str) -> tuple[str, str | None]:
-        """Return the product that a text names, and the SoC where it names one.
+        """Return the product that a text names, and the SoC if it names one.
 
         Raises
         ------
         UsageError
-            When it names none, or may mean several.
+            When it names none, or several are possible.
         """
-        found = self.meant(text)
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise _ambiguous("product", text, found)
+        meanings = self.meant(text)
+        if len(meanings) == 1:
+            return meanings[0]
+        if meanings:
+            raise _ambiguous("product", text, meanings)
         known = [
-            name for one in self._products.values() for name in (one.name, *one.aliases, *one.socs)
+            name
+            for product in self._products.values()
+            for name in (product.name, *product.aliases, *product.socs)
         ]
-        hint = f"a SoC, a profile file ending in .yaml, or one of the products: {', '.join(self._products)}{near_soc(text, known)}"
+        hint = (
+            "a SoC, a profile file ending in .yaml, or one of the products: "
+            f"{', '.join(self._products)}{near_soc(text, known)}"
+        )
         raise UsageError("product", f"product = {shown(text)}: no such product", hint)
 
     def soc(self, text: str) -> tuple[str, str]:
-        """Return the product and the SoC that a text names; a SoC's whole name means nothing else.
+        """Return the product and the SoC that a text names; a full SoC name is never ambiguous.
 
         Raises
         ------
         UsageError
-            When no product has such a SoC, or several could be meant.
+            When no product has such a SoC, or several are possible.
         """
         for product in self._products.values():
             if text in product.socs:
                 return product.name, text
-        found = self.meant(text)
-        if len(found) > 1:
-            raise _ambiguous("soc", text, found)
-        for name, soc in found:
+        meanings = self.meant(text)
+        if len(meanings) > 1:
+            raise _ambiguous("soc", text, meanings)
+        for name, soc in meanings:
             if soc is not None:
                 return name, soc
         names = [soc for product in self._products.values() for soc in product.socs]
@@ -269,8 +266,8 @@ class ProductNames:
         raise UsageError("soc", f"soc = {shown(text)}: no shipped product has such a SoC", hint)
 
 
-def _ambiguous(argument: str, text: str, found: Sequence[tuple[str, str | None]]) -> UsageError:
-    meant = " or ".join(name if soc is None else f"{soc} of {name}" for name, soc in found)
+def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | None]]) -> UsageError:
+    meant = " or ".join(name if soc is None else f"{soc} of {name}" for name, soc in meanings)
     return UsageError(
         argument,
         f"{argument} = {shown(text)} may be {meant}",
@@ -279,38 +276,30 @@ def _ambiguous(argument: str, text: str, found: Sequence[tuple[str, str | None]]
 
 
 def _owners_of(name: str) -> list[tuple[str, str]]:
-    """Split ``moe_num_topk_at_most`` into the operators it speaks of and their limit."""
-    limits = [
+    """Return operators and limits of an ungrouped name: ``moe_num_topk_at_most``."""
+    owners = [
         (entry.name, limit)
         for entry in OPERATORS
         for limit in entry.limits
-        if name.endswith(f"_{limit}")
+        if name.endswith(f"_{limit}") and entry.name.startswith(name.removesuffix(f"_{limit}"))
     ]
-    found = [
-        (operator, limit)
-        for operator, limit in limits
-        if operator.startswith(name.removesuffix(f"_{limit}"))
-    ]
-    if not found:
+    if not owners:
         known = [f"{entry.name}: {', '.join(entry.limits)}" for entry in OPERATORS if entry.limits]
-        raise ValueError(
-            f"{name} is no limit and no operator; {'; '.join(known)}{closest(name, [entry.name for entry in OPERATORS])}"
-        )
-    return found
+        near = closest(name, [entry.name for entry in OPERATORS])
+        raise ValueError(f"{name} is no limit and no operator; {'; '.join(known)}{near}")
+    return owners
 
 
 def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
-        names = [one.name for one in OPERATORS if one.limits]
-        raise ValueError(
-            f"documented_limits.{operator}: {operator!r} is not one of {', '.join(names)}{closest(operator, names)}"
-        )
-    for name in (
-        stated if not entry.home else ()
-    ):  # an operator of somebody else says itself what it knows
+        names = [each.name for each in OPERATORS if each.limits]
+        known = f"{', '.join(names)}{closest(operator, names)}"
+        raise ValueError(f"documented_limits.{operator}: {operator!r} is not one of {known}")
+    if entry.home:  # the declaration of another package checks its own limits
+        return
+    for name in stated:
         if name not in entry.limits:
-            wanted = ", ".join(entry.limits) or "none"
-            raise ValueError(
-                f"documented_limits.{operator}.{name}: limits of {operator}: {wanted}{closest(name, entry.limits)}"
-            )
+            known = f"{', '.join(entry.limits) or 'none'}{closest(name, entry.limits)}"
+            message = f"documented_limits.{operator}.{name}: limits of {operator}: {known}"
+            raise ValueError(message)

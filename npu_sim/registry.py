@@ -1,19 +1,18 @@
-"""Which operators there are: those of the package in one line each, and those of users.
+"""Names of the operators, and the one loader of their declarations.
 
-This module imports nothing of the package but status codes, so every layer may read it; a
-declaration is loaded when it is first asked for.
+Operators come from three places: this package (:data:`OPERATORS`), installed packages that offer
+some under the entry point group :data:`ENTRY_POINTS`, and :func:`npu_sim.register`. Only
+:func:`load_operator` imports a declaration, when it is first needed.
 """
 
 import importlib
 from functools import cache
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from npu_sim.status import NpuSimError, UsageError, closest, plain_name, shown
 
 ENTRY_POINTS = "npu_sim.operators"
-"""Group of entry points under which other packages offer operators: ``name =
-"package.module:OPERATOR"``."""
+"""Entry point group of other packages: ``name = "package.module:OPERATOR"``."""
 
 
 class OperatorEntry(NamedTuple):
@@ -22,16 +21,15 @@ class OperatorEntry(NamedTuple):
     Attributes
     ----------
     name
-        Name of the operator here: the module name in every room, and the Python function.
+        Name here: of its modules and of the Python function.
     title
         Name in the product documents, without the ``aclnn`` prefix.
     kernels
-        Names of the vendor's kernels whose raw planners :func:`npu_sim.tiling.plan_kernel`
-        reproduces.
+        Vendor kernels whose raw planners :func:`npu_sim.tiling.plan_kernel` reproduces.
     limits
-        Limits that a profile may state for it, under ``documented_limits``.
+        Limits that a profile may state for it under ``documented_limits``.
     home
-        Where its declaration is; in ``npu_sim.operators`` when empty.
+        ``module:attribute`` of its declaration; empty for the operators of this package.
     """
 
     name: str
@@ -80,45 +78,42 @@ OPERATORS: tuple[OperatorEntry, ...] = (
 
 OPERATOR_NAMES: tuple[str, ...] = tuple(entry.name for entry in OPERATORS)
 
-_OWN = MappingProxyType({entry.name: entry for entry in OPERATORS})
-
 _registered: dict[str, tuple[OperatorEntry, Any]] = {}
-"""Operators that this process registered, by name."""
+"""Entry and declaration of the operators that this process registered, by name."""
 
 
 @cache
 def offered_operators() -> tuple[OperatorEntry, ...]:
-    """Return the operators that installed packages offer, in the order of their names."""
-    from importlib.metadata import (
-        entry_points,
-    )  # only now: it costs as much to load as all of the package
+    """Return the operators that installed packages offer, sorted by name."""
+    from importlib.metadata import entry_points  # slow to import
 
-    found = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
-    return tuple(OperatorEntry(point.name, _title(point.name), home=point.value) for point in found)
+    points = sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name)
+    return tuple(OperatorEntry(one.name, _title(one.name), home=one.value) for one in points)
 
 
 def _title(name: str) -> str:
     return "".join(word.capitalize() for word in name.split("_"))
 
 
+def _registered_operators() -> tuple[OperatorEntry, ...]:
+    return tuple(entry for entry, _ in _registered.values())
+
+
 def all_operators() -> tuple[OperatorEntry, ...]:
-    """Return every operator: the package's, those of installed packages, and those registered by this process."""
-    entries = {
-        entry.name: entry
-        for entry in (*offered_operators(), *(entry for entry, _ in _registered.values()))
-    }
-    return (*OPERATORS, *(entry for name, entry in entries.items() if name not in OPERATOR_NAMES))
+    """Return every operator; names of the package come first and cannot be replaced."""
+    others = {entry.name: entry for entry in (*offered_operators(), *_registered_operators())}
+    return (*OPERATORS, *(entry for name, entry in others.items() if name not in OPERATOR_NAMES))
 
 
 def find_operator(name: str) -> OperatorEntry | None:
-    """Return the entry of an operator by its name here or in the product documents, in any case; None when there is none.
+    """Return the entry of an operator by its name here or in the product documents, or None.
 
     ``rms_norm_grad``, ``RmsNormGrad``, ``aclnnRmsNormGrad`` and ``rms-norm-grad`` are one operator.
 
     Raises
     ------
     UsageError
-        For what is no name.
+        When ``name`` is not a string.
     """
     if not isinstance(name, str):
         raise UsageError(
@@ -127,15 +122,16 @@ def find_operator(name: str) -> OperatorEntry | None:
             f"operators: {', '.join(OPERATOR_NAMES)}",
         )
     wanted = plain_name(name).removeprefix("aclnn")
-    own = _by_plain_name(OPERATORS).get(wanted) or _by_plain_name(
-        tuple(entry for entry, _ in _registered.values())
-    ).get(wanted)
-    return own or _by_plain_name(offered_operators()).get(wanted)
+    return (
+        _by_plain_name(OPERATORS).get(wanted)
+        or _by_plain_name(_registered_operators()).get(wanted)
+        or _by_plain_name(offered_operators()).get(wanted)
+    )
 
 
 @cache
 def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntry]:
-    """Return operators by the plain forms of their names; the first one where several have the same."""
+    """Return entries by the plain forms of their names; of several with one name, the first."""
     return {
         plain_name(name): entry for entry in reversed(entries) for name in (entry.name, entry.title)
     }
@@ -143,23 +139,23 @@ def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntr
 
 def unknown_operator(name: str) -> UsageError:
     """Return the error for a name that no operator has."""
-    names = [one.name for one in all_operators()]
+    names = [entry.name for entry in all_operators()]
     hint = f"operators: {', '.join(names)}{closest(name, names)}"
     return UsageError("operator", f"operator = {shown(name)}: no such operator", hint)
 
 
 def find_kernel(kernel: str) -> OperatorEntry | None:
-    """Return the operator whose vendor kernel has this name; None when there is none."""
+    """Return the operator of a vendor kernel, or None."""
     return next((entry for entry in OPERATORS if kernel in entry.kernels), None)
 
 
 def operator_of_launch(kernel: str) -> OperatorEntry | None:
-    """Return the operator whose vendor kernel profilers print under this name (``EmbeddingDenseGradV2``); None when there is none."""
+    """Return the operator of a kernel as profilers print it (``EmbeddingDenseGradV2``), or None."""
     return next((entry for entry in OPERATORS if kernel in map(_title, entry.kernels)), None)
 
 
 def add_operator(entry: OperatorEntry, declaration: Any) -> None:
-    """Make a declaration known to this process; see :func:`npu_sim.register`."""
+    """Add a declaration to this process; see :func:`npu_sim.register`."""
     _registered[entry.name] = (entry, declaration)
 
 
@@ -169,29 +165,27 @@ def load_operator(name: str) -> Any:
     Raises
     ------
     UsageError
-        When there is no such operator.
+        When there is no such operator, or its package cannot be loaded.
     """
-    entry = _OWN[name] if type(name) is str and name in _OWN else find_operator(name)
+    entry = find_operator(name)
     if entry is None:
         raise unknown_operator(name)
     if entry.name in _registered:
         return _registered[entry.name][1]
-    return _loaded(entry)
+    return _load(entry)
 
 
 @cache
-def _loaded(entry: OperatorEntry) -> Any:
-    home, _, attribute = (
-        entry.home or f"npu_sim.operators.{entry.name}.declaration:OPERATOR"
-    ).partition(":")
+def _load(entry: OperatorEntry) -> Any:
     if not entry.home:
-        return getattr(importlib.import_module(home), attribute)
+        return importlib.import_module(f"npu_sim.operators.{entry.name}.declaration").OPERATOR
+    module, _, attribute = entry.home.partition(":")
     try:
-        declaration = getattr(importlib.import_module(home), attribute)
+        declaration = getattr(importlib.import_module(module), attribute)
         importlib.import_module("npu_sim.framework.registration").check_declaration(declaration)
     except NpuSimError:
         raise
-    except Exception as error:  # a package of somebody else: whatever is wrong with it is said, and breaks nothing but its operator
+    except Exception as error:  # whatever another package does concerns its operator alone
         message = (
             f"{entry.name} cannot be loaded from {entry.home}: {type(error).__name__}: {error}"
         )

@@ -1,7 +1,8 @@
-"""Releases of the product's software: a choice beside the chip.
+"""Releases of the product's software, which a call selects independently of the chip.
 
-What differs between releases is data, ``configs/releases.yaml``: a switch of an operator is a whole number from a release on, with its
-source. Planners and kernels get the numbers of their operator (:func:`release_switches`) and never ask which release it is.
+Differences between releases are data in ``configs/releases.yaml``: a switch of an operator has an
+integer value since a release, with its source. Planners and kernels take these integers
+(:func:`release_switches`), never the name of the release.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ RELEASES_FILE = "releases.yaml"
 
 
 class ReleaseFacts(BaseModel):
-    """What a release stands for.
+    """Sources of a release.
 
     Attributes
     ----------
     stands_for
-        The published tags and sources.
+        The published tags and sources that it represents.
     evidence
-        How it is known.
+        Kind of evidence.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -41,17 +42,17 @@ class ReleaseSwitch(BaseModel):
     Attributes
     ----------
     help
-        What it is.
+        Description.
     source
-        Where it is from.
+        Origin of the values.
     since
-        Its value from a release on.
+        Its value by the first release that has it.
     bits
-        What of a result it changes; empty when it changes no bit.
+        The part of a result that it changes; empty when it changes no bit.
     keys
-        Tiling keys whose results it changes; when empty, those of calls that are planned otherwise.
+        Tiling keys whose results it changes; when empty, those of calls with different plans.
     decision
-        Decision of the plan by whose outcome a call is planned otherwise; when empty, by its path or tiling key.
+        Decision of the plan that shows the difference; when empty, path or tiling key do.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -65,18 +66,18 @@ class ReleaseSwitch(BaseModel):
 
 
 class ReleaseTable(BaseModel):
-    """The file of releases.
+    """Contents of ``configs/releases.yaml``.
 
     Attributes
     ----------
     default
-        Release of a call that names none.
+        Default release.
     releases
-        From the oldest on.
+        Releases, the oldest first.
     assumed
-        By operator and release, what its plans rest on there without a published source.
+        Assumptions of plans without a published source, by operator and release.
     switches
-        Those of every operator.
+        Switches by operator and name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,17 +94,15 @@ class ReleaseTable(BaseModel):
             raise ValueError(f"default: {self.default!r} is not among releases: {', '.join(names)}")
         for operator, assumptions in self.assumed.items():
             if unknown := [release for release in assumptions if release not in names]:
-                raise ValueError(
-                    f"assumed.{operator}: {', '.join(unknown)} is not among releases: {', '.join(names)}"
-                )
+                given, known = ", ".join(unknown), ", ".join(names)
+                raise ValueError(f"assumed.{operator}: {given} is not among releases: {known}")
         for operator, switches in self.switches.items():
             for name, switch in switches.items():
                 unknown = [release for release in switch.since if release not in names]
                 if unknown or names[0] not in switch.since:
                     wanted = f"values since {names[0]} and other releases: {', '.join(names)}"
-                    raise ValueError(
-                        f"switches.{operator}.{name}.since: {', '.join(switch.since)}; {wanted}"
-                    )
+                    given = ", ".join(switch.since)
+                    raise ValueError(f"switches.{operator}.{name}.since: {given}; {wanted}")
         return self
 
     def changed(self, before: str, after: str, operator: str) -> tuple[ReleaseSwitch, ...]:
@@ -118,9 +117,9 @@ class ReleaseTable(BaseModel):
     def values(self, release: str, operator: str) -> dict[str, int]:
         """Return the switches of an operator at a release."""
         names = list(self.releases)
-        known = names[: names.index(release) + 1]
+        earlier = names[names.index(release) :: -1]  # the newest first
         return {
-            name: next(switch.since[one] for one in reversed(known) if one in switch.since)
+            name: next(switch.since[known] for known in earlier if known in switch.since)
             for name, switch in self.switches.get(operator, {}).items()
         }
 
@@ -147,12 +146,12 @@ def release_names() -> tuple[str, ...]:
 
 
 def default_release() -> str:
-    """Return the release of a call that names none."""
+    """Return the default release."""
     return release_table().default
 
 
 def require_release(release: str | float) -> str:
-    """Return the name of a release, which may be written as a number.
+    """Return the name of a release, which may be given as a number.
 
     Raises
     ------
@@ -171,7 +170,7 @@ def require_release(release: str | float) -> str:
 
 
 def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
-    """Return the releases that are meant: those of these names, every one for ``["all"]``, the default when None.
+    """Return the releases of some names: all for ``["all"]``, the default for None.
 
     Raises
     ------
@@ -186,16 +185,16 @@ def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
 
 
 def release_words(release: str) -> str:
-    """Return what follows the name of a chip: the release, unless it is the newest."""
+    """Return ``", release X"`` for display after a chip, or nothing for the default release."""
     return "" if release == default_release() else f", release {release}"
 
 
 @cache
 def release_switches(release: str, operator: str) -> dict[str, int]:
-    """Return the switches of an operator at a release, as whole numbers by name; not to be changed."""
+    """Return the integer switches of an operator at a release; treat the dict as read-only."""
     return release_table().values(release, operator)
 
 
 def release_assumption(release: str, operator: str) -> str:
-    """Return what an operator's plans rest on at a release without a published source; nothing when they need not."""
+    """Return the assumption of an operator's plans at a release, or an empty string."""
     return release_table().assumed.get(operator, {}).get(release, "")
