@@ -9,25 +9,29 @@ from npu_sim.cores import Device
 from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.describing import Condition, decision, vector_plan
-from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.framework.tensor_checks import (
+from npu_sim.framework.checks import (
+    Attributes,
     Contiguous,
     Dtypes,
     DtypeTable,
+    Fits,
     Formats,
+    Given,
+    Holds,
     Like,
+    NothingToDo,
     Ranks,
     SameDtype,
     Shapes,
+    Supported,
 )
+from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.numbers.values import normal
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, count_units, probe_terms
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat, OutputOrder
-from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.plans.model import Caveat, OutputOrder, WorkspacePart
 from npu_sim.tiling.common import align, ceil_div
 from npu_sim.tiling.fields import FAILED, SUCCESS, Field, Part, nothing
 from npu_sim.timelines.program import (

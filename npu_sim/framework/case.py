@@ -11,7 +11,7 @@ from npu_sim.framework.arguments import Arguments, Output, Tensor
 from npu_sim.framework.target import Limits, Target
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
+from npu_sim.plans.model import Launch, LaunchTensor, contiguous_copy
 
 
 @dataclass

@@ -6,9 +6,17 @@ from typing import Any
 
 from npu_sim.framework.axes import Number
 from npu_sim.framework.case import Case
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import (
+    Allocation,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Memory,
+    OutputOrder,
+    WorkspacePart,
+)
 from npu_sim.plans.workspace import kernel_workspace
-from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling.fields import vendor_fields
 
 

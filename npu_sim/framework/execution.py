@@ -15,7 +15,6 @@ import numpy as np
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_with_results
 from npu_sim.framework.results import (
     UNTIMED,
     OrderMask,
@@ -132,8 +131,13 @@ def compute_case(
     """Compute a checked call; arguments as for :func:`execute`."""
     watch = watch or Stopwatch()
     run, given = computed(case, tensors, outs, areas, watch)
-    plan = partial(plan_with_results, case)
-    return Result(given, plan, _order_masks(run), watch.seconds, run.caveats)
+    return Result(given, partial(_plan, case), _order_masks(run), watch.seconds, run.caveats)
+
+
+def _plan(case: Case) -> Plan:
+    from npu_sim.framework.planning import plan_with_results  # computing alone needs no plan
+
+    return plan_with_results(case)
 
 
 def computed(
@@ -271,7 +275,7 @@ class Prepared(Printed):
     @cached_property
     def plan(self) -> Plan:
         """Return the plan."""
-        return plan_with_results(self._case)
+        return _plan(self._case)
 
     def __call__(self, *tensors: Any, out: Any = None, **named: Any) -> Any:
         """Compute the call with some data.

@@ -12,9 +12,7 @@ from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Plan
-from npu_sim.plans.profile_keys import ProfileKey
-from npu_sim.plans.workspace_model import Workspace
+from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Plan, ProfileKey, Workspace
 from npu_sim.product import Chip
 from npu_sim.registry import OPERATOR_NAMES
 from npu_sim.releases import release_assumption

@@ -10,10 +10,20 @@ from npu_sim.cores import Device
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import COMMON_AXES, Number, Switch, Word
-from npu_sim.framework.checks import Attributes, Fits, Holds, NothingToDo
+from npu_sim.framework.checks import (
+    Attributes,
+    Dtypes,
+    DtypeTable,
+    Fits,
+    Holds,
+    Like,
+    NothingToDo,
+    Ranks,
+    SameDtype,
+    Shapes,
+)
 from npu_sim.framework.expressions import ExpressionError, names
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.tensor_checks import Dtypes, DtypeTable, Like, Ranks, SameDtype, Shapes
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
 from npu_sim.status import UsageError, closest

@@ -13,7 +13,6 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework.arguments import tensor_of
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.planning import plan_with_results
 from npu_sim.framework.results import Result, Stopwatch
 from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.plans.model import Plan
@@ -59,6 +58,8 @@ def plan(
     AclnnError
         With the product's status when the call is refused.
     """
+    from npu_sim.framework.planning import plan_with_results
+
     declared: Operator = load_operator(operator)
     built = declared.build(arguments, infer=True)
     target = target_of(product, soc, release, deterministic, limits)

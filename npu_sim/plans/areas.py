@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.numbers.formats import numpy_dtype
-from npu_sim.plans.workspace_model import Workspace, WorkspaceArea
+from npu_sim.plans.model import Workspace, WorkspaceArea
 
 Array = np.ndarray[Any, Any]
 

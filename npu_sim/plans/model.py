@@ -1,20 +1,233 @@
-"""The data model of a plan: everything the first stage of a call decides, and why.
+"""The data model of a plan: launches, workspace, memories, decisions, and the plan itself.
 
-One model serves every operator; the text, JSON, reports, comparisons and the explorer are all made
-from it.
+One model serves every operator; text, JSON, reports, comparisons and the explorer are made from it.
 """
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any
+from math import prod
+from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, computed_field
 
+from npu_sim.numbers.formats import itemsize
 from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, ReadOnlyDict
-from npu_sim.plans.launches import Launch
 from npu_sim.plans.printing import Printed
-from npu_sim.plans.profile_keys import ProfileKey
-from npu_sim.plans.workspace_model import Workspace
+
+
+class WorkspacePart(Frozen):
+    """One part of the workspace in global memory.
+
+    Attributes
+    ----------
+    name
+        What it is.
+    bytes
+        Size as it counts in the total; 0 for ``unknown`` parts.
+    kind
+        ``system``, ``kernel`` (the kernel's own areas), ``intermediate`` (a tensor between two kernels) or ``alignment``.
+    evidence
+        How sure the size is.
+    note
+        Remark, for instance which tensors share the bytes.
+    """
+
+    name: str
+    bytes: int
+    kind: Literal["system", "kernel", "intermediate", "alignment"]
+    evidence: Evidence = Evidence.EXACT
+    note: str = ""
+
+
+class WorkspaceNode(Frozen):
+    """One kernel of a call, in launch order; nodes are numbered from 0.
+
+    Attributes
+    ----------
+    name
+        Name of the kernel.
+    inputs
+        Tensors it reads; those that no earlier node wrote belong to the user.
+    outputs
+        Intermediate tensors it writes; what goes to the user's own memory is not listed.
+    workspace
+        Its own workspace by part; empty when it has none.
+    """
+
+    name: str
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    workspace: tuple[WorkspacePart, ...] = ()
+
+
+class WorkspaceArea(Frozen):
+    """Where a tensor or a kernel's own area lies in the workspace, and how long.
+
+    Attributes
+    ----------
+    name
+        What lies there: the name of a tensor, or of a part of a kernel's own workspace.
+    offset, bytes
+        Place, from the start of the workspace, and size without padding.
+    bucket
+        Position in :attr:`Workspace.buckets`.
+    first_node, last_node
+        The nodes between which it lives, both included.
+    """
+
+    name: str
+    offset: int
+    bytes: int
+    bucket: int
+    first_node: int
+    last_node: int
+
+
+class WorkspaceBucket(Frozen):
+    """Memory that areas use one after the other: place and size with padding."""
+
+    offset: int
+    bytes: int
+
+
+class Workspace(Printed, Frozen):
+    """What the first-stage call returns, with its parts.
+
+    Attributes
+    ----------
+    total_bytes
+        Size a user must allocate, without the unknown parts.
+    kernel_bytes
+        The main kernel's own workspace, from its tiling.
+    parts
+        The parts; their bytes add up to ``total_bytes``.
+    nodes
+        The kernels of the call; empty when nothing runs.
+    areas
+        What lies where and how long; areas of one bucket share its memory.
+    buckets
+        The memory the areas share; their bytes add up to ``total_bytes``.
+    """
+
+    total_bytes: int
+    kernel_bytes: int
+    parts: tuple[WorkspacePart, ...]
+    nodes: tuple[WorkspaceNode, ...] = ()
+    areas: tuple[WorkspaceArea, ...] = ()
+    buckets: tuple[WorkspaceBucket, ...] = ()
+
+    @property
+    def unknown(self) -> tuple[WorkspacePart, ...]:
+        """Parts whose size is not published."""
+        return tuple(part for part in self.parts if part.evidence is Evidence.UNKNOWN)
+
+
+class LaunchTensor(Frozen):
+    """A tensor as a kernel sees it.
+
+    Attributes
+    ----------
+    name
+        Name of the argument, or of the tensor between two kernels; views of one storage have one name.
+    shape, dtype
+        As the kernel sees it.
+    intermediate
+        Whether it lies in the workspace, not in the user's memory.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    intermediate: bool = False
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all elements."""
+        return prod(self.shape) * itemsize(self.dtype)
+
+    def viewed(self, shape: tuple[int, ...], dtype: str = "") -> "LaunchTensor":
+        """Return the same storage with another shape, and another dtype of the same size."""
+        return LaunchTensor(
+            name=self.name, shape=shape, dtype=dtype or self.dtype, intermediate=self.intermediate
+        )
+
+
+class Launch(Frozen):
+    """One kernel that the device starts.
+
+    Attributes
+    ----------
+    kernel
+        Its name, as profilers print it.
+    inputs, outputs
+        Tensors it reads and writes; one that it adds to in place is an output.
+    block_dim
+        AI cores it is started on; None where that is not published, 0 where none runs it.
+    is_node
+        Whether it is a node of the executor; what a kernel's own launch starts besides it is none.
+    evidence
+        How sure it is that this kernel is launched here.
+    note
+        Remark.
+    workspace
+        The kernel's own workspace by part; empty when it has none. Printed with the workspace.
+    """
+
+    kernel: str
+    inputs: tuple[LaunchTensor, ...] = ()
+    outputs: tuple[LaunchTensor, ...] = ()
+    block_dim: int | None = None
+    is_node: bool = True
+    evidence: Evidence = Evidence.EXACT
+    note: str = ""
+    workspace: tuple[WorkspacePart, ...] = Field(default=(), exclude=True)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes of the tensors it reads, every element once."""
+        return sum(tensor.bytes for tensor in self.inputs)
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes of the tensors it writes, every element once."""
+        return sum(tensor.bytes for tensor in self.outputs)
+
+
+def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "") -> Launch:
+    """Return the launch that copies a tensor of the user to a contiguous one, by default named ``contiguous NAME``.
+
+    Which kernel copies depends on the strides, which a plan does not know: the launch carries the name of the executor's step.
+    """
+    source = LaunchTensor(name=name, shape=shape, dtype=dtype)
+    target = LaunchTensor(
+        name=copy or f"contiguous {name}", shape=shape, dtype=dtype, intermediate=True
+    )
+    return Launch(kernel="Contiguous", inputs=(source,), outputs=(target,), evidence=Evidence.MODEL)
+
+
+class ProfileKey(Frozen):
+    """A key of a profile of one's own that changes nothing in the tiling of a call.
+
+    Attributes
+    ----------
+    key, value
+        The key, and its value in the profile.
+    shipped, product
+        Its value in the product that ships with the SoC, and that product.
+    assumed, source
+        What the operator's planner counts with instead, and where that is stated; None and empty where it only does not ask.
+    if_asked
+        What the planner would do if it asked the chip, in words; a model. Empty where nobody knows.
+    """
+
+    key: str
+    value: int
+    shipped: int
+    product: str
+    assumed: int | None = None
+    source: str = ""
+    if_asked: str = ""
+
 
 RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
 """Outcomes of a call: ``overflows`` when the product accepts it and its buffers do not fit; a

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch
-from npu_sim.plans.workspace_model import (
+from npu_sim.plans.model import (
+    Launch,
     Workspace,
     WorkspaceArea,
     WorkspaceBucket,

@@ -14,8 +14,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
 from npu_sim.numbers.formats import TensorSpec
-from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Launch, Plan
 from npu_sim.status import AclnnError, UsageError
 
 

@@ -19,7 +19,7 @@ class Ways(NamedTuple):
 WAYS = MappingProxyType(
     {
         "npu_sim.plans.model.Plan": Ways("text:plan_text", "reports.plans:plan_html"),
-        "npu_sim.plans.workspace_model.Workspace": Ways("workspace:workspace_text"),
+        "npu_sim.plans.model.Workspace": Ways("workspace:workspace_text"),
         "npu_sim.framework.execution.Prepared": Ways(
             "text:prepared_text", "reports.plans:prepared_html"
         ),

@@ -7,9 +7,7 @@ from rich.console import RenderableType
 
 from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import Decision, Memory, Plan
-from npu_sim.plans.workspace_model import Workspace
+from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.registry import find_operator

@@ -13,10 +13,19 @@ from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import Verbatim, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch, LaunchTensor
-from npu_sim.plans.model import OVERFLOWS, REFUSED, RUNS, Decision, Flip, Memory, Plan
-from npu_sim.plans.profile_keys import ProfileKey
-from npu_sim.plans.workspace_model import Workspace
+from npu_sim.plans.model import (
+    OVERFLOWS,
+    REFUSED,
+    RUNS,
+    Decision,
+    Flip,
+    Launch,
+    LaunchTensor,
+    Memory,
+    Plan,
+    ProfileKey,
+    Workspace,
+)
 from npu_sim.releases import release_words
 from npu_sim.show.layout import Paragraph, lines_table, render, stack
 

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 
 from npu_sim.language import joined, say
-from npu_sim.plans.model import Plan
-from npu_sim.plans.workspace_model import Workspace, WorkspaceArea, WorkspaceNode
+from npu_sim.plans.model import Plan, Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
 from npu_sim.show.text import name_text

@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.plans.launches import Launch, LaunchTensor
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
 from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
 from npu_sim.timelines.program import (

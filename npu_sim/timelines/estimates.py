@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from npu_sim.cores import Profile
-from npu_sim.plans.launches import Launch
-from npu_sim.plans.model import Plan
+from npu_sim.plans.model import Launch, Plan
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
 from npu_sim.timelines.rates import clock_mhz

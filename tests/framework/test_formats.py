@@ -3,7 +3,7 @@
 import pytest
 
 import npu_sim
-from npu_sim.framework.tensor_checks import PLAIN_FORMATS
+from npu_sim.framework.checks import PLAIN_FORMATS
 from npu_sim.status import AclnnError
 
 CALLS = {

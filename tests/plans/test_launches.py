@@ -4,9 +4,8 @@ import pytest
 
 import npu_sim
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch, LaunchTensor
+from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.releases import release_names
 from npu_sim.show.text import plan_text
 from tests.timelines.calls import CALLS

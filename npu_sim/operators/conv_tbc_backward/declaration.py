@@ -9,18 +9,23 @@ from npu_sim.cores import Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
-from npu_sim.framework.operator import Operator
-from npu_sim.framework.tensor_checks import (
+from npu_sim.framework.checks import (
     ND,
+    Attributes,
     Dtypes,
+    Fits,
     Formats,
+    Given,
+    Holds,
     Like,
     NotEmpty,
+    NothingToDo,
     Ranks,
     SameDtype,
     Shapes,
+    Supported,
 )
+from npu_sim.framework.operator import Operator
 from npu_sim.operators.conv_tbc_backward.compute import compute, data, fill, formula
 from npu_sim.operators.conv_tbc_backward.decisions import (
     CUBE_MATH_TYPES,

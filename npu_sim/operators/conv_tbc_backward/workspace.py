@@ -8,8 +8,7 @@ from npu_sim.operators.conv_tbc_backward.decisions import (
     elementwise_gradients,
 )
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
-from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart, contiguous_copy
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.planner import problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import (

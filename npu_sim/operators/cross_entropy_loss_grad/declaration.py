@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from npu_sim.cores import Profile
-from npu_sim.framework import checks, tensor_checks
+from npu_sim.framework import checks
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
 from npu_sim.framework.case import Inspection
@@ -164,19 +164,19 @@ OPERATOR = Operator(
     checks=(
         checks.Given(),
         checks.Supported(),
-        tensor_checks.Dtypes("grad_loss log_prob", float_dtypes),
-        tensor_checks.Dtypes("target", ("int64",)),
-        tensor_checks.Dtypes("weight", ("float32",)),
-        tensor_checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
-        tensor_checks.Dtypes("out", float_dtypes),
-        tensor_checks.SameDtype("grad_loss out", "log_prob"),
-        tensor_checks.Formats(tensor_checks.ND),
+        checks.Dtypes("grad_loss log_prob", float_dtypes),
+        checks.Dtypes("target", ("int64",)),
+        checks.Dtypes("weight", ("float32",)),
+        checks.Dtypes("grad_zloss lse_for_zloss", FLOAT_DTYPES),
+        checks.Dtypes("out", float_dtypes),
+        checks.SameDtype("grad_loss out", "log_prob"),
+        checks.Formats(checks.ND),
         check_options,
         checks.Attributes("ignore_index"),
-        tensor_checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
-        tensor_checks.Shapes("log_prob", TILING_FAILURE),
+        checks.Ranks("log_prob", 2, 2, TILING_FAILURE),
+        checks.Shapes("log_prob", TILING_FAILURE),
         checks.Holds("C >= 1", "log_prob"),
-        tensor_checks.Shapes("target weight grad_loss out", TILING_FAILURE),
+        checks.Shapes("target weight grad_loss out", TILING_FAILURE),
         checks.Holds("ignore_index < C", "ignore_index", _label_message, INVALID),
         checks.NothingToDo("N == 0"),
         checks.Holds("N < rows_below", "log_prob", beyond_documented, documented=True),

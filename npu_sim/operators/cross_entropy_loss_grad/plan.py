@@ -9,9 +9,18 @@ import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.numbers.formats import SHORT_NAMES
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import (
+    Allocation,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Memory,
+    OutputOrder,
+    Workspace,
+    WorkspacePart,
+)
 from npu_sim.plans.workspace import kernel_workspace
-from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
 from npu_sim.tiling.cross_entropy_loss_grad import (
     Tiling,

@@ -9,9 +9,21 @@ from typing import Any
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Switch, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import Attributes, Fits, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.checks import (
+    PLAIN_FORMATS,
+    Attributes,
+    Dtypes,
+    Fits,
+    Formats,
+    Given,
+    Holds,
+    NothingToDo,
+    Ranks,
+    SameDtype,
+    Shapes,
+    Supported,
+)
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.operators.embedding_dense_backward import planner
 from npu_sim.operators.embedding_dense_backward.compute import compute, data, formula
 from npu_sim.operators.embedding_dense_backward.plan import describe

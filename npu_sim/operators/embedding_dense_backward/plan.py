@@ -23,10 +23,20 @@ from npu_sim.operators.embedding_dense_backward.planner import (
     rows_per_flush,
 )
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.launches import Launch, LaunchTensor, contiguous_copy
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import (
+    Allocation,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Launch,
+    LaunchTensor,
+    Memory,
+    OutputOrder,
+    WorkspacePart,
+    contiguous_copy,
+)
 from npu_sim.plans.workspace import executor_workspace
-from npu_sim.plans.workspace_model import WorkspacePart
 from npu_sim.tiling import embedding_dense_backward as v2
 from npu_sim.tiling import embedding_dense_grad as v1
 from npu_sim.tiling.common import ROWS_IN_UB, SORTABLE_ROWS, align, ceil_div, sort_workspace_bytes

@@ -7,8 +7,7 @@ from typing import Any
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, spread, vector_plan
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder
-from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling.common import align
 

@@ -8,9 +8,20 @@ from typing import TYPE_CHECKING, Any
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.checks import (
+    ND,
+    Attributes,
+    Dtypes,
+    Formats,
+    Given,
+    Holds,
+    NothingToDo,
+    Ranks,
+    SameDtype,
+    Shapes,
+    Supported,
+)
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.tensor_checks import ND, Dtypes, Formats, Ranks, SameDtype, Shapes
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
 from npu_sim.operators.moe_token_permute_grad.plan import describe
 from npu_sim.operators.shared.token_sums import buffer_words, check_padding

@@ -10,9 +10,20 @@ from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import Derived
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import Attributes, Given, Holds, NothingToDo, Supported
+from npu_sim.framework.checks import (
+    PLAIN_FORMATS,
+    Attributes,
+    DtypeTable,
+    Formats,
+    Given,
+    Holds,
+    Like,
+    NothingToDo,
+    Ranks,
+    Shapes,
+    Supported,
+)
 from npu_sim.framework.operator import Assumed, Operator
-from npu_sim.framework.tensor_checks import PLAIN_FORMATS, DtypeTable, Formats, Like, Ranks, Shapes
 from npu_sim.numbers.formats import shape_text
 from npu_sim.operators.rms_norm.compute import compute, data, formula
 from npu_sim.operators.rms_norm.plan import describe

@@ -10,8 +10,7 @@ from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Caveat
-from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.plans.model import Caveat, WorkspacePart
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
 from npu_sim.tiling.rms_norm import buffers

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.case import Inspection
-from npu_sim.framework.checks import Fits, Given, Holds, Supported
+from npu_sim.framework.checks import (
+    PLAIN_FORMATS,
+    Contiguous,
+    DtypeTable,
+    Fits,
+    Formats,
+    Given,
+    Holds,
+    Ranks,
+    Supported,
+)
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.framework.patterns import Sizes
-from npu_sim.framework.tensor_checks import PLAIN_FORMATS, Contiguous, DtypeTable, Formats, Ranks
 from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
 from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
 from npu_sim.operators.shared import normalised_rows

@@ -8,9 +8,18 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import (
+    Allocation,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Memory,
+    OutputOrder,
+    Workspace,
+    WorkspacePart,
+)
 from npu_sim.plans.workspace import kernel_workspace
-from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, element_bytes
 from npu_sim.tiling.rms_norm_grad import buffers, merged_elements

@@ -12,9 +12,18 @@ import numpy as np
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.results import runtime_failure
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Allocation, Caveat, CoreWork, Decision, Flip, Memory, OutputOrder
+from npu_sim.plans.model import (
+    Allocation,
+    Caveat,
+    CoreWork,
+    Decision,
+    Flip,
+    Memory,
+    OutputOrder,
+    Workspace,
+    WorkspacePart,
+)
 from npu_sim.plans.workspace import kernel_workspace
-from npu_sim.plans.workspace_model import Workspace, WorkspacePart
 from npu_sim.status import INVALID, AclnnError
 from npu_sim.tiling import token_sums as moe
 from npu_sim.tiling.common import align

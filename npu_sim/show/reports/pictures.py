@@ -10,8 +10,7 @@ from markupsafe import Markup
 from npu_sim.framework.results import OrderMask, Result
 from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.model import Memory, Plan
-from npu_sim.plans.workspace_model import WorkspacePart
+from npu_sim.plans.model import Memory, Plan, WorkspacePart
 from npu_sim.show.reports.svg import (
     BAR_HEIGHT,
     CHARACTER_WIDTH,
