@@ -21,7 +21,7 @@ from npu_sim.releases import default_release
 from npu_sim.status import NpuSimError, UsageError
 
 if TYPE_CHECKING:
-    from npu_sim.questions.preflight import Target
+    from npu_sim.questions.preflight import Column
 
 MOST_BYTES = 1 << 31
 """Tensors of one run together; more is for the command line."""
@@ -171,12 +171,12 @@ def calls_answer(task: Task, tell: Tell) -> dict[str, Any]:
     )
 
 
-def _target(state: State, products: Mapping[str, Profile]) -> "Target":
-    from npu_sim.questions.preflight import Target
+def _target(state: State, products: Mapping[str, Profile]) -> "Column":
+    from npu_sim.questions.preflight import Column
 
     profile = profile_of(state, products)
     release = "" if profile.release == default_release() else f" {profile.release}"
-    return Target(profile, f"{state.get('product') or profile.name} {profile.soc}{release}")
+    return Column(profile, f"{state.get('product') or profile.name} {profile.soc}{release}")
 
 
 def _counted(file: IO[bytes], progress: Progress) -> Iterator[bytes]:

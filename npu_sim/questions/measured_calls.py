@@ -1,4 +1,4 @@
-"""Whole calls in a profile: the launches around a kernel that its call starts besides it."""
+"""Calls in a device profile: a kernel with the other launches of the same call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from npu_sim.questions.measured_cases import PossibleCall
 
 @dataclass(frozen=True)
 class MeasuredCall:
-    """One call: what was planned, and the launches that were measured for it, in the same order."""
+    """One call: its plan, and the measured launches in the order of the plan."""
 
     case: PossibleCall
     launches: tuple[MeasuredLaunch, ...]
@@ -17,15 +17,15 @@ class MeasuredCall:
     @property
     def total_us(self) -> float:
         """Measured time of all launches."""
-        return sum(one.duration_us for one in self.launches)
+        return sum(launch.duration_us for launch in self.launches)
 
 
 def find_call(
     stream: Sequence[MeasuredLaunch], place: int, cases: Sequence[PossibleCall]
 ) -> MeasuredCall | None:
-    """Return the call around the launch at a place of its stream; None where the launches around it are those of no possible call.
+    """Return the call that contains the launch at index ``place`` of its stream.
 
-    The longest call is taken: a kernel alone is a call of one launch.
+    Of several matching calls, the one with most launches is returned; None if none matches.
     """
     matching = []
     for case in cases:
@@ -34,14 +34,14 @@ def find_call(
         if (
             first >= 0
             and len(around) == len(case.plan.launches)
-            and all(map(_is, case.plan.launches, around))
+            and all(map(_matches, case.plan.launches, around))
         ):
             matching.append(MeasuredCall(case, tuple(around)))
-    return max(matching, key=lambda one: len(one.launches), default=None)
+    return max(matching, key=lambda call: len(call.launches), default=None)
 
 
-def _is(planned: object, measured: MeasuredLaunch) -> bool:
-    """Whether a measured launch is the planned one: its kernel, and where both say them the dtypes of a cast."""
+def _matches(planned: object, measured: MeasuredLaunch) -> bool:
+    """Return whether kernel, and for casts the dtypes, of both launches agree."""
     kernel, inputs, outputs = (getattr(planned, name) for name in ("kernel", "inputs", "outputs"))
     if kernel != measured.kernel:
         return False
@@ -52,4 +52,4 @@ def _is(planned: object, measured: MeasuredLaunch) -> bool:
 
 
 CAST = "Cast"
-"""The kernel whose dtypes tell one from another."""
+"""Kernel whose launches are distinguished by their dtypes."""

@@ -1,4 +1,7 @@
-"""The calls that one measured launch can be: a profile says shapes and dtypes of a kernel, and nothing of attributes and switches."""
+"""Possible calls of a measured launch.
+
+A profile records shapes and dtypes of a kernel, but neither attributes nor switches of the call.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -20,16 +23,16 @@ from npu_sim.status import AclnnError, UsageError
 
 @dataclass(frozen=True)
 class PossibleCall:
-    """One call that a launch can be.
+    """One call that a measured launch may belong to.
 
     Attributes
     ----------
     arguments
-        The call, as :func:`npu_sim.plan` takes it.
+        Arguments of :func:`npu_sim.plan`.
     plan
-        Its plan.
+        Plan of the call.
     place
-        Position of the launch among those of the plan.
+        Index of the launch in the plan.
     """
 
     arguments: dict[str, Any]
@@ -38,18 +41,19 @@ class PossibleCall:
 
     @property
     def launch(self) -> Launch:
-        """The launch that was measured, as it is planned."""
+        """The planned launch that corresponds to the measured one."""
         return self.plan.launches[self.place]
 
 
 def possible_calls(
     operator: Operator, launch: MeasuredLaunch, profile: Profile
 ) -> tuple[list[PossibleCall], AclnnError | None]:
-    """Return the calls of an operator that start such a launch, those that plan alike once; and the refusal when there is none.
+    """Return the calls of an operator that include such a launch, and the refusal if there is none.
 
-    Dtypes are those of the kernel first, then every other one whose cast makes them.
+    Of calls with equal plans one is returned. dtypes of the kernel are tried first, then dtypes that a
+    cast converts to them.
     """
-    found: dict[tuple[Any, ...], PossibleCall] = {}
+    calls: dict[tuple[Any, ...], PossibleCall] = {}
     refusal: AclnnError | None = None
     for arguments, deterministic in _trials(operator, launch):
         try:
@@ -58,26 +62,24 @@ def possible_calls(
         except AclnnError as error:
             refusal = refusal or error
             continue
-        except (
-            UsageError
-        ):  # a launch that lacks what the operator needs, or has what is no value of it
+        except UsageError:  # the launch lacks an input or has an illegal value
             continue
-        for place, one in enumerate(planned.launches):
-            if one.kernel == launch.kernel and _sees(one, launch):
-                found.setdefault(_facts(planned), PossibleCall(arguments, planned, place))
-    return list(found.values()), None if found else refusal
+        for place, candidate in enumerate(planned.launches):
+            if candidate.kernel == launch.kernel and _same_tensors(candidate, launch):
+                calls.setdefault(_facts(planned), PossibleCall(arguments, planned, place))
+    return list(calls.values()), None if calls else refusal
 
 
 def _facts(planned: Plan) -> tuple[Any, ...]:
     launches = tuple(
-        (one.kernel, *(tensor.dtype for tensor in (*one.inputs, *one.outputs)))
-        for one in planned.launches
+        (launch.kernel, *(tensor.dtype for tensor in (*launch.inputs, *launch.outputs)))
+        for launch in planned.launches
     )
     return planned.path, planned.tiling_key, planned.block_dim, launches
 
 
-def _sees(planned: Launch, measured: MeasuredLaunch) -> bool:
-    """Whether a planned launch reads and writes what the measured one did: dtypes, and elements of every tensor of the call."""
+def _same_tensors(planned: Launch, measured: MeasuredLaunch) -> bool:
+    """Return whether dtypes and element counts of all recorded tensors agree."""
     for ours, theirs in ((planned.inputs, measured.inputs), (planned.outputs, measured.outputs)):
         for tensor, spec in zip(ours, theirs or (), strict=False):
             if spec is not None and (tensor.dtype, prod(tensor.shape)) != (spec.dtype, spec.numel):
@@ -97,15 +99,15 @@ def _trials(operator: Operator, launch: MeasuredLaunch) -> Iterator[tuple[dict[s
     for chosen in itertools.product(*dtypes):
         tensors = dict(zip(given, chosen, strict=True))
         for values in itertools.product(*attributes):
-            said = {
+            given_attributes = {
                 name: value for name, value in zip(names, values, strict=True) if value is not None
             }
             for deterministic in (False, True):
-                yield {**tensors, **said}, deterministic
+                yield {**tensors, **given_attributes}, deterministic
 
 
 def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[TensorSpec]:
-    """Return the tensor with the kernel's own dtype, then with those that the call may have had before a cast."""
+    """Return the tensor with the kernel's dtype, then with dtypes the call may cast from."""
     axis = next(
         (axis for axis in operator.dtype_axes if axis.name == operator.argument(name).dtype), None
     )
@@ -121,7 +123,7 @@ def _dtype_choices(operator: Operator, name: str, spec: TensorSpec) -> list[Tens
 
 
 def _choices(operator: Operator, attribute: Attribute, launch: MeasuredLaunch) -> list[Any]:
-    """Return the values to try of an attribute; None leaves it at its default."""
+    """Return the values of an attribute to try; None stands for its default."""
     axis = next((axis for axis in operator.axes if axis.name == attribute.name), None)
     if isinstance(axis, Word):
         return list(axis.words)
@@ -131,7 +133,7 @@ def _choices(operator: Operator, attribute: Attribute, launch: MeasuredLaunch) -
 
 
 def _numbers(launch: MeasuredLaunch) -> list[int]:
-    """Return the whole numbers that shapes suggest: sizes of the outputs, and how many times a tensor is as large as another one."""
+    """Return integers suggested by shapes: output sizes, and ratios of element counts."""
     tensors = [
         spec for spec in (*(launch.inputs or ()), *(launch.outputs or ())) if spec is not None
     ]

@@ -1,4 +1,4 @@
-"""How much memory launches move a second on the device of a profile, by kind: what streaming launches are estimated with.
+"""Memory throughput of launches in a device profile by kind, for estimates of streaming launches.
 
 Source: specification page ``estimate``, "Streaming launches" and "A user's own profile".
 """
@@ -13,76 +13,77 @@ from npu_sim.timelines.calibration import KINDS, READS_AND_WRITES, READS_ONLY, C
 from npu_sim.timelines.estimates import BYTES_PER_US, STREAMED_BYTES, STREAMING, streamed_bytes
 
 SCATTERED = ("gather", "scatter", "index", "sort", "topk")
-"""Parts of the names of kernels whose memory traffic depends on data."""
-REDUCED = 1000
-"""A launch that writes so many times less than it reads is a reduction: it only reads."""
+"""Parts of names of kernels whose memory traffic depends on data."""
+REDUCTION_RATIO = 1000
+"""A launch that reads this many times the bytes it writes counts as reading only."""
 
 
 def measured_ceilings(
     launches: Sequence[MeasuredLaunch], vector_cores: int
 ) -> tuple[dict[str, Ceiling], dict[str, int]]:
-    """Return the ceiling of every kind that a profile has launches of, and how many launches are of no use, by reason.
+    """Return the throughput ceiling of every kind, and the number of unused launches by reason.
 
     Parameters
     ----------
     launches
-        Those of one device.
+        Launches on one device.
     vector_cores
-        Of its SoC; launches on fewer are left out.
+        Vector cores of its SoC; launches on fewer cores are not used.
     """
     skipped: Counter[str] = Counter()
     shapes: dict[str, dict[object, tuple[int, list[float]]]] = {kind: {} for kind in KINDS}
-    for one in launches:
-        reason = _unusable(one, vector_cores)
-        kind, moved = _moved(one)
+    for launch in launches:
+        reason = _unusable(launch, vector_cores)
+        kind, moved = _moved(launch)
         if not reason and moved < STREAMED_BYTES:
             reason = f"less than {STREAMED_BYTES} bytes"
         if reason:
             skipped[reason] += 1
         else:
-            shapes[kind].setdefault((one.kernel, one.inputs, one.outputs), (moved, []))[1].append(
-                one.duration_us
-            )
+            shape = (launch.kernel, launch.inputs, launch.outputs)
+            shapes[kind].setdefault(shape, (moved, []))[1].append(launch.duration_us)
     rates = {
-        kind: [moved / median(times) / BYTES_PER_US for moved, times in found.values()]
-        for kind, found in shapes.items()
-        if found
+        kind: [moved / median(times) / BYTES_PER_US for moved, times in measured.values()]
+        for kind, measured in shapes.items()
+        if measured
     }
-    return {kind: _ceiling(found) for kind, found in rates.items()}, dict(skipped)
+    return {kind: _ceiling(values) for kind, values in rates.items()}, dict(skipped)
 
 
-def _unusable(one: MeasuredLaunch, vector_cores: int) -> str:
-    """Return why a launch says nothing of the memory; empty when it does."""
-    if not one.is_vector:
+def _unusable(launch: MeasuredLaunch, vector_cores: int) -> str:
+    """Return why a launch cannot be used for a ceiling; empty if it can."""
+    if not launch.is_vector:
         return "not on vector cores"
-    if one.block_dim != vector_cores:
+    if launch.block_dim != vector_cores:
         return "not on all vector cores"
-    if operator_of_launch(one.kernel) is not None:
+    if operator_of_launch(launch.kernel) is not None:
         return "kernels that are planned here"
-    if any(word in one.kernel.lower() for word in SCATTERED):
+    if any(part in launch.kernel.lower() for part in SCATTERED):
         return "gathers and sorts"
     if (
-        not one.inputs
-        or not one.outputs
-        or None in (*one.inputs, *one.outputs)
-        or not one.duration_us
+        not launch.inputs
+        or not launch.outputs
+        or None in (*launch.inputs, *launch.outputs)
+        or not launch.duration_us
     ):
         return "without shapes or duration"
     return ""
 
 
-def _moved(one: MeasuredLaunch) -> tuple[str, int]:
-    """Return a launch's kind, and the bytes it moves."""
+def _moved(launch: MeasuredLaunch) -> tuple[str, int]:
+    """Return kind and traffic in bytes of a launch."""
     read, written = (
         sum(spec.nbytes for spec in tensors or () if spec is not None)
-        for tensors in (one.inputs, one.outputs)
+        for tensors in (launch.inputs, launch.outputs)
     )
-    kind = STREAMING.get(one.kernel, READS_ONLY if written * REDUCED < read else READS_AND_WRITES)
+    kind = STREAMING.get(
+        launch.kernel, READS_ONLY if written * REDUCTION_RATIO < read else READS_AND_WRITES
+    )
     return kind, streamed_bytes(kind, read, written)
 
 
 def _ceiling(rates: Sequence[float]) -> Ceiling:
-    """Return the median of the shapes' rates, with the errors of telling each from the others."""
+    """Return the median rate over shapes, with the leave-one-out errors."""
     errors = (
         [rate / median(_without(rates, place)) - 1 for place, rate in enumerate(rates)]
         if len(rates) > 1

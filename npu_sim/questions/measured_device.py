@@ -1,4 +1,4 @@
-"""Which device a profile is from: its SoC by the cores that worked and their clock, as far as a file says it."""
+"""Device of a profile: its SoC, identified by the number of cores and their clock."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.status import UsageError
 
 CLOCK_TOLERANCE = 0.01
-"""A measured clock is that of a SoC when it differs by no more."""
+"""Largest relative difference between a measured clock and that of its SoC."""
 
 
 @dataclass(frozen=True)
@@ -20,15 +20,15 @@ class MeasuredDevice:
     Attributes
     ----------
     profile
-        Product and SoC that calls are planned for.
+        Product and SoC for which calls are planned.
     clock_mhz
-        Clock of the vector cores, cycles over time; 0 where the file has no counters.
+        Clock of the vector cores, cycles over time; 0 without counters.
     vector_cores
         Largest number of blocks of a vector kernel.
     found_by
-        How the SoC was found, in words.
+        How the SoC was identified, as text.
     others
-        Other SoCs that fit as well.
+        Other SoCs that fit equally well.
     """
 
     profile: Profile
@@ -39,32 +39,32 @@ class MeasuredDevice:
 
 
 def measured_clock(launches: Sequence[MeasuredLaunch]) -> float:
-    """Return the clock of the vector cores in MHz, the median of cycles over time and blocks; 0 without counters."""
+    """Return the median clock of the vector cores in MHz; 0 without counters."""
     clocks = [
-        one.counter("aiv_total_cycles") / (one.counter("aiv_time") * one.block_dim)
-        for one in launches
-        if one.block_dim and one.counter("aiv_time") > 0 and one.counter("aiv_total_cycles") > 0
+        launch.counter("aiv_total_cycles") / (launch.counter("aiv_time") * launch.block_dim)
+        for launch in launches
+        if launch.block_dim
+        and launch.counter("aiv_time") > 0
+        and launch.counter("aiv_total_cycles") > 0
     ]
     return median(clocks) if clocks else 0.0
 
 
 def chosen_profile(product: str | Path | None, soc: str | None) -> Profile | None:
-    """Return the profile that was chosen by product, by SoC, or by both; None when neither was."""
+    """Return the profile chosen by product or SoC; None when both are None."""
     return None if product is None and soc is None else load_profile(product, soc)
 
 
 def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> MeasuredDevice:
-    """Return the device of a profile: the one that was chosen, else the first SoC that fits what the file says.
+    """Return the device of a profile: the chosen one, or the first SoC that fits the file.
 
     Raises
     ------
     UsageError
-        When nothing was chosen and the file does not tell, or no SoC fits.
+        When no device was chosen and the file does not identify one, or no SoC fits.
     """
-    clock, cores = (
-        measured_clock(launches),
-        max((one.block_dim or 0 for one in launches if one.is_vector), default=0),
-    )
+    clock = measured_clock(launches)
+    cores = max((launch.block_dim or 0 for launch in launches if launch.is_vector), default=0)
     if chosen is not None:
         return MeasuredDevice(chosen, clock, cores, "chosen")
     if not cores:
@@ -85,19 +85,17 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     )
     rated = best[0].chip.vector_clock_mhz or best[0].chip.cube_clock_mhz
     known_clock = not clock or abs(clock / rated - 1) <= CLOCK_TOLERANCE
-    clock_words = (
-        ""
-        if not clock
-        else f"; clock {clock:.0f} MHz"
-        + ("" if known_clock else f", where a {best[0].soc} is rated {rated:.0f}")
-    )
-    return MeasuredDevice(
-        best[0], clock, cores, f"at most {cores} cores worked{clock_words}", alike
-    )
+    clock_text = f"; clock {clock:.0f} MHz" if clock else ""
+    if not known_clock:
+        clock_text += f", where a {best[0].soc} is rated {rated:.0f}"
+    return MeasuredDevice(best[0], clock, cores, f"at most {cores} cores worked{clock_text}", alike)
 
 
 def _misfit(profile: Profile, clock: float) -> float:
-    """How far a clock is below the rated one, a bound of which must not be too high; a SoC rated lower fits last."""
+    """Return the rated minus the measured clock in MHz, infinite for a SoC rated lower.
+
+    A SoC rated lower would give too high a bound, so it ranks last.
+    """
     rated = profile.chip.vector_clock_mhz or profile.chip.cube_clock_mhz
     if not clock:
         return 0.0

@@ -1,4 +1,4 @@
-"""Equal launches and equal calls of a measured profile: what was measured beside what is planned."""
+"""Groups of equal launches and equal calls in a device profile, with their plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,36 +14,36 @@ from npu_sim.status import AclnnError
 from npu_sim.timelines.model import LaunchEstimate, VectorEstimate
 
 VECTOR_COUNTER = "aiv_vec_time"
-"""Time that the vector pipe is busy."""
+"""Counter of the vector pipe's busy time."""
 PIPES = {
     VECTOR_COUNTER: "V",
     "aiv_mte2_time": "MTE2",
     "aiv_mte3_time": "MTE3",
     "aiv_scalar_time": "scalar",
 }
-"""Counters of pipes, and the pipes of a timeline."""
+"""Pipes of a timeline by counter."""
 
 
 @dataclass(frozen=True)
 class MeasuredGroup:
-    """Equal launches of a kernel of ours: measured beside planned.
+    """Equal launches of a modelled kernel, with their plan.
 
     Attributes
     ----------
     operator
-        The operator whose kernel it is.
+        Operator of the kernel.
     launches
         The launches.
     cases
-        What the call can be; empty when every possibility is refused.
+        Possible calls; empty when all are refused.
     refusal
-        Why, then.
+        The refusal in that case.
     bound_us, binding_pipe
-        The lower bound of the kernel, and what binds; 0 without a plan.
+        Lower bound of the kernel and the pipe that limits it; 0 without a plan.
     nearby
         Nearest changes that take another path.
     estimate
-        What can be said of the kernel beyond its bound, at the clock of the file; None where nothing can.
+        Estimate at the clock of the file; None without one.
     """
 
     operator: str
@@ -57,14 +57,14 @@ class MeasuredGroup:
 
     @property
     def estimated_us(self) -> float:
-        """What the estimate is of, as it was measured: the median of the vector pipe's counter, or of the durations; 0 without counters."""
+        """Measured value of the estimate: median vector counter or duration; 0 without counters."""
         if isinstance(self.estimate, LaunchEstimate):
             return median(self.times)
-        return median(one.counter(VECTOR_COUNTER) for one in self.launches)
+        return median(launch.counter(VECTOR_COUNTER) for launch in self.launches)
 
     @property
     def is_off(self) -> bool:
-        """Whether what was measured is out of the estimate's range: where a user should look."""
+        """Whether the measured value is outside the estimated range."""
         measured = self.estimated_us
         return (
             self.estimate is not None
@@ -75,13 +75,14 @@ class MeasuredGroup:
     @property
     def times(self) -> list[float]:
         """Measured times in microseconds."""
-        return [one.duration_us for one in self.launches]
+        return [launch.duration_us for launch in self.launches]
 
     @property
     def busiest_pipe(self) -> str:
-        """The vector core's pipe that the counters show as busy longest; empty without counters."""
+        """The busiest pipe of the vector core by counters; empty without counters."""
         busy = {
-            pipe: median(one.counter(name) for one in self.launches) for name, pipe in PIPES.items()
+            pipe: median(launch.counter(name) for launch in self.launches)
+            for name, pipe in PIPES.items()
         }
         return max(busy, key=lambda pipe: busy[pipe]) if any(busy.values()) else ""
 
@@ -92,7 +93,7 @@ class MeasuredGroup:
         return {
             "kernel": first.kernel,
             "operator": self.operator,
-            "lines": [one.line for one in self.launches],
+            "lines": [launch.line for launch in self.launches],
             "count": len(self.launches),
             "inputs": _texts(first.inputs),
             "outputs": _texts(first.outputs),
@@ -116,8 +117,8 @@ class MeasuredGroup:
             "path": plan.path if plan else None,
             "tiling_key": plan.tiling_key if plan else None,
             "arguments": plan.arguments if plan else None,
-            "cases": [_case(one.plan) for one in self.cases],
-            "nearest_changes": [one.as_dict() for one in self.nearby],
+            "cases": [_case(case.plan) for case in self.cases],
+            "nearest_changes": [change.as_dict() for change in self.nearby],
             "error": self.refusal.as_dict() if self.refusal else None,
         }
 
@@ -137,7 +138,7 @@ def _texts(specs: Sequence[Any] | None) -> list[str] | None:
 
 @dataclass(frozen=True)
 class CallGroup:
-    """Equal calls of several launches, with the share of every launch in the measured time."""
+    """Equal calls of several launches, with the bound of every launch."""
 
     calls: tuple[MeasuredCall, ...]
     bounds_us: tuple[float | None, ...]

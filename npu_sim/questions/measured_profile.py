@@ -1,9 +1,5 @@
-"""A profile of a device held against the plans: what of it is modelled, how far every launch is from its bound, and why.
+"""Comparison of a device profile with plans and bounds: ``npu-sim profile``."""
 
-The answer to ``npu-sim profile``.
-"""
-
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,15 +30,15 @@ class MeasuredProfile(Printed):
     Attributes
     ----------
     file
-        What was read.
+        Path of the file.
     launches
         All launches of the file.
     device, release, release_found_by
-        Device and release that calls are planned for, and how the release was found.
+        Device and release for which calls are planned, and how the release was identified.
     groups
-        Launches of kernels of ours, equal ones together, the longest in total first.
+        Groups of equal launches of modelled kernels, largest total time first.
     calls
-        Calls of several launches that were found whole.
+        Groups of equal calls with several launches.
     """
 
     file: str
@@ -55,25 +51,23 @@ class MeasuredProfile(Printed):
 
     @cached_property
     def modelled(self) -> int:
-        """Launches that are planned: those of our kernels, and those around them that belong to a call."""
-        lines = {one.line for group in self.groups if group.cases for one in group.launches}
-        return len(
-            lines
-            | {one.line for group in self.calls for call in group.calls for one in call.launches}
-        )
+        """Number of launches with a plan: modelled kernels, and other launches of their calls."""
+        return len(self._covered)
+
+    @cached_property
+    def _covered(self) -> set[int]:
+        lines = {launch.line for group in self.groups if group.cases for launch in group.launches}
+        calls = [call for group in self.calls for call in group.calls]
+        return lines | {launch.line for call in calls for launch in call.launches}
 
     @cached_property
     def not_modelled(self) -> dict[str, float]:
-        """Measured time in microseconds of every other kernel, the longest first."""
-        covered = {one.line for group in self.groups if group.cases for one in group.launches}
-        covered |= {
-            one.line for group in self.calls for call in group.calls for one in call.launches
-        }
-        found: Counter[str] = Counter()
-        for one in self.launches:
-            if one.line not in covered:
-                found[one.kernel] += one.duration_us  # type: ignore[assignment]
-        return dict(found.most_common())
+        """Measured time in us of every kernel without a plan, longest first."""
+        times: dict[str, float] = {}
+        for launch in self.launches:
+            if launch.line not in self._covered:
+                times[launch.kernel] = times.get(launch.kernel, 0.0) + launch.duration_us
+        return dict(sorted(times.items(), key=lambda item: -item[1]))
 
     def as_dict(self) -> dict[str, Any]:
         """Return the answer as plain data, the form ``--json`` prints."""
@@ -103,21 +97,21 @@ def read_profile(
     soc: str | None = None,
     release: str | None = None,
 ) -> MeasuredProfile:
-    """Read a profile of a device and hold it against the plans.
+    """Return a device profile compared with plans and bounds.
 
     Parameters
     ----------
     file
         ``kernel_details.csv``, ``op_summary_*.csv``, or the SQLite export of a profiler.
     product, soc
-        Device it is from; found by the cores that worked and their clock when None.
+        Device; identified by the number of cores and their clock when None.
     release
-        Release of the software it ran; found by the launches of calls when None.
+        Release of its software; identified by the launches of calls when None.
 
     Raises
     ------
     UsageError
-        For a file that cannot be read, an unknown product, SoC or release, and a device that the file does not tell.
+        For an unreadable file, an unknown product, SoC or release, and an unidentified device.
     """
     launches = read_device_profile(file)
     chosen = chosen_profile(product, soc)
@@ -151,7 +145,7 @@ def read_profile(
 
 
 class _Reading:
-    """The launches of a file read as those of one device and release."""
+    """The launches of a file, interpreted for one device and release."""
 
     def __init__(
         self,
@@ -178,7 +172,7 @@ class _Reading:
         self.explained = sum(len(call.launches) for call in self.calls)
 
     def _fits(self, case: PossibleCall, launches: Sequence[MeasuredLaunch]) -> bool:
-        """Whether a launch can be this call: none is faster than its bound."""
+        """Return whether no launch is faster than the bound of the call."""
         return timeline(case.plan, self.profile).launches[case.place].us <= min(
             one.duration_us for one in launches
         )
@@ -192,7 +186,7 @@ class _Reading:
                         yield one.line, call
 
     def groups(self) -> tuple[MeasuredGroup, ...]:
-        """Return the groups of equal launches, the longest in total first."""
+        """Return the groups of equal launches, largest total time first."""
         found = []
         for key, same in self.equal.items():
             cases, refusal = self.cases[key]
@@ -222,12 +216,12 @@ class _Reading:
         )
 
     def _estimate(self, case: PossibleCall) -> VectorEstimate | LaunchEstimate | None:
-        """Return the estimate of a launch at the clock of the file, or at the SoC's where it has no counters."""
+        """Return the estimate of a launch at the measured clock, or at the rated one."""
         launches = estimator(case.plan, self.profile, mhz=self.clock_mhz)
         return launches.estimate(case.launch)[0]
 
     def call_groups(self) -> tuple[CallGroup, ...]:
-        """Return equal calls together."""
+        """Return the groups of equal calls."""
         found: dict[int, list[MeasuredCall]] = {}
         for call in self.calls:
             found.setdefault(id(call.case), []).append(call)

@@ -1,4 +1,4 @@
-"""The nearest changes of a call that take another path: the flips of its decisions, with what comes of them."""
+"""Plans near a call: the flips of its decisions, each planned."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,18 +13,18 @@ from npu_sim.plans.model import Plan
 
 @dataclass(frozen=True)
 class NearbyPlan:
-    """One change of one argument, and what comes of it.
+    """A change of one argument that flips a decision, and its outcome.
 
     Attributes
     ----------
     decision
-        Name of the decision that it turns around.
+        Name of the flipped decision.
     axis
-        What is changed.
+        Changed argument.
     now, value
-        Its value in the call, and after the change.
+        Value in the call, and after the change.
     path
-        Path taken after the change; empty when the call is then refused.
+        Path after the change; empty if the changed call is refused.
     changes_path
         Whether path or tiling key differ from those of the call.
     outcome
@@ -44,16 +44,16 @@ class NearbyPlan:
 
     @property
     def distance(self) -> float:
-        """How far the change is, relative to the value; switches and words are no distance and come last."""
+        """Relative distance of the change; changes of switches and words come last."""
         return distance(self.axis, self.now, self.value)
 
     @property
     def step_text(self) -> str:
-        """Return the change in words: ``one more column``, ``deterministic on``."""
+        """The change as text: ``one more column``, ``deterministic on``."""
         if not isinstance(self.axis, Number):
-            state = (
-                ("on" if self.value else "off") if isinstance(self.value, bool) else str(self.value)
-            )
+            state = str(self.value)
+            if isinstance(self.value, bool):
+                state = "on" if self.value else "off"
             return f"{self.axis.name} {state}"
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
@@ -77,16 +77,16 @@ class NearbyPlan:
 
 
 def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) -> list[NearbyPlan]:
-    """Return what comes of every flip of a plan's decisions; nearest first."""
-    found: dict[tuple[str, Any], NearbyPlan] = {}
+    """Return the outcome of every flip of a plan's decisions, nearest first."""
+    nearby: dict[tuple[str, Any], NearbyPlan] = {}
     target = Target(profile, call.deterministic, limits=limits)
     for decision in with_results(plan, plan.decisions, call, target):
         for flip in decision.flips:
             axis = axis_of(call.operator, flip.argument)
-            assert axis is not None  # others have no result
+            assert axis is not None  # flips of other arguments are not planned
             value = axis.value(axis.code(flip.value))
             now = call.deterministic if axis is DETERMINISTIC else call.values[axis.name]
-            one = NearbyPlan(
+            change = NearbyPlan(
                 decision.name,
                 axis,
                 now,
@@ -96,5 +96,5 @@ def nearby_plans(plan: Plan, call: FixedCall, profile: Profile, limits: Limits) 
                 flip.outcome,
                 flip.refusal,
             )
-            found.setdefault((axis.name, value), one)
-    return sorted(found.values(), key=lambda one: one.distance)
+            nearby.setdefault((axis.name, value), change)
+    return sorted(nearby.values(), key=lambda change: change.distance)

@@ -1,4 +1,7 @@
-"""What to change about a refused call: for every size the nearest values that are accepted, every other dtype, mode and switch that is."""
+"""Nearest legal calls of a refused one.
+
+For every size the nearest accepted values; every other accepted dtype, mode and switch.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,13 +24,13 @@ class NearestCall:
     Attributes
     ----------
     axis
-        What is changed; also ``limits`` and ``deterministic``.
+        Changed argument, or ``limits`` or ``deterministic``.
     now, value
-        Its value in the refused call, and after the change.
+        Value in the refused call, and after the change.
     plan
         Plan of the changed call.
     ranges
-        All legal values, of a number: intervals with both ends included.
+        For a number, all legal values as intervals with both ends included.
     """
 
     axis: Axis
@@ -38,20 +41,22 @@ class NearestCall:
 
     @property
     def distance(self) -> float:
-        """How far the change is, relative to the value; words and switches come last."""
+        """Relative distance of the change; changes of switches and words come last."""
         return distance(self.axis, self.now, self.value)
 
 
 def nearest_calls(call: FixedCall, profile: Profile, limits: Limits) -> list[NearestCall]:
-    """Return the changes of one value each that make a refused call run, the nearest first."""
-    found = [one for axis in call.operator.axes for one in _changes(call, axis, profile, limits)]
+    """Return changes of one value that make a refused call run, nearest first."""
+    nearest = [
+        change for axis in call.operator.axes for change in _changes(call, axis, profile, limits)
+    ]
     for axis in COMMON_AXES:
         now = limits if axis is LIMITS else call.deterministic
         others = axis.words if isinstance(axis, Word) else (False, True)
         for value in others:
             if value != now and (plan := _planned(call, axis, value, profile, limits)):
-                found.append(NearestCall(axis, now, value, plan))
-    return sorted(found, key=lambda one: one.distance)
+                nearest.append(NearestCall(axis, now, value, plan))
+    return sorted(nearest, key=lambda change: change.distance)
 
 
 def _changes(

@@ -1,4 +1,4 @@
-"""What another release of the product's software changes of a call, step by step."""
+"""Effects of software releases on a call, step by step."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,12 +12,12 @@ from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import AclnnError
 
 OUTCOME = "outcome"
-"""The fact that a refused call has alone."""
+"""Name of the only fact of a refused call."""
 
 
 @dataclass(frozen=True)
 class PlanChange:
-    """One fact of a call, before and after."""
+    """One fact of a plan before and after an upgrade."""
 
     fact: str
     before: str
@@ -26,18 +26,18 @@ class PlanChange:
 
 @dataclass(frozen=True, repr=False)
 class Upgrade(Printed):
-    """What changes from one release to the next one that treats the call otherwise.
+    """Changes from one release to the next that plans the call differently.
 
     Attributes
     ----------
     product, socs
-        Where.
+        Product and SoCs with these changes.
     before, after
-        The releases.
+        Releases.
     changes
         Facts of the plan that differ.
     bits
-        What of the result can differ.
+        Parts of the result whose bits can differ.
     """
 
     product: str
@@ -53,7 +53,7 @@ class Upgrade(Printed):
 
 
 def upgrades(outcomes: Sequence[tuple[Profile, Plan | AclnnError]]) -> tuple[Upgrade, ...]:
-    """Return what successive releases change on every SoC, SoCs that change alike joined; releases without a change are left out."""
+    """Return the changes between successive releases; SoCs with equal changes are merged."""
     by_soc: dict[tuple[str, str], list[tuple[Profile, Plan | AclnnError]]] = {}
     for profile, outcome in outcomes:
         by_soc.setdefault((profile.name, profile.soc), []).append((profile, outcome))
@@ -85,11 +85,13 @@ def plan_changes(before: Plan | AclnnError, after: Plan | AclnnError) -> tuple[P
 def changed_bits(
     old: Profile, before: Plan | AclnnError, new: Profile, after: Plan | AclnnError
 ) -> tuple[str, ...]:
-    """Return what of a result can differ between two releases, as the data of releases says it."""
+    """Return the parts of a result whose bits can differ, from ``configs/releases.yaml``."""
     if isinstance(before, AclnnError) or isinstance(after, AclnnError):
         return ()
     switches = release_table().changed(old.release, new.release, after.operator)
-    return tuple(one.bits for one in switches if one.bits and _concerns(one, before, after))
+    return tuple(
+        switch.bits for switch in switches if switch.bits and _concerns(switch, before, after)
+    )
 
 
 def _launches(plan: Plan) -> str:
@@ -113,7 +115,7 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
 
 
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
-    """Return what people compare of a call, in words."""
+    """Return the compared facts of an outcome as text."""
     if isinstance(outcome, AclnnError):
         return {OUTCOME: f"refused {int(outcome.status)}: {outcome.message}"}
     facts = {

@@ -1,4 +1,4 @@
-"""The devices of a question: products, SoCs and releases by their names, and those that plan alike."""
+"""Chosen products, SoCs and releases, and groups of SoCs that plan identically."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -24,23 +24,23 @@ from npu_sim.status import UsageError
 
 
 def number_of(call: FixedCall, name: str) -> Number:
-    """Return the size or number of a name, for what varies one.
+    """Return the axis of a size or number by name.
 
     Raises
     ------
     UsageError
-        For what is none; of a tensor the hint names the sizes.
+        For any other name; for a tensor the hint lists its sizes.
     """
     operator = call.operator
     for tensor in operator.tensors:
         if tensor.name == name.replace("-", "_") and all(
             axis.name != tensor.name for axis in operator.all_axes
         ):
-            spoken = patterns.names(operator.pattern(tensor, call.arguments()))
+            named = patterns.names(operator.pattern(tensor, call.arguments()))
             sizes = ", ".join(
                 axis.name
                 for axis in operator.sizes
-                if axis.name in spoken or axis.name in operator.expressions
+                if axis.name in named or axis.name in operator.expressions
             )
             raise UsageError(
                 "vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}"
@@ -62,11 +62,11 @@ def chosen_profiles(
     Parameters
     ----------
     products
-        Names or YAML files, a text with commas between them, ``"all"`` or None for all shipped ones.
+        Names or YAML files, also as text separated by commas; ``"all"`` or None for all shipped ones.
     socs
         Names of SoCs to keep; None keeps all.
     releases
-        Names, a text with commas between them, ``"all"``, or None for the newest.
+        Names, also as text separated by commas; ``"all"``, or None for the newest.
 
     Raises
     ------
@@ -74,23 +74,28 @@ def chosen_profiles(
         For an unknown product, SoC or release.
     """
     profiles = list(
-        dict.fromkeys(told_apart(product_names("all" if products is None else products)))
+        dict.fromkeys(load_distinct(product_names("all" if products is None else products)))
     )
     wanted = ["all"] if socs is None else items_of(socs)
-    kept = profiles if wanted == ["all"] else with_socs(profiles, wanted)
+    selected = profiles if wanted == ["all"] else with_socs(profiles, wanted)
     named = None if releases is None else items_of(releases)
-    return [profile.with_release(release) for profile in kept for release in chosen_releases(named)]
+    return [
+        profile.with_release(release) for profile in selected for release in chosen_releases(named)
+    ]
 
 
-def told_apart(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
-    """Load products; a file whose product has the name of another as well, as a changed copy has, is named behind it.
+def load_distinct(names: Sequence[Any], every_soc: bool = True) -> list[Profile]:
+    """Return loaded products with distinct names.
+
+    A product file with the name of another product, such as an edited copy, gets its file name
+    appended.
 
     Parameters
     ----------
     names
         Products, by name or file.
     every_soc
-        Whether a product gives all its SoCs or its default one.
+        Whether to return all SoCs of a product or its default one.
 
     Raises
     ------
@@ -119,7 +124,7 @@ def device_groups(
     socs: str | Sequence[str] | None = None,
     release: str | None = None,
 ) -> list[tuple[Profile, tuple[str, ...]]]:
-    """Return one profile for all SoCs of a product that have the same cores and buffers, with their names; all at one release."""
+    """Return a profile and SoC names for each group of SoCs with equal cores and buffers."""
     groups: dict[tuple[Any, ...], list[Profile]] = {}
     for profile in chosen_profiles(products, socs, release):
         groups.setdefault((profile.name, profile.device), []).append(profile)
@@ -127,13 +132,13 @@ def device_groups(
 
 
 def product_names(given: Any) -> list[Any]:
-    """Return the products that are meant: ``"all"`` shipped ones, names, a text with commas between them; the default when None."""
+    """Return the named products; the default one for None, all shipped ones for ``"all"``."""
     names = [DEFAULT_PRODUCT] if given is None else items_of(given)
     return list(shipped_products()) if names == ["all"] else names
 
 
 def items_of(given: Any) -> list[Any]:
-    """Return what is meant by one value, several, or a text with commas."""
+    """Return the items of one value, a sequence, or a text separated by commas."""
     if isinstance(given, str):
         return [item.strip() for item in given.split(",") if item.strip()]
     if isinstance(given, np.ndarray):

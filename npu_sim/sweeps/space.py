@@ -15,7 +15,7 @@ from npu_sim.cores import Profile, with_socs
 from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
-from npu_sim.questions.varied_calls import items_of, product_names, told_apart
+from npu_sim.questions.varied_calls import items_of, product_names, load_distinct
 from npu_sim.releases import chosen_releases, release_words
 from npu_sim.status import UsageError, shown
 
@@ -42,8 +42,8 @@ def _socs(products: Any, socs: Any) -> tuple[Profile, ...]:
     implied = None if wanted in (None, ["all"]) else "all"
     names = product_names(implied if products is None else products)
     if wanted is None:
-        return tuple(told_apart(names, every_soc=False))
-    profiles = told_apart(names)
+        return tuple(load_distinct(names, every_soc=False))
+    profiles = load_distinct(names)
     return tuple(profiles if wanted == ["all"] else with_socs(profiles, wanted))
 
 

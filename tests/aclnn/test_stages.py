@@ -247,7 +247,7 @@ def test_an_executor_runs_once_unless_it_is_made_repeatable(operator):
     assert second_stage(operator, memory, size, executor) == INVALID
 
 
-def test_executors_are_told_apart():
+def test_executors_are_load_distinct():
     _, size, executor = first_stage("rms_norm_grad", rms_norm_grad())
     assert second_stage("moe_token_permute_grad", workspace_of(size, 0), size, executor) == INVALID
     assert "aclnnRmsNormGrad" in aclGetRecentErrMsg()

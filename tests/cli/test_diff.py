@@ -95,7 +95,7 @@ def test_switches_reach_every_plan(cli, switch):
     assert {row["order"]["grad_weight"] for row in rows} == ({"fixed"} if switch else {"timing"})
 
 
-def test_a_changed_copy_of_a_product_is_told_apart_by_its_file(cli, tmp_path, monkeypatch):
+def test_a_changed_copy_of_a_product_is_load_distinct_by_its_file(cli, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = (CONFIGS / "atlas_a2.yaml").read_text(encoding="utf-8")
     (tmp_path / "more.yaml").write_text(

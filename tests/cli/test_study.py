@@ -103,7 +103,7 @@ def test_the_help_of_precision_says_what_is_measured_and_what_verdicts_mean(cli)
     )
 
 
-def test_errors_of_rounded_and_of_given_inputs_are_told_apart(cli, tmp_path):
+def test_errors_of_rounded_and_of_given_inputs_are_load_distinct(cli, tmp_path):
     np.save(
         tmp_path / "g.npy", np.random.default_rng(1).standard_normal((64, 16)).astype(np.float32)
     )

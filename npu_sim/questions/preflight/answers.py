@@ -1,4 +1,4 @@
-"""What became of one call on one product."""
+"""Result of checking one call on one product."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,33 +7,31 @@ from typing import Any
 from npu_sim.plans.model import RUNS
 
 REFUSED, FAILED, MALFORMED = "refused", "failed", "malformed"
-"""Outcomes besides those of a plan: ``failed`` is a raw planner that found no tiling, which carries
-no status code."""
+"""Outcomes besides those of a plan; ``failed``: a raw planner found no tiling (no status code)."""
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What became of one line.
+    """Result of one line.
 
     Attributes
     ----------
     line
-        Its number, from 1.
+        Line number, from 1.
     op, product, soc, release
-        What was asked, as far as it could be read.
+        From the line, as far as they could be read.
     outcome
         ``runs``, ``refused``, ``failed`` or ``malformed``.
     status
         aclnn status of an operator's call; None for a raw planner and for a malformed line.
     argument, message, hint
-        Why it does not run, what overflows, or why the line is malformed: the argument at fault,
-        what is wrong, and what would be right.
+        Reason of a refusal, overflow or malformed line: argument, problem and correction.
     facts
-        Sizes of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``,
-        ``caveats``; ``timing`` names the outputs that can differ between runs, and
-        ``deterministic_switch`` what fixes them and what that costs.
+        Facts of the plan: ``block_dim``, ``tiling_key``, ``workspace_bytes``, ``path``,
+        ``caveats``, ``timing`` (outputs that can differ between runs) and
+        ``deterministic_switch`` (the plan and cost with the switch on).
     plan
-        The whole plan, or the raw planner's result.
+        The complete plan, or the raw planner's result.
     differences
         Expected and found values that differ; None when the line expects nothing.
     """
@@ -54,22 +52,22 @@ class Checked:
 
     @property
     def fine(self) -> bool:
-        """Whether the line is as it should be: as expected, or, when nothing is expected, runs."""
+        """Whether the result is as expected, or the call runs if the line expects nothing."""
         return not self.differences if self.differences is not None else self.outcome == RUNS
 
     @property
     def reason(self) -> str:
-        """Why the line is not as it should be, in one line."""
+        """Why the line is not accepted, in one line."""
         if self.differences:
             return "; ".join(
-                f"{name}: expected {one['expected']}, found {one['found']}"
-                for name, one in self.differences.items()
+                f"{name}: expected {values['expected']}, found {values['found']}"
+                for name, values in self.differences.items()
             )
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     @property
     def label(self) -> str:
-        """The outcome in a word or two, with the status."""
+        """The outcome with its status."""
         return "different" if self.differences else f"{self.outcome} {self.status or ''}".rstrip()
 
     @property
@@ -78,7 +76,7 @@ class Checked:
         return int(self.facts.get("workspace_bytes") or 0)
 
     def as_dict(self, *, whole: bool = True) -> dict[str, Any]:
-        """Return the result as plain data; with ``whole`` the plan too."""
+        """Return the result as plain data, including the plan if ``whole``."""
         data: dict[str, Any] = {
             "line": self.line,
             "op": self.op,

@@ -1,4 +1,4 @@
-"""Checking one call on one product: its contract and its plan, or a vendor kernel's raw planner."""
+"""Check of one call on one product: contract and plan, or the raw planner of a kernel."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ from npu_sim.tiling import raw_plan
 def check_lines(
     lines: Iterable[str | bytes], product: str = "atlas_a2", directory: Path | None = None
 ) -> Iterator[Checked]:
-    """Check calls line by line; empty lines, and the head of a recording, are skipped.
+    """Yield the result of every line; empty lines and the head of a recording are skipped.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def check_lines(
     product
         Product of lines that name neither product nor SoC.
     directory
-        Folder that relative profile files of the lines are looked up in; the working directory when None.
+        Folder for relative product files named in lines; the working directory when None.
     """
     for number, line in enumerate(lines, 1):
         if line.strip() and not is_head(line):
@@ -47,7 +47,7 @@ def check_lines(
 
 
 def is_head(line: str | bytes) -> bool:
-    """Whether a line is the head of a recording."""
+    """Return whether a line is the head of a recording."""
     start = line[:64] if isinstance(line, str) else line[:64].decode("utf-8", "replace")
     return start.lstrip().startswith(f'{{"{HEAD}"')
 
@@ -55,7 +55,7 @@ def is_head(line: str | bytes) -> bool:
 def check_line(
     line: str | bytes, number: int = 1, product: str = "atlas_a2", directory: Path | None = None
 ) -> Checked:
-    """Check one call; a line that is none gives the outcome ``malformed``."""
+    """Return the result of one line; its outcome is ``malformed`` if it is not a call."""
     values: Mapping[str, Any] = {}
     try:
         values = parse(line)
@@ -68,25 +68,23 @@ def check_line(
 def malformed(
     values: Mapping[str, Any], number: int, error: MalformedLineError | UsageError
 ) -> Checked:
-    """Return the answer to a line that is no call."""
+    """Return the result of a line that is not a call."""
     op, product, soc, release = (
         str(values.get(name) or "") for name in ("op", "product", "soc", "release")
     )
     answer = Checked(number, op, product, soc, MALFORMED, release=release)
-    if isinstance(
-        error, UsageError
-    ):  # names and values that no call can have, found before any contract is asked
+    if isinstance(error, UsageError):  # illegal names and values, found before the contract
         return replace(answer, argument=error.argument, message=error.message, hint=error.hint)
     return replace(answer, message=str(error))
 
 
 def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True) -> Checked:
-    """Check a call on one product; with ``whole`` the answer has the whole plan.
+    """Return the result of a call on one product, including the plan if ``whole``.
 
     Raises
     ------
     MalformedLineError, UsageError
-        When the line is no call.
+        When the line is not a call.
     """
     answer = Checked(
         number, call.values["op"], profile.name, profile.soc, RUNS, release=profile.release
@@ -99,7 +97,7 @@ def check_call(call: Call, number: int, profile: Profile, *, whole: bool = True)
 
 
 def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) -> Checked:
-    """Run the raw planner, as the golden data of the product was made."""
+    """Run the raw planner, without the contract."""
     deterministic = require_bool("deterministic", call.get("deterministic", False))
     entry = find_kernel(call["op"])
     assert entry is not None
@@ -170,7 +168,7 @@ def _check_operator(
 
 
 def _overflow(plan: Plan) -> dict[str, str]:
-    """Return why a plan that overflows is not accepted; nothing for others."""
+    """Return the reason for a plan that overflows; empty for others."""
     memory = plan.overflow
     if memory is None:
         return {}
@@ -183,9 +181,9 @@ def _overflow(plan: Plan) -> dict[str, str]:
 
 
 def _facts(plan: Plan, case: Case) -> dict[str, Any]:
-    """Return the sizes of a plan, and what about it is not sure."""
+    """Return the facts of a plan that a result reports."""
     unknown = [part.name for part in plan.workspace.unknown]
-    timing = [one.output for one in plan.order if not one.fixed]
+    timing = [order.output for order in plan.order if not order.fixed]
     facts: dict[str, Any] = {
         "path": plan.path,
         "block_dim": plan.block_dim,
@@ -207,14 +205,14 @@ def _facts(plan: Plan, case: Case) -> dict[str, Any]:
 
 
 def _switched(plan: Plan, case: Case) -> dict[str, Any]:
-    """Return what the determinism switch makes of a plan."""
+    """Return the facts of the plan with the determinism switch on."""
     try:
         other = plan_of(
             case.operator.check(case.arguments, replace(case.target, deterministic=True))
         )
     except AclnnError as error:
         return {"status": int(error.status), "message": error.message}
-    timing = [one.output for one in other.order if not one.fixed]
+    timing = [order.output for order in other.order if not order.fixed]
     unknown = any(part.evidence is Evidence.UNKNOWN for part in other.workspace.parts)
     more = other.workspace.total_bytes - plan.workspace.total_bytes
     return {
@@ -228,7 +226,7 @@ def _switched(plan: Plan, case: Case) -> dict[str, Any]:
 def _differences(
     wanted: Mapping[str, Any], found: Mapping[str, Any], prefix: str = ""
 ) -> dict[str, Any]:
-    """Return the wanted entries that are missing or different, by their path."""
+    """Return the wanted entries that are missing or different, by dotted path."""
     different: dict[str, Any] = {}
     for name, value in wanted.items():
         other = found.get(name)
@@ -240,7 +238,7 @@ def _differences(
 
 
 def _same(wanted: Any, found: Any) -> bool:
-    """Compare values; fractions as fp32, which is what the product's tilings hold."""
+    """Return whether values are equal; floats are compared as fp32, as in tilings."""
     if isinstance(wanted, float) and isinstance(found, int | float):
         import numpy as np
 

@@ -1,4 +1,4 @@
-"""Reading a line: what a call is, and what is wrong with what is none."""
+"""Parsing of one line of a file of calls."""
 
 import json
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ IDENTITY = (
     "expect",
     "route",
 )
-"""Keys that decide what becomes of a call."""
+"""Keys that determine the result of a call."""
 REMARKS = ("name", "group", "note", "count", "places")
-"""Keys that say where it comes from, and how often it is made."""
+"""Keys with the origin of a call and its count."""
 KEYS = IDENTITY + REMARKS
 HEAD = "schema"
-"""Key of a line that is no call but the head of a recording."""
+"""Key that identifies the head of a recording."""
 EXPECTED = ("status", "block_dim", "tiling_key", "workspace_bytes", "schedule_mode", "path")
 EXPECTED_OF_KERNELS = (
     "status",
@@ -41,19 +41,19 @@ EXPECTED_OF_KERNELS = (
 
 
 class MalformedLineError(Exception):
-    """A line that is no call."""
+    """Error for a line that is not a call."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A line that is a call.
+    """A parsed call.
 
     Attributes
     ----------
     values
-        The line.
+        Content of the line.
     kernel
-        Whether it is for a vendor kernel's raw planner.
+        Whether it is for the raw planner of a vendor kernel.
     """
 
     values: Mapping[str, Any]
@@ -61,7 +61,7 @@ class Call:
 
     @property
     def inputs_text(self) -> str:
-        """The inputs as people read them."""
+        """The inputs as text."""
         return ", ".join(f"{name} {_shown(value)}" for name, value in self.values["inputs"].items())
 
 
@@ -77,7 +77,7 @@ def parse(line: str | bytes) -> dict[str, Any]:
     Raises
     ------
     MalformedLineError
-        When it is none.
+        When the line is not a JSON object.
     """
     if len(line) > LINE_BYTES:
         raise MalformedLineError(f"not a call: a line longer than {LINE_BYTES} bytes")
@@ -98,7 +98,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
     Raises
     ------
     MalformedLineError
-        With the key that is wrong.
+        For an unknown key or an illegal value.
     """
     for name in values:
         if name not in KEYS:
@@ -130,7 +130,7 @@ def call_of(values: Mapping[str, Any]) -> Call:
 
 
 def _is_kernel(values: Mapping[str, Any]) -> bool:
-    """Decide between operator and raw planner: some have the same name, then the inputs tell."""
+    """Return whether a line is for a raw planner; for a shared name the inputs decide."""
     op, level = values["op"], values.get("level")
     operator, kernel = find_operator(op), find_kernel(op)
     if operator is None and kernel is None:
@@ -150,11 +150,9 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
         return level == "kernel" or operator is None
     declared: Operator = load_operator(operator.name)
     given = set(values["inputs"])
-    # Kernels take shapes under names of their own; a tensor by its name is meant for the operator,
-    # however the others are spelt.
-    return not given <= {one.name for one in declared.arguments} and not given & set(
-        declared.tensor_names
-    )
+    # Raw planners have other input names; one tensor name of the operator is enough to select it.
+    argument_names = {argument.name for argument in declared.arguments}
+    return not given <= argument_names and not given & set(declared.tensor_names)
 
 
 def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,9 +161,9 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
     Raises
     ------
     MalformedLineError
-        For an argument that the operator does not have, and for what is no tensor.
+        For an unknown argument, and for a malformed tensor.
     """
-    names = [one.name for one in operator.arguments]
+    names = [argument.name for argument in operator.arguments]
     for name in inputs:
         if name not in names:
             message = f"inputs: {name!r} is no argument of {operator.name}{closest(name, names)}; arguments: {', '.join(names)}"
@@ -177,7 +175,7 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
 
 
 def _tensor(name: str, value: Any) -> Any:
-    """Read a tensor given as text, or as an object with ``shape`` and ``dtype``."""
+    """Return a tensor given as text, or as an object with ``shape`` and ``dtype``."""
     if not isinstance(value, dict):
         return value
     try:

@@ -1,4 +1,4 @@
-"""A file of calls on several products at once: equal lines are one row, and a row is checked once for every target."""
+"""Check of a file of calls on several products: equal lines are one row, checked once per column."""
 
 import json
 import time
@@ -20,29 +20,29 @@ from npu_sim.questions.preflight.lines import (
 )
 from npu_sim.questions.preflight.policy import Policy
 from npu_sim.questions.preflight.summary import Summary
-from npu_sim.questions.preflight.targets import Target, is_named, own_target, profile_of_line
+from npu_sim.questions.preflight.targets import Column, is_named, own_target, profile_of_line
 from npu_sim.status import UsageError
 
-REMEMBERED = 1 << 17
-"""Texts of lines that are looked up before they are read again."""
+CACHED_LINES = 1 << 17
+"""Number of line texts whose row is cached."""
 
 
 @dataclass
 class Row:
-    """One call, however many lines it has.
+    """One call with all its lines.
 
     Attributes
     ----------
     line, lines
-        Number of its first line, and how many there are.
+        Number of the first line, and count of lines.
     op, inputs
-        The call as people read it.
+        Operator, and inputs as text.
     count
-        How often it is made: the sum of the lines' ``count``.
+        Sum of the lines' ``count``.
     remarks
         ``name``, ``group`` and ``note`` of the first line that has them.
     cells, seconds
-        What became of it, and how long the check took, by the label of the target.
+        Result and duration of the check by label of the column.
     """
 
     line: int
@@ -56,22 +56,22 @@ class Row:
 
     @property
     def title(self) -> str:
-        """What people know the call by."""
+        """Operator with the name of the call, or with its inputs."""
         return f"{self.op or 'no call'} {self.remarks.get('name') or self.inputs}".strip()
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is not accepted, for all calls and targets of which it is the same.
+    """A reason for not accepting calls, with all calls and columns it applies to.
 
     Attributes
     ----------
     word, reason
-        What it is, and why.
+        Kind and description.
     op
-        The operator.
+        Operator.
     rows, labels
-        Where it is.
+        Calls and columns.
     """
 
     word: str
@@ -83,18 +83,18 @@ class Fault:
 
 @dataclass
 class Matrix:
-    """Calls and targets.
+    """Results of all calls on all columns.
 
     Attributes
     ----------
     policy
-        What is not accepted.
+        Rule for accepting calls.
     labels
-        Labels of the targets that some call was checked for.
+        Labels of the columns.
     rows
         The calls, in the order of their first lines.
     recorded
-        What the calls do not cover, where the file is a recording.
+        Head of a recording: what its calls do not cover.
     """
 
     policy: Policy
@@ -103,27 +103,27 @@ class Matrix:
     recorded: dict[str, Any] | None = None
 
     def cells(self) -> Iterator[tuple[Row, str, Checked]]:
-        """Go through every call on every target."""
+        """Yield row, label and result of every call on every column."""
         for row in self.rows:
             for label, checked in row.cells.items():
                 yield row, label, checked
 
     def summaries(self) -> dict[str, Summary]:
-        """Return the counts of every target."""
-        found = {label: Summary() for label in self.labels}
+        """Return the counts of every column."""
+        summaries = {label: Summary() for label in self.labels}
         for row, label, checked in self.cells():
-            found[label].add(checked, row.lines, not any(self.policy.faults(checked)))
-        return found
+            summaries[label].add(checked, row.lines, not any(self.policy.faults(checked)))
+        return summaries
 
     def summary(self) -> Summary:
-        """Return the counts of all targets together."""
+        """Return the counts over all columns."""
         total = Summary()
         for row, _, checked in self.cells():
             total.add(checked, row.lines, not any(self.policy.faults(checked)))
         return total
 
     def faults(self) -> list[Fault]:
-        """Return what is not accepted, equal faults as one, those of most calls first."""
+        """Return the distinct reasons for not accepting calls, those with most calls first."""
         found: dict[tuple[str, str, str], tuple[dict[int, Row], dict[str, None]]] = {}
         for row, label, checked in self.cells():
             for word, reason in self.policy.faults(checked):
@@ -134,10 +134,10 @@ class Matrix:
             Fault(word, reason, op, tuple(rows.values()), tuple(labels))
             for (word, reason, op), (rows, labels) in found.items()
         ]
-        return sorted(listed, key=lambda one: -sum(row.lines for row in one.rows))
+        return sorted(listed, key=lambda fault: -sum(row.lines for row in fault.rows))
 
     def results(self, *, whole: bool = False) -> Iterator[dict[str, Any]]:
-        """Go through all results as plain data; with ``whole`` the plans too."""
+        """Yield all results as plain data, including the plans if ``whole``."""
         for row, label, checked in self.cells():
             faults = [word for word, _ in self.policy.faults(checked)]
             data = {
@@ -152,7 +152,7 @@ class Matrix:
 
 def check_file(
     lines: Iterable[str | bytes],
-    targets: Sequence[Target],
+    targets: Sequence[Column],
     policy: Policy | None = None,
     directory: Path | None = None,
     *,
@@ -165,18 +165,18 @@ def check_file(
     lines
         Lines of JSON; empty ones are skipped.
     targets
-        What lines are checked for that name neither product nor SoC; the others are checked for what they name.
+        Columns for lines that name neither product nor SoC.
     policy
-        What is not accepted; calls that do not run, when None.
+        Rule for accepting calls; None accepts calls that run.
     directory
-        Folder that relative profile files of the lines are looked up in; the working directory when None.
+        Folder for relative product files named in lines; the working directory when None.
     whole
-        Whether results keep their whole plans.
+        Whether results include complete plans.
 
     Raises
     ------
     UsageError
-        When no line is a call: an empty file is no file of calls.
+        When no line is a call.
     """
     reader = _Reader(targets, Matrix(policy or Policy()), directory, whole)
     for number, line in enumerate(lines, 1):
@@ -200,30 +200,30 @@ def check_file(
 
 
 class _Reader:
-    """Puts lines into a matrix."""
+    """Adds lines to a matrix."""
 
     def __init__(
-        self, targets: Sequence[Target], matrix: Matrix, directory: Path | None, whole: bool
+        self, targets: Sequence[Column], matrix: Matrix, directory: Path | None, whole: bool
     ) -> None:
         self.targets, self.matrix, self.directory, self.whole = targets, matrix, directory, whole
         self._texts: dict[str | bytes, tuple[Row, int]] = {}
         self._rows: dict[str, Row] = {}
 
     def take(self, text: str | bytes, number: int) -> None:
-        """Take one line."""
+        """Add one line."""
         known = self._texts.get(text)
         if known is None:
             known = self._read(text, number)
             if known is None:
                 return
-            if len(self._texts) < REMEMBERED:
+            if len(self._texts) < CACHED_LINES:
                 self._texts[text] = known
         row, count = known
         row.lines += 1
         row.count += count
 
     def _read(self, text: str | bytes, number: int) -> tuple[Row, int] | None:
-        """Return the row of a line and how often it makes the call; None for the head of a recording."""
+        """Return the row and the count of a line; None for the head of a recording."""
         values: Mapping[str, Any] = {}
         try:
             values = parse(text)
@@ -257,15 +257,15 @@ class _Reader:
             row.seconds[target.label] = time.perf_counter() - started
         return self._added(row)
 
-    def _targets(self, values: Mapping[str, Any]) -> Iterator[Target]:
-        """Go through what a line is checked for."""
+    def _targets(self, values: Mapping[str, Any]) -> Iterator[Column]:
+        """Yield the columns of a line."""
         if is_named(values):
             yield own_target(
                 profile_of_line(values, self.targets[0].profile.name, self.directory), self.targets
             )
             return
         for target in self.targets:
-            yield Target(target.profile.with_release(values.get("release")), target.label)
+            yield Column(target.profile.with_release(values.get("release")), target.label)
 
     def _added(self, row: Row) -> Row:
         self.matrix.rows.append(row)

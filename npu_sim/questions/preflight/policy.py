@@ -1,4 +1,4 @@
-"""What makes a call fail a preflight."""
+"""Rules for accepting calls in a preflight."""
 
 import re
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ from npu_sim.questions.varied_calls import items_of
 from npu_sim.status import UsageError, closest
 
 FAULTS = ("refused", "caveat", "timing", "unknown")
-"""Words of ``--fail-on``; lines that are no calls, that are not as they expect, or that need too
-much workspace always fail."""
+"""Values of ``--fail-on``. Malformed lines, differences from ``expect`` and too much workspace always
+fail."""
 DEFAULT_FAULTS = "refused"
 UNITS = {
     "": 1,
@@ -27,23 +27,22 @@ UNITS = {
 
 @dataclass(frozen=True)
 class Policy:
-    """What is not accepted.
+    """Conditions under which a call is not accepted.
 
     Attributes
     ----------
     fail_on
-        Of :data:`FAULTS`: calls that do not run or whose buffers overflow,
-        that have a caveat, whose results can differ between runs, or about which something is
-        not published.
+        Subset of :data:`FAULTS`: calls that do not run or overflow, have a caveat, have results that
+        can differ between runs, or depend on something that is not published.
     max_workspace
-        Bytes of workspace that a call may need; None for any.
+        Largest accepted workspace in bytes; None for any.
     """
 
     fail_on: frozenset[str] = frozenset((DEFAULT_FAULTS,))
     max_workspace: int | None = None
 
     def faults(self, checked: Checked) -> Iterator[tuple[str, str]]:
-        """Go through what is not accepted about a call: a word for it, and the reason."""
+        """Yield kind and description of every reason for not accepting a call."""
         facts = checked.facts
         refused = checked.outcome in (REFUSED, FAILED, OVERFLOWS) and checked.differences is None
         if (
@@ -68,12 +67,12 @@ class Policy:
 
 
 def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = None) -> Policy:
-    """Return the policy that words say: ``"refused,timing"`` and ``"256MiB"``.
+    """Return the policy for texts such as ``"refused,timing"`` and ``"256MiB"``.
 
     Raises
     ------
     UsageError
-        For a word that is none, and for what is no size.
+        For an unknown kind, and for a malformed size.
     """
     words = items_of(fail_on)
     for word in words:
@@ -87,19 +86,19 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
 
 
 def size_of(text: str) -> int:
-    """Return the bytes that a text such as ``256MiB`` says.
+    """Return the bytes of a text such as ``256MiB``.
 
     Raises
     ------
     UsageError
-        When it says none.
+        For a malformed size.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
-    if found is None or found[2] not in UNITS:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
+    if match is None or match[2] not in UNITS:
         units = ", ".join(unit for unit in UNITS if unit)
         raise UsageError(
             "max_workspace",
             f"max_workspace = {text!r} is no size",
             f"a number of bytes, or with a unit: {units}",
         )
-    return int(float(found[1]) * UNITS[found[2]])
+    return int(float(match[1]) * UNITS[match[2]])

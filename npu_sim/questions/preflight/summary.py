@@ -1,4 +1,4 @@
-"""Counts over calls."""
+"""Counts over the results of a preflight."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,7 @@ from npu_sim.questions.preflight.answers import Checked
 
 @dataclass
 class Summary:
-    """Counts over lines on one product, and the call with the largest workspace."""
+    """Counts over lines, and the call with the largest workspace."""
 
     lines: int = 0
     runs: int = 0
@@ -22,7 +22,7 @@ class Summary:
     peak: Checked | None = None
 
     def add(self, checked: Checked, lines: int = 1, fine: bool | None = None) -> None:
-        """Count lines that are all the same call; ``fine`` where something else than the outcome decides."""
+        """Add lines of one call; ``fine`` overrides whether the result is accepted."""
         self.lines += lines
         setattr(self, checked.outcome, getattr(self, checked.outcome) + lines)
         self.not_fine += lines * (not (checked.fine if fine is None else fine))

@@ -1,4 +1,4 @@
-"""What calls are checked for: products, their SoCs, and releases of their software."""
+"""Columns of a preflight: products, SoCs and releases that calls are checked on."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.questions.varied_calls import chosen_profiles, items_of, product_names, told_apart
+from npu_sim.questions.varied_calls import chosen_profiles, items_of, product_names, load_distinct
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
 
 
 @dataclass(frozen=True)
-class Target:
+class Column:
     """One column of the matrix.
 
     Attributes
@@ -20,7 +20,7 @@ class Target:
     profile
         Product, SoC and release.
     label
-        What tells it from the others: the product, and where several of one are asked for, SoC and release.
+        Distinct name: the product, with SoC and release where there are several.
     """
 
     profile: Profile
@@ -29,17 +29,17 @@ class Target:
 
 def chosen_targets(
     products: str | None = None, socs: str | None = None, releases: str | None = None
-) -> tuple[Target, ...]:
-    """Return what was asked for.
+) -> tuple[Column, ...]:
+    """Return the columns of the chosen products, SoCs and releases.
 
     Parameters
     ----------
     products
-        Names or profile files with commas between them, or ``all``; those of the SoCs when None.
+        Names or product files separated by commas, or ``all``; None for those of the SoCs.
     socs
-        SoCs, with commas, which imply their products; ``all`` for every one; the default SoC of every product when None.
+        SoCs separated by commas, which imply their products, or ``all``; None for default SoCs.
     releases
-        Releases, with commas; the newest when None.
+        Releases separated by commas; None for the newest.
 
     Raises
     ------
@@ -59,12 +59,12 @@ def chosen_targets(
         raise UsageError(
             "products", f"products = {products!r} names no product", 'products="all" for every one'
         )
-    return tuple(Target(profile, _label(profile, profiles)) for profile in profiles)
+    return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 
 
 def _profiles(products: str | None, socs: str | None) -> list[Profile]:
     if socs is None:
-        return told_apart(product_names(products), every_soc=False)
+        return load_distinct(product_names(products), every_soc=False)
     if products is None and socs != "all":
         return [load_profile(None, soc) for soc in items_of(socs)]
     return chosen_profiles(DEFAULT_PRODUCT if products is None else products, socs)
@@ -80,7 +80,7 @@ def _label(profile: Profile, profiles: Sequence[Profile]) -> str:
 
 
 def profile_of_line(values: Mapping[str, Any], default: str, directory: Path | None) -> Profile:
-    """Return the profile that a line names, or the default product's.
+    """Return the profile named by a line, or the default one.
 
     Raises
     ------
@@ -96,8 +96,8 @@ def profile_of_line(values: Mapping[str, Any], default: str, directory: Path | N
     return load_profile(name, soc, release)
 
 
-def own_target(profile: Profile, targets: Sequence[Target]) -> Target:
-    """Return the target of a line that names it: one of those that were asked for, or one of its own."""
+def own_target(profile: Profile, targets: Sequence[Column]) -> Column:
+    """Return the column of a line that names its product: a chosen one, or a new one."""
     for target in targets:
         if target.profile == profile:
             return target
@@ -106,11 +106,11 @@ def own_target(profile: Profile, targets: Sequence[Target]) -> Target:
         if profile.soc == profile.product.default_soc
         else f"{profile.name} {profile.soc}"
     )
-    return Target(
+    return Column(
         profile, label if profile.release == default_release() else f"{label} {profile.release}"
     )
 
 
 def is_named(values: Mapping[str, Any]) -> bool:
-    """Whether a line says itself what it is for."""
+    """Return whether a line names its product or SoC."""
     return values.get("product") is not None or values.get("soc") is not None
