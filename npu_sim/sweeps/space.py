@@ -15,7 +15,7 @@ from npu_sim.cores import Profile, with_socs
 from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
-from npu_sim.questions.varied_calls import items_of, product_names, load_distinct
+from npu_sim.questions.varied_calls import items_of, load_distinct, product_names
 from npu_sim.releases import chosen_releases, release_words
 from npu_sim.status import UsageError, shown
 

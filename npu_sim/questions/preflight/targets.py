@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
-from npu_sim.questions.varied_calls import chosen_profiles, items_of, product_names, load_distinct
+from npu_sim.questions.varied_calls import chosen_profiles, items_of, load_distinct, product_names
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
 
