@@ -8,13 +8,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 from pathlib import Path
 from urllib.parse import urlencode
 
 import npu_sim
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer
+from npu_sim.explorer import Explorer, serving
 from npu_sim.operators.timelines import timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
@@ -107,7 +106,6 @@ def work_picture() -> None:
 def explorer_picture() -> None:
     """The explorer with two panes, in dark."""
     explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
     state = {
         "operator": "embedding_dense_backward",
         "product": "atlas_a2",
@@ -123,8 +121,9 @@ def explorer_picture() -> None:
         "limits": "documented",
     }
     state |= {f"other.{name}": value for name, value in other.items()}
-    shoot(f"{explorer.address}#{urlencode(state)}", "explorer.png", (1500, 1000), dark=True)
-    explorer.server.shutdown()
+    with serving(explorer):
+        address = f"{explorer.access.address}#{urlencode(state)}"
+        shoot(address, "explorer.png", (1500, 1000), dark=True)
 
 
 def sweep_picture() -> None:

@@ -1,8 +1,11 @@
-"""The explorer: a local page that plans as one types, made of the standard library's web server and plain JavaScript.
+"""The explorer: a local page that plans as the user types.
 
-It listens on the loopback address, unless it is told otherwise, and loads nothing from anywhere else.
+It is a Starlette application with a page in plain JavaScript. It listens on the loopback address by
+default, and loads nothing from other servers.
 """
 
-from npu_sim.explorer.server import LOCAL_NAMES, Explorer, serve
+from npu_sim.explorer.access import LOCAL_NAMES
+from npu_sim.explorer.application import Explorer
+from npu_sim.explorer.server import serve, serving
 
-__all__ = ["LOCAL_NAMES", "Explorer", "serve"]
+__all__ = ["LOCAL_NAMES", "Explorer", "serve", "serving"]

@@ -1,5 +1,6 @@
 """What the page is told: a plan with its pictures, or the refusal as the command line words it."""
 
+import json
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -7,23 +8,25 @@ from typing import Any
 
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
+from npu_sim.files.schemas import schema
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.results import Result
 from npu_sim.framework.target import require_limits
 from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan
-from npu_sim.operators.timelines import steps, timeline, tracks
+from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearby_plans import nearby_plans
 from npu_sim.registry import load_operator
-from npu_sim.show.reports.commands import command_line, python_call
+from npu_sim.show.reports.commands import command_line, plan_command, python_call
 from npu_sim.show.reports.document import Document, Lines, Section
-from npu_sim.show.reports.html import block_html
+from npu_sim.show.reports.html import block_html, render
 from npu_sim.show.reports.pictures import order_strip, order_strips
-from npu_sim.show.reports.plans import plan_sections
+from npu_sim.show.reports.plans import plan_report, plan_sections
 from npu_sim.show.text import plan_headline, plan_lines, result_lines
 from npu_sim.show.timelines import timeline_lines
 from npu_sim.status import AclnnError, NpuSimError, refusal_text
+from npu_sim.timelines.trace import trace
 
 SHOWN_AT_ONCE = ("Cores", "On-chip memory of one core", "Workspace in global memory")
 SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
@@ -167,3 +170,41 @@ def result_answer(result: Result) -> dict[str, Any]:
             f'<figure><div class="scroll">{order_strip(strip)}</div></figure>' for strip in strips
         ],
     }
+
+
+def report_html(state: State, products: Mapping[str, Profile]) -> str:
+    """Return the report of a plan."""
+    call, made = _planned(state, products)
+    return render(
+        plan_report(
+            made,
+            plan_command(made, call.product),
+            tracks(made, call.profile, timeline(made, call.profile)),
+        )
+    )
+
+
+def trace_json(state: State, products: Mapping[str, Profile]) -> str:
+    """Return the trace of a plan, for Perfetto."""
+    call, made = _planned(state, products)
+    return json.dumps(
+        trace([timed_plan(made, call.profile)]), ensure_ascii=False, separators=(",", ":")
+    )
+
+
+def plan_json(state: State, products: Mapping[str, Profile]) -> str:
+    """Return a plan and its lower bound as data."""
+    call, made = _planned(state, products)
+    bound = timeline(made, call.profile)
+    content = {
+        "schema": schema("plan"),
+        "outcome": made.outcome,
+        "plan": made.as_dict(),
+        "timeline": bound.as_dict(),
+    }
+    return json.dumps(content, indent=2, ensure_ascii=False)
+
+
+def _planned(state: State, products: Mapping[str, Profile]) -> tuple[Call, Plan]:
+    call = call_of(state, products)
+    return call, plan(call.operator, **call.options)

@@ -6,9 +6,9 @@ import re
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from io import BufferedIOBase
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import IO
 
 from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
 from npu_sim.status import AclnnError, NpuSimError, UsageError
@@ -53,7 +53,7 @@ class DroppedFiles:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
-    def keep(self, name: str, body: BufferedIOBase, length: int) -> Path:
+    def keep(self, name: str, body: IO[bytes], length: int) -> Path:
         """Write a file to the folder in the place of one of the same name, and forget the oldest.
 
         Parameters

@@ -1,11 +1,9 @@
-"""An explorer, and a page of it in a browser."""
-
-import threading
+"""An explorer, and its page in a browser."""
 
 import pytest
 
 from npu_sim.cores import load_profile, shipped_products
-from npu_sim.explorer import Explorer
+from npu_sim.explorer import Explorer, serving
 from tests.browser import browser
 from tests.explorer.page import PageObject
 
@@ -14,11 +12,8 @@ __all__ = ["browser"]
 
 @pytest.fixture(scope="module")
 def explorer():
-    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    yield explorer
-    explorer.server.shutdown()
-    explorer.close()
+    with serving(Explorer({name: load_profile(name) for name in shipped_products()})) as explorer:
+        yield explorer
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ class PageObject:
             browser,
             browser.driver,
             explorer,
-            explorer.address,
+            explorer.access.address,
         )
 
     def open(self, link="", dark=False):

@@ -1,4 +1,3 @@
-import http.client
 import json
 import re
 import shlex
@@ -8,11 +7,13 @@ import time
 from contextlib import ExitStack
 from urllib.parse import urlencode
 
+import httpx
 import pytest
+from starlette.testclient import TestClient
 
 import npu_sim
-from npu_sim.cores import load_profile
-from npu_sim.explorer import Explorer, routes, server
+from npu_sim.cores import load_profile, shipped_products
+from npu_sim.explorer import Explorer, application, server, serving
 from npu_sim.explorer.computations import Task, require_runnable
 from npu_sim.explorer.jobs import KEPT_JOBS, MOST_WAITING, WAITING, Jobs
 from npu_sim.files.reading import DROPPED_BYTES
@@ -28,29 +29,42 @@ STATE = {
 }
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
+def explorer():
+    """An explorer without a server: its application is called directly."""
+    explorer = Explorer({name: load_profile(name) for name in shipped_products()})
+    yield explorer
+    explorer.close()
+
+
+def client_of(explorer, **options):
+    return TestClient(
+        application.application(explorer),
+        base_url=f"http://127.0.0.1:{explorer.access.port}",
+        raise_server_exceptions=False,
+        **options,
+    )
+
+
+@pytest.fixture(scope="module")
 def ask(explorer):
-    def ask(path, method="GET", body=None, **headers):
-        connection = http.client.HTTPConnection(
-            "127.0.0.1", explorer.server.server_address[1], timeout=60
-        )
-        connection.request(method, path, body, headers)
-        reply = connection.getresponse()
-        content = reply.read()
-        connection.close()
-        return reply, content
+    with client_of(explorer) as client:
 
-    return ask
+        def ask(path, method="GET", body=None, **headers):
+            reply = client.request(method, path, content=body, headers=headers)
+            return reply, reply.content
+
+        yield ask
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own(ask):
     """Headers of the page itself, with the token that stands in it."""
     token = re.search(rb'name="token" content="([^"]+)"', ask("/")[1]).group(1).decode()
     return {"Content-Type": "application/json", "X-Npu-Sim-Token": token}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def planned(ask):
     return lambda form="plan", **state: json.loads(
         ask(f"/api/{form}?" + urlencode(STATE | state))[1]
@@ -58,7 +72,7 @@ def planned(ask):
 
 
 def test_it_listens_on_the_loopback_address_only(explorer):
-    assert explorer.server.server_address[0] == "127.0.0.1"
+    assert explorer.socket.getsockname()[0] == "127.0.0.1"
 
 
 def test_a_state_gives_the_plan_of_the_python_call(planned):
@@ -168,9 +182,11 @@ def test_every_operator_opens_with_a_plan_that_its_command_repeats(
     [{"Host": "example.org"}, {"Host": "example.org:80"}, {"Origin": "http://example.org"}],
 )
 def test_pages_of_other_origins_are_turned_away(ask, headers):
-    assert ask("/api/catalog", **headers)[0].status == 403
+    assert ask("/api/catalog", **headers)[0].status_code == 403
     assert (
-        ask("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[0].status
+        ask("/api/run", "POST", "{}", **{"Content-Type": "application/json"}, **headers)[
+            0
+        ].status_code
         == 403
     )
 
@@ -188,14 +204,14 @@ def test_pages_of_other_origins_are_turned_away(ask, headers):
 )
 def test_nothing_else_is_served(ask, own, path, method, headers, status):
     assert (
-        ask(path, method, "{}" if method == "POST" else None, **{**own, **headers})[0].status
+        ask(path, method, "{}" if method == "POST" else None, **{**own, **headers})[0].status_code
         == status
     )
 
 
 @pytest.mark.parametrize("body", ["", "[1]", "{"])
 def test_a_malformed_run_is_refused(ask, own, body):
-    assert ask("/api/run", "POST", body, **own)[0].status == 400
+    assert ask("/api/run", "POST", body, **own)[0].status_code == 400
 
 
 @pytest.mark.parametrize(
@@ -203,35 +219,26 @@ def test_a_malformed_run_is_refused(ask, own, body):
     [("-1", 400), ("abc", 400), ("1_0", 400), ("9" * 30, 400), ("65537", 413), (None, 400)],
     ids=str,
 )
-def test_a_length_that_is_none_is_refused_and_nothing_read(explorer, own, length, status):
-    lines = [
-        f"{name}: {value}"
-        for name, value in {**own, "Content-Length": length}.items()
-        if value is not None
-    ]
-    with socket.create_connection(
-        ("127.0.0.1", explorer.server.server_address[1]), timeout=20
-    ) as client:
-        host = f"Host: 127.0.0.1:{explorer.server.server_address[1]}"
-        client.sendall("\r\n".join(["POST /api/run HTTP/1.1", host, *lines, "", ""]).encode())
-        reply = client.makefile("rb").read()
-    assert int(reply.split()[1]) == status
-    assert b"Connection: close" in reply
+def test_a_length_that_is_none_is_refused_and_nothing_read(ask, own, length, status):
+    headers = own if length is None else {**own, "Content-Length": length}
+    reply, _ = ask("/api/run", "POST", b"", **headers)
+    assert reply.status_code == status
+    assert reply.headers["Connection"] == "close"
 
 
 def test_a_body_nested_too_deeply_is_refused(ask, own):
-    assert ask("/api/run", "POST", "[" * 60000, **own)[0].status == 400
+    assert ask("/api/run", "POST", "[" * 60000, **own)[0].status_code == 400
 
 
 @pytest.mark.parametrize("path", ["/api/run", "/api/cancel", "/api/file?file.name=a.yaml"])
-@pytest.mark.parametrize("token", [None, "", "x", "\xe9"])
+@pytest.mark.parametrize("token", [None, "", "x", b"\xe9"])
 def test_what_is_sent_without_the_token_of_the_page_is_refused(ask, own, token, path):
     headers = {
         name: value
         for name, value in {**own, "X-Npu-Sim-Token": token}.items()
         if value is not None
     }
-    assert ask(path, "POST", "{}", **headers)[0].status == 403
+    assert ask(path, "POST", "{}", **headers)[0].status_code == 403
 
 
 BYTES = {"Content-Type": "application/octet-stream"}
@@ -256,41 +263,53 @@ def test_a_file_with_a_name_that_is_none_is_not_kept(ask, own, explorer, name):
     reply, content = ask(
         "/api/file?" + urlencode({"file.name": name}), "POST", b"a: 1", **{**own, **BYTES}
     )
-    assert reply.status == 200
+    assert reply.status_code == 200
     assert "not a file that is read here" in json.loads(content)["text"]
     assert explorer.dropped._folder is None
 
 
-def test_a_file_is_no_longer_than_is_read(ask, own, explorer):
-    with socket.create_connection(
-        ("127.0.0.1", explorer.server.server_address[1]), timeout=20
-    ) as client:
-        headers = {
-            "Host": f"127.0.0.1:{explorer.server.server_address[1]}",
-            **own,
-            **BYTES,
-            "Content-Length": str(DROPPED_BYTES + 1),
-        }
-        lines = [f"{name}: {value}" for name, value in headers.items()]
-        client.sendall(
-            "\r\n".join(["POST /api/file?file.name=a.csv HTTP/1.1", *lines, "", ""]).encode()
-        )
-        assert client.makefile("rb").read().split()[1] == b"413"
+def test_a_file_is_no_longer_than_is_read(ask, own):
+    headers = {**own, **BYTES, "Content-Length": str(DROPPED_BYTES + 1)}
+    assert ask("/api/file?file.name=a.csv", "POST", b"", **headers)[0].status_code == 413
+
+
+@pytest.mark.parametrize("origin", ["http://[", "null", "", "https://127.0.0.1", "x"])
+def test_an_origin_that_is_none_is_turned_away(ask, origin):
+    assert ask("/", Origin=origin)[0].status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("path", "site", "dest", "status"),
+    [
+        ("/api/catalog", "same-origin", "empty", 200),
+        ("/api/catalog", "none", "document", 200),
+        ("/api/catalog", "cross-site", "empty", 403),
+        ("/api/report", "same-site", "document", 403),
+        ("/", "cross-site", "document", 200),
+        ("/", "cross-site", "iframe", 403),
+        ("/", "same-site", "empty", 403),
+    ],
+)
+def test_other_sites_may_only_link_to_the_page(ask, path, site, dest, status):
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Dest": dest}
+    assert ask(path, **headers)[0].status_code == status
 
 
 def test_another_server_on_this_machine_is_another_origin(ask, own):
-    assert ask("/api/run", "POST", "{}", **own, Origin="http://127.0.0.1:1")[0].status == 403
-    assert ask("/api/catalog", Host="127.0.0.1:1")[0].status == 403
+    assert ask("/api/run", "POST", "{}", **own, Origin="http://127.0.0.1:1")[0].status_code == 403
+    assert ask("/api/catalog", Host="127.0.0.1:1")[0].status_code == 403
 
 
 def test_many_fields_are_refused(ask):
-    assert ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status == 400
+    assert (
+        ask("/api/plan?" + "&".join(f"x{number}=1" for number in range(1000)))[0].status_code == 400
+    )
 
 
 def test_a_bug_is_said_to_the_page_and_where_it_is_to_the_terminal(ask, monkeypatch, capsys):
-    monkeypatch.setattr(routes, "plan_answer", lambda state, products: 1 // 0)
+    monkeypatch.setattr(application, "plan_answer", lambda state, products: 1 // 0)
     reply, content = ask("/api/plan?" + urlencode(STATE))
-    assert (reply.status, content) == (
+    assert (reply.status_code, content) == (
         500,
         b"internal error: ZeroDivisionError: integer division or modulo by zero",
     )
@@ -321,53 +340,61 @@ def test_runs_that_wait_are_few_and_so_are_threads(explorer, ask, own):
                     "POST",
                     json.dumps(STATE | {"rows": "20", "dim": "4", "num_weights": "3"}),
                     **own,
-                )[0].status
+                )[0].status_code
             )
             assert threading.active_count() - before < 2 * MOST_WAITING
     assert replies == [200] * MOST_WAITING + [429] * (40 - MOST_WAITING)
 
 
-def test_connections_that_say_nothing_are_few_and_end(monkeypatch):
-    monkeypatch.setattr(server, "MOST_CONNECTIONS", 2)
-    monkeypatch.setattr(server._Handler, "timeout", 0.2)
-    explorer = Explorer({"atlas_a2": load_profile("atlas_a2")})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    address = explorer.server.server_address
-    try:
-        with ExitStack() as open_ones:
-            silent = [
-                open_ones.enter_context(socket.create_connection(address, timeout=20))
-                for _ in range(5)
-            ]
-            assert [client.recv(1) for client in silent] == [b""] * 5
-    finally:
-        explorer.server.shutdown()
-        explorer.server.server_close()
+@pytest.fixture
+def served(monkeypatch):
+    """An explorer behind its real server, with short time limits."""
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(application, "BODY_SECONDS", 0.5)
+    with serving(Explorer({"atlas_a2": load_profile("atlas_a2")})) as explorer:
+        yield explorer
 
 
-@pytest.mark.parametrize(
-    "beginning",
-    [
-        "",
-        "GET / HTTP/1.1\r\nX: ",
-        "POST /api/run HTTP/1.1\r\nHost: localhost:{port}\r\nX-Npu-Sim-Token: {token}\r\n"
-        "Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n",
-    ],
-    ids=["a line", "a header", "a body"],
-)
-def test_a_client_that_sends_a_little_now_and_then_is_not_waited_for(monkeypatch, beginning):
-    monkeypatch.setattr(server._Handler, "timeout", 0.5)
-    explorer = Explorer({"atlas_a2": load_profile("atlas_a2")})
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    address = explorer.server.server_address
-    try:
-        with socket.create_connection(address, timeout=20) as client:
-            client.sendall(beginning.format(port=address[1], token=explorer.token).encode())
-            with pytest.raises(OSError, match=r"Broken pipe|reset"):
-                _trickle(client)
-    finally:
-        explorer.server.shutdown()
-        explorer.server.server_close()
+def connect(explorer):
+    return socket.create_connection(("127.0.0.1", explorer.access.port), timeout=20)
+
+
+BEGINNINGS = {
+    "nothing": "",
+    "a line": "GET / HT",
+    "a header": "GET / HTTP/1.1\r\nX: ",
+    "a body": "POST /api/run HTTP/1.1\r\nHost: localhost:{port}\r\nX-Npu-Sim-Token: {token}\r\n"
+    "Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n",
+    "a second request": "GET /favicon.ico HTTP/1.1\r\nHost: localhost:{port}\r\n\r\nGET / HT",
+}
+
+
+def begin(client, beginning, explorer):
+    access = explorer.access
+    client.sendall(BEGINNINGS[beginning].format(port=access.port, token=access.token).encode())
+
+
+@pytest.mark.parametrize("beginning", BEGINNINGS)
+def test_half_sent_requests_block_nobody_and_end(served, beginning):
+    with ExitStack() as connections:
+        slow = [connections.enter_context(connect(served)) for _ in range(60)]
+        for client in slow:
+            begin(client, beginning, served)
+        start = time.monotonic()
+        with client_over_network(served) as client:
+            assert client.get("/api/catalog").status_code == 200
+        assert time.monotonic() - start < 10
+        for client in slow:
+            while client.recv(1 << 16):
+                pass
+
+
+@pytest.mark.parametrize("beginning", ["a header", "a body"])
+def test_a_client_that_sends_a_little_now_and_then_is_not_waited_for(served, beginning):
+    with connect(served) as client:
+        begin(client, beginning, served)
+        with pytest.raises(OSError, match=r"Broken pipe|reset"):
+            _trickle(client)
 
 
 def _trickle(client):
@@ -376,32 +403,39 @@ def _trickle(client):
         time.sleep(0.05)
 
 
+def client_over_network(explorer):
+    return httpx.Client(base_url=f"http://127.0.0.1:{explorer.access.port}", timeout=20)
+
+
+@pytest.mark.parametrize("line", [b"Content-Length: -1", b"Content-Length: 5\r\nContent-Length: 6"])
+def test_what_is_no_http_is_refused(served, line):
+    with connect(served) as client:
+        client.sendall(b"POST /api/run HTTP/1.1\r\nHost: localhost\r\n" + line + b"\r\n\r\n")
+        assert client.makefile("rb").read().split()[1] == b"400"
+
+
 def test_a_server_that_others_reach_answers_only_who_has_its_token():
     explorer = Explorer({"atlas_a2": load_profile("atlas_a2")}, host="0.0.0.0")
-    threading.Thread(target=explorer.server.serve_forever, daemon=True).start()
-    name = f"127.0.0.1:{explorer.server.server_address[1]}"
+    token = explorer.access.token
+    assert explorer.access.address.endswith(f"/?token={token}")
+    cookie = {"Cookie": f"npu_sim_token={token}"}
     try:
-        assert f"?token={explorer.token}" in explorer.address
-        statuses = []
-        for path, headers in (
-            ("/", {}),
-            ("/?token=x", {}),
-            (f"/?token={explorer.token}", {}),
-            ("/api/catalog", {"Cookie": f"a=b; npu_sim_token={explorer.token}"}),
-            ("/api/catalog", {"Cookie": f"xnpu_sim_token={explorer.token}"}),
-            (
-                "/api/catalog",
-                {"Cookie": f"npu_sim_token={explorer.token}", "Origin": "http://example.org"},
-            ),
+        client = client_of(explorer)
+        for path, headers, status in (
+            ("/", {}, 403),
+            ("/?token=x", {}, 403),
+            ("/api/catalog", {"Cookie": f"xnpu_sim_token={token}"}, 403),
+            ("/api/catalog", {**cookie, "Origin": "http://example.org"}, 403),
+            ("/api/catalog", {"Cookie": f"a=b; npu_sim_token={token}"}, 200),
+            (f"/?token={token}", {}, 200),
+            ("/api/catalog", {}, 200),
         ):
-            connection = http.client.HTTPConnection(name, timeout=20)
-            connection.request("GET", path, headers=headers)
-            statuses.append(connection.getresponse().status)
-            connection.close()
-        assert statuses == [403, 403, 200, 200, 403, 403]
+            reply = client.get(path, headers=headers)
+            assert reply.status_code == status, path
+        set_cookie = client_of(explorer).get(f"/?token={token}").headers["Set-Cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(set_cookie.split("; "))
     finally:
-        explorer.server.shutdown()
-        explorer.server.server_close()
+        explorer.close()
 
 
 def test_the_page_may_load_only_from_its_server(ask):

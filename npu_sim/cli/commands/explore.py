@@ -40,8 +40,14 @@ def explore_command(
 ) -> None:
     """Plan in the browser: a page on this machine only, which changes as you type."""
     from npu_sim.cores import load_profile, shipped_products
-    from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
     from npu_sim.status import UsageError
+
+    try:
+        from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "explore", f"the explorer needs {error.name}", "pip install 'npu_sim[explore]'"
+        ) from None
 
     if host not in LOCAL_NAMES and not i_know:
         message = say(
@@ -57,7 +63,7 @@ def explore_command(
     products = {name: load_profile(name) for name in [*shipped_products(), *(profiles or [])]}
     explorer = Explorer(products, port=port, host=host)
     try:
-        address = explorer.address
+        address = explorer.access.address
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
         raise UsageError(

@@ -1,0 +1,396 @@
+"""The explorer's web application: routes, limits of requests, and headers of responses."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from http import HTTPStatus
+from importlib import resources
+from io import BytesIO
+from socket import SO_REUSEADDR, SOL_SOCKET, socket
+from tempfile import SpooledTemporaryFile
+from types import MappingProxyType
+from typing import IO, Any
+from urllib.parse import parse_qsl
+
+from jinja2 import Environment
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from npu_sim.cores import Profile, load_profile
+from npu_sim.explorer.access import LOOPBACK, TOKEN_COOKIE, Access
+from npu_sim.explorer.answers import (
+    failure,
+    plan_answer,
+    plan_json,
+    refusal,
+    report_html,
+    trace_json,
+    work_answer,
+)
+from npu_sim.explorer.computations import Task
+from npu_sim.explorer.dropped import PRODUCT, DroppedFiles, kind_of, without_folder
+from npu_sim.explorer.jobs import MOST_WAITING, Jobs
+from npu_sim.explorer.nearest import nearest_answer
+from npu_sim.explorer.state import State, catalog, language_of
+from npu_sim.explorer.texts import LANGUAGES, page_texts
+from npu_sim.files.reading import DROPPED_BYTES
+from npu_sim.files.schemas import schema
+from npu_sim.language import language, speaking, translated
+from npu_sim.show.reports.html import DRAWING_SCRIPTS
+from npu_sim.show.reports.picture_texts import picture_texts
+from npu_sim.status import NpuSimError
+
+BACKLOG = 64
+LONGEST_BODY = 65536
+"""Bytes of a request to run or to cancel."""
+IN_MEMORY = 1 << 20
+"""Bytes of a dropped file that are held in memory; larger ones are spooled to disk."""
+MOST_FIELDS = 100
+"""Fields of one query."""
+BODY_SECONDS = 20
+"""Time for the body of a request to arrive."""
+HEADERS = MappingProxyType(
+    {
+        "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'",
+        "X-Content-Type-Options": "nosniff",
+        "Cache-Control": "no-store",
+        "Referrer-Policy": "no-referrer",
+    }
+)
+"""Headers of every response; the page loads nothing but what this server sends."""
+JSON, BYTES = "application/json", "application/octet-stream"
+SCRIPTS = ("main", "elements", "texts", "address", "fields", "panes", "jobs", "files", "sharing")
+"""Modules of the page."""
+FILES = MappingProxyType(
+    {
+        "/": ("npu_sim.explorer", "page/index.html", "text/html"),
+        **{
+            f"/{name}.js": ("npu_sim.explorer", f"page/{name}.js", "text/javascript")
+            for name in SCRIPTS
+        },
+        "/explore.css": ("npu_sim.explorer", "page/explore.css", "text/css"),
+        **{
+            f"/{name}": ("npu_sim.show.reports", f"assets/{name}", "text/javascript")
+            for name in DRAWING_SCRIPTS
+        },
+        "/report.css": ("npu_sim.show.reports", "assets/report.css", "text/css"),
+    }
+)
+FILE_NAME = "file.name"
+"""Name of a dropped file in the query of its address; no operator has an argument with a dot."""
+
+
+@dataclass
+class Explorer:
+    """One running explorer: what its page can choose, compute and read, and its address.
+
+    Attributes
+    ----------
+    products
+        Products by the names that the page shows; replaced as a whole when one is added.
+    port
+        Port to listen on; 0 takes a free one.
+    host
+        Address to listen on.
+    """
+
+    products: Mapping[str, Profile]
+    port: int = 0
+    host: str = LOOPBACK
+    jobs: Jobs = field(default_factory=Jobs, kw_only=True)
+    dropped: DroppedFiles = field(default_factory=DroppedFiles, kw_only=True)
+
+    @cached_property
+    def socket(self) -> socket:
+        """The listening socket, bound on first use.
+
+        Raises
+        ------
+        OSError
+            If the address or port cannot be used.
+        """
+        listening = socket()
+        try:
+            listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+            listening.bind((self.host, self.port))
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        return listening
+
+    @cached_property
+    def access(self) -> Access:
+        """Address and token of this explorer."""
+        return Access(self.host, self.socket.getsockname()[1])
+
+    def close(self) -> None:
+        """Close the socket, end the computation and remove dropped files."""
+        self.socket.close()
+        self.jobs.end()
+        self.dropped.forget()
+
+
+Answer = Callable[[Explorer, State], Response]
+
+
+def application(explorer: Explorer) -> Starlette:
+    """Return the web application of an explorer."""
+
+    def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            return await _answer(answer, explorer, _query(request))
+
+        return endpoint
+
+    async def run(request: Request) -> Response:
+        return await _answer(run_answer, explorer, await _json_body(request))
+
+    async def cancel(request: Request) -> Response:
+        return await _answer(cancel_answer, explorer, await _json_body(request))
+
+    async def upload(request: Request) -> Response:
+        length = _body_length(request, BYTES, DROPPED_BYTES)
+        state = _query(request)
+        with SpooledTemporaryFile(max_size=IN_MEMORY) as body:
+            await _receive(request, body)
+            body.seek(0)
+            answer = partial(file_answer, body=body, length=length)
+            return await _answer(answer, explorer, state)
+
+    async def guard(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        """Turn away requests of other pages, and set the headers of every response."""
+        access = explorer.access
+        if not access.allows(request):
+            response = refused(HTTPStatus.FORBIDDEN, "only for pages of this server")
+        elif request.method == "POST" and not access.is_own_page(request):
+            why = "only for the page of this server: reload it"
+            response = refused(HTTPStatus.FORBIDDEN, why)
+        else:
+            response = await call_next(request)
+            if access.is_open and response.status_code < HTTPStatus.BAD_REQUEST:
+                response.set_cookie(TOKEN_COOKIE, access.token, httponly=True, samesite="strict")
+        response.headers.update(HEADERS)
+        return response
+
+    gets = [Route(path, answering(answer)) for path, answer in GET_ANSWERS.items()]
+    files = [Route(path, answering(partial(file_of_page, path=path))) for path in FILES]
+    posts = [
+        Route(path, endpoint, methods=["POST"])
+        for path, endpoint in (("/api/run", run), ("/api/cancel", cancel), ("/api/file", upload))
+    ]
+    return Starlette(
+        routes=[*posts, *gets, *files],
+        middleware=[Middleware(BaseHTTPMiddleware, dispatch=guard)],
+        exception_handlers={HTTPException: _on_http_error},
+    )
+
+
+# Requests
+
+
+def _query(request: Request) -> dict[str, str]:
+    """Return the fields of the address.
+
+    Raises
+    ------
+    HTTPException
+        If there are too many.
+    """
+    text = request.url.query
+    try:
+        return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
+    except ValueError:
+        raise HTTPException(400, f"more than {MOST_FIELDS} fields") from None
+
+
+def _body_length(request: Request, kind: str, most: int) -> int:
+    """Return the length of a request's body, which is checked before any of it is read.
+
+    Raises
+    ------
+    HTTPException
+        If the body is not of the kind that the address takes, or longer than ``most`` bytes.
+    """
+    if request.headers.get("Content-Type") != kind:
+        raise HTTPException(404)
+    text = request.headers.get("Content-Length", "0")
+    is_length = text.isascii() and text.isdigit() and len(text) < 10
+    if not is_length or "Transfer-Encoding" in request.headers:
+        raise HTTPException(400, "Content-Length is no length")
+    if int(text) > most:
+        raise HTTPException(413, f"more than {most} bytes")
+    return int(text)
+
+
+async def _receive(request: Request, body: IO[bytes]) -> None:
+    """Write the body of a request to a file.
+
+    Raises
+    ------
+    HTTPException
+        If it takes longer than ``BODY_SECONDS``, or the client goes away.
+    """
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for piece in request.stream():
+                body.write(piece)
+    except (TimeoutError, ClientDisconnect):
+        raise HTTPException(408) from None
+
+
+async def _json_body(request: Request) -> dict[str, str]:
+    """Return the object that the body of a request holds, its values as text.
+
+    Raises
+    ------
+    HTTPException
+        If the body is not a JSON object.
+    """
+    _body_length(request, JSON, LONGEST_BODY)
+    received = BytesIO()
+    await _receive(request, received)
+    body = None
+    with suppress(ValueError, RecursionError):
+        body = json.loads(received.getvalue())
+    if not isinstance(body, dict):
+        raise HTTPException(400, "expected a JSON object")
+    return {str(key): str(value) for key, value in body.items()}
+
+
+# Responses
+
+
+def refused(status: int, why: str) -> Response:
+    """Return a sentence with an error status; the connection ends, its input is not read on."""
+    return Response(
+        translated(why), status, {"Connection": "close"}, media_type="text/plain; charset=utf-8"
+    )
+
+
+def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    if error.status_code in (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED):
+        return refused(HTTPStatus.NOT_FOUND, "not found")
+    return refused(error.status_code, error.detail)
+
+
+def json_answer(content: Mapping[str, Any]) -> Response:
+    """Return data in the form of the page."""
+    return JSONResponse({"schema": schema("explorer"), **content})
+
+
+async def _answer(answer: Answer, explorer: Explorer, state: State) -> Response:
+    """Return an answer, computed in a thread; a bug becomes a response with status 500."""
+
+    def computed() -> Response:
+        with speaking(language_of(state)):
+            try:
+                return answer(explorer, state)
+            except Exception as error:
+                return refused(HTTPStatus.INTERNAL_SERVER_ERROR, failure(error)["text"])
+
+    return await run_in_threadpool(computed)
+
+
+def file_of_page(explorer: Explorer, state: State, path: str) -> Response:
+    """Return a file of the page, with the token where it has a place for it."""
+    package, name, kind = FILES[path]
+    content = resources.files(package).joinpath(name).read_text(encoding="utf-8")
+    if path == "/":
+        page = Environment(autoescape=True).from_string(content)
+        content = page.render(token=explorer.access.token)
+    return Response(content, media_type=kind)
+
+
+def _catalog(explorer: Explorer, state: State) -> Response:
+    chosen = language()
+    return json_answer(
+        {
+            **catalog(explorer.products),
+            "language": chosen,
+            "languages": dict(LANGUAGES),
+            "texts": page_texts(chosen),
+            "picture_texts": picture_texts(),
+        }
+    )
+
+
+def _job(explorer: Explorer, state: State) -> Response:
+    unknown = {"stage": "done", "answer": {"outcome": "failed", "text": translated("no such run")}}
+    return json_answer(explorer.jobs.report(state.get("number", "")) or unknown)
+
+
+def _download(make: Callable[..., str], kind: str, file_name: str) -> Answer:
+    def answer(explorer: Explorer, state: State) -> Response:
+        try:
+            content = make(state, explorer.products)
+        except NpuSimError as error:
+            return refused(HTTPStatus.CONFLICT, str(refusal(error)["text"]))
+        headers = {"Content-Disposition": f'attachment; filename="{file_name}"'}
+        return Response(content, headers=headers, media_type=f"{kind}; charset=utf-8")
+
+    return answer
+
+
+GET_ANSWERS: Mapping[str, Answer] = MappingProxyType(
+    {
+        "/api/catalog": _catalog,
+        "/api/plan": lambda explorer, state: json_answer(plan_answer(state, explorer.products)),
+        "/api/nearest": lambda explorer, state: json_answer(
+            nearest_answer(state, explorer.products)
+        ),
+        "/api/work": lambda explorer, state: json_answer(work_answer(state, explorer.products)),
+        "/api/run": _job,
+        "/api/report": _download(report_html, "text/html", "plan.html"),
+        "/api/trace": _download(trace_json, "application/json", "trace.json"),
+        "/api/json": _download(plan_json, "application/json", "plan.json"),
+        "/favicon.ico": lambda explorer, state: Response(status_code=204),
+    }
+)
+
+
+def run_answer(explorer: Explorer, state: State) -> Response:
+    """Start a run on generated data."""
+    return _started(explorer, Task(state, explorer.products))
+
+
+def cancel_answer(explorer: Explorer, state: State) -> Response:
+    """End a computation."""
+    explorer.jobs.cancel(state.get("number", ""))
+    return json_answer({})
+
+
+def file_answer(explorer: Explorer, state: State, body: IO[bytes], length: int) -> Response:
+    """Store a dropped file; add the product it describes, or start the computation on it."""
+    name = state.get(FILE_NAME, "")
+    try:
+        kind = kind_of(name)
+        path = explorer.dropped.keep(name, body, length)
+    except NpuSimError as error:
+        return json_answer(refusal(error))
+    if kind != PRODUCT:
+        return _started(explorer, Task(state, explorer.products, kind, path))
+    try:
+        profile = load_profile(path)
+    except NpuSimError as error:
+        return json_answer(refusal(without_folder(error, path.parent)))
+    explorer.products = {**explorer.products, name: profile}
+    return json_answer({"outcome": "product", "product": name})
+
+
+def _started(explorer: Explorer, task: Task) -> Response:
+    number = explorer.jobs.start(task)
+    if number is None:
+        return refused(HTTPStatus.TOO_MANY_REQUESTS, f"{MOST_WAITING} computations wait already")
+    return json_answer({"outcome": "started", "number": number})
