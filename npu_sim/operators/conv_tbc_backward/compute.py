@@ -156,7 +156,7 @@ def fill(run: "Run") -> None:
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Return the gradients by their formulas, computed in ``precision``."""
+    """Return the gradients by their formulas (page, "Formulas"), computed in ``precision``."""
     gradient, x, weight = (
         tensors[name].astype(precision) for name in ("grad_output", "input", "weight")
     )

@@ -1,8 +1,10 @@
-"""ConvTbcBackward in its workspace: the tensors between its kernels, kernel by kernel (specification page ``workspace``).
+"""ConvTbcBackward computed in a workspace: every tensor between its kernels lies in its area.
 
-Transposed operands, their fp16 copies and cube layouts, and both gradients in cube layout and after it lie in the workspace; the
-values of the gradients pass through them. Reserved and not filled: the system workspace, what Transposes need for themselves, the
-private slots of split tiles (the kernel keeps them in its own order), and everything where both gradients are matrix products.
+Source: specification page ``workspace``. These tensors are: transposed operands, their fp16 copies
+and cube layouts, and both gradients in cube layout and converted from it. The gradients are
+computed from them. Reserved, but not written: the system workspace, the workspace of Transposes,
+the private slots of split tiles (their order is up to the kernel), and all areas if both gradients
+are matrix products.
 """
 
 from typing import Any
@@ -23,9 +25,9 @@ from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES, CUBE_E
 
 Array = np.ndarray[Any, Any]
 Roundings = tuple[int, int]
-"""How operands, and finished sums of gradInput, are rounded to the compute dtype."""
+"""Rounding of operands, and of finished sums of gradInput, to the compute dtype."""
 Reduction = tuple[kernels.Shares, kernels.TailTiles]
-"""How the reduction of gradWeight is shared by cores."""
+"""How cores split the reduction of gradWeight."""
 CHANNELS_FIRST = (1, 2, 0)
 """(time, batch, channels) to (batch, channels, time)."""
 TIME_FIRST = (2, 0, 1)
@@ -34,7 +36,7 @@ REVERSED = (2, 1, 0)
 
 
 def fill_blocks(blocks: Array, values: Array) -> None:
-    """Lay (batch, channels, time) out as (batch, blocks of channels, 1, time, C0), filled up with 0."""
+    """Write (batch, channels, time) as (batch, channel blocks, 1, time, C0), padded with 0."""
     blocks.fill(0)
     edge = blocks.shape[-1]
     for number in range(blocks.shape[1]):
@@ -43,7 +45,7 @@ def fill_blocks(blocks: Array, values: Array) -> None:
 
 
 def read_blocks(blocks: Array, values: Array) -> None:
-    """Lay blocks out as (batch, channels, time)."""
+    """Write blocks as (batch, channels, time); the inverse of :func:`fill_blocks`."""
     edge = blocks.shape[-1]
     for number in range(blocks.shape[1]):
         part = values[:, number * edge : (number + 1) * edge]
@@ -51,7 +53,7 @@ def read_blocks(blocks: Array, values: Array) -> None:
 
 
 def fill_fractals(fractals: Array, values: Array) -> None:
-    """Lay (out, in, taps) out as (blocks of in * taps, blocks of out, 16, C0), filled up with 0."""
+    """Write (out, in, taps) as (in blocks * taps, out blocks, 16, C0), padded with 0."""
     fractals.fill(0)
     by_tap = _by_tap(fractals, values.shape[2])
     for number, block in enumerate(by_tap):
@@ -60,25 +62,25 @@ def fill_fractals(fractals: Array, values: Array) -> None:
 
 
 def read_fractals(fractals: Array, values: Array) -> None:
-    """Lay fractals out as (out, in, taps)."""
+    """Write fractals as (out, in, taps); the inverse of :func:`fill_fractals`."""
     for number, block in enumerate(_by_tap(fractals, values.shape[2])):
         part = values[:, number * block.shape[2] : (number + 1) * block.shape[2]]
         part[...] = block[:, : part.shape[0], : part.shape[1]].transpose(1, 2, 0)
 
 
 def _by_tap(fractals: Array, taps: int) -> Array:
-    """View fractals as (blocks of in, taps, out filled up, C0)."""
+    """Return a view of fractals as (in blocks, taps, padded out, C0)."""
     blocks, out_blocks, edge, width = fractals.shape
     return fractals.reshape(blocks // taps, taps, out_blocks * edge, width)
 
 
 class _Stages:
-    """One call on its way through the areas."""
+    """The state of one call: its tensors, areas, roundings and layouts."""
 
     def __init__(self, run: Run, areas: Areas, roundings: Roundings, reduction: Reduction) -> None:
         self.run, self.areas, self.roundings, self.reduction = run, areas, roundings, reduction
         row, compute = run.case.row, computed_in(run.case)
-        self.tensors = {one.parameter: run.tensors[one.name] for one in run.case.operator.inputs}
+        self.tensors = {x.parameter: run.tensors[x.name] for x in run.case.operator.inputs}
         self.channel_block = CHANNEL_BLOCK_BYTES // problem_of(row, run.case.rules).element_bytes
         self.compute = "float32" if compute == "hf32" else compute
         self.converts = converts_to_fp16(run.case)
@@ -90,19 +92,14 @@ class _Stages:
         }
 
     def compute_all(self) -> None:
-        """Carry out every kernel in launch order."""
+        """Run every kernel in launch order."""
         for name in ENTRY_ORDER:
             if f"entry copy of {name}" in self.areas:
                 self.areas.put(f"entry copy of {name}", self.tensors[name])
         transposed = {name: self.transposed(name) for name in OPERANDS}
-        order, bias = self.run.order, kernel_input(transposed["self"].transpose(TIME_FIRST))
-        kernels.grad_bias(
-            bias,
-            self.run.written("grad_bias"),
-            self.run.case.tiling.bias_rows,
-            order.code,
-            order.seed,
-        )
+        order, bias_rows = self.run.order, self.run.case.tiling.bias_rows
+        rows, grad_bias = transposed["self"].transpose(TIME_FIRST), self.run.written("grad_bias")
+        kernels.grad_bias(kernel_input(rows), grad_bias, bias_rows, order.code, order.seed)
         for name in OPERANDS:
             self.lay_out(name, transposed[name])
         grad_input = self.input_gradient()
@@ -111,35 +108,33 @@ class _Stages:
         self.run.outputs["grad_weight"][...] = grad_weight.transpose(REVERSED)
 
     def transposed(self, name: str) -> Array:
+        """Return an operand as (batch, channels, time), or weight as (out, in, taps)."""
         values = contiguous(name, self.tensors[name], self.areas)
-        return self.areas.put(
-            f"transposed {name}", values.transpose(REVERSED if name == "weight" else CHANNELS_FIRST)
-        )
+        axes = REVERSED if name == "weight" else CHANNELS_FIRST
+        return self.areas.put(f"transposed {name}", values.transpose(axes))
 
     def lay_out(self, name: str, values: Array) -> None:
+        """Write a transposed operand to its cube layout, cast to fp16 where the product does."""
         if self.converts:
             values = self.cast(values, self.areas.array(f"{name} as fp16", values.shape, "float16"))
         laid_out = self.cube_area(f"{name} in cube layout", name, self.compute)
         (fill_fractals if name == "weight" else fill_blocks)(laid_out, values)
 
     def cast(self, values: Array, target: Array) -> Array:
-        return narrow_array(
-            widen_array(values), target.dtype, saturate=self.run.case.profile.saturates, out=target
-        )
+        """Write values in the dtype of target; return target."""
+        saturate = self.run.case.profile.saturates
+        return narrow_array(widen_array(values), target.dtype, saturate=saturate, out=target)
 
     def cube_area(self, area: str, like: str, dtype: str) -> Array:
-        first, middle, last = self.shapes[like]
+        """Return the area of a tensor in the cube layout of the operand ``like``."""
+        (first, middle, last), edge = self.shapes[like], self.channel_block
+        shape: tuple[int, ...] = (middle, ceil_div(last, edge), 1, first, edge)
         if like == "weight":
-            blocks = ceil_div(middle, self.channel_block) * first
-            return self.areas.array(
-                area, (blocks, ceil_div(last, CUBE_EDGE), CUBE_EDGE, self.channel_block), dtype
-            )
-        return self.areas.array(
-            area, (middle, ceil_div(last, self.channel_block), 1, first, self.channel_block), dtype
-        )
+            shape = ceil_div(middle, edge) * first, ceil_div(last, CUBE_EDGE), CUBE_EDGE, edge
+        return self.areas.array(area, shape, dtype)
 
     def operand(self, name: str) -> Array:
-        """Return an operand as the simulator's kernels take it, read from its cube layout."""
+        """Return an operand for the simulator's kernels, read from its cube layout."""
         first, middle, last = self.shapes[name]
         laid_out = self.cube_area(f"{name} in cube layout", name, self.compute)
         if name == "weight":
@@ -151,12 +146,12 @@ class _Stages:
         return kernel_input(values.transpose(TIME_FIRST))
 
     def input_gradient(self) -> Array:
+        """Return gradInput as (batch, channels, time)."""
         time, batch, channels = self.shapes["input"]
         result = np.empty(self.shapes["input"], numpy_dtype(self.compute))
         operands, pad = (self.operand("self"), self.operand("weight")), self.run.case.row.pad
-        kernels.grad_input(
-            *operands, storage_view(result), pad, self.operand_rounding(), self.roundings[1]
-        )
+        roundings = self.operand_rounding(), self.roundings[1]
+        kernels.grad_input(*operands, storage_view(result), pad, *roundings)
         blocks = self.cube_area("gradInput in cube layout", "input", self.compute)
         fill_blocks(blocks, result.transpose(CHANNELS_FIRST))
         plain = self.areas.array("gradInput", (batch, channels, time), self.compute)
@@ -166,17 +161,12 @@ class _Stages:
         return self.cast(plain, self.areas.array("gradInput in its dtype", plain.shape, self.dtype))
 
     def weight_gradient(self) -> Array:
+        """Return gradWeight as (out, in, taps)."""
         result, order = np.empty(self.shapes["weight"], np.float32), self.run.order
-        operands, pad = (self.operand("input"), self.operand("self")), self.run.case.row.pad
+        x, grad, pad = self.operand("input"), self.operand("self"), self.run.case.row.pad
+        arrival = order.code, order.seed
         kernels.grad_weight(
-            *operands,
-            pad,
-            1,
-            self.operand_rounding(),
-            result,
-            *self.reduction,
-            order.code,
-            order.seed,
+            x, grad, pad, 1, self.operand_rounding(), result, *self.reduction, *arrival
         )
         fractals = self.cube_area("gradWeight in cube layout", "weight", "float32")
         fill_fractals(fractals, result.transpose(REVERSED))
@@ -184,15 +174,14 @@ class _Stages:
         read_fractals(fractals, plain)
         if self.dtype == "float32":
             return plain
-        return self.cast(
-            plain, self.areas.array("gradWeight in its dtype", plain.shape, self.dtype)
-        )
+        target = self.areas.array("gradWeight in its dtype", plain.shape, self.dtype)
+        return self.cast(plain, target)
 
     def operand_rounding(self) -> int:
-        """Return how the kernels round operands: those in fp16 areas are rounded already."""
+        """Return the rounding of operands; those in fp16 areas are already rounded."""
         return kernels.EXACT if self.converts else self.roundings[0]
 
 
 def compute(run: Run, areas: Areas, roundings: Roundings, reduction: Reduction) -> None:
-    """Compute the three gradients, every tensor between their kernels in its area."""
+    """Compute the three gradients, with every intermediate tensor in its area."""
     _Stages(run, areas, roundings, reduction).compute_all()

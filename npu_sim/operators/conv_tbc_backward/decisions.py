@@ -1,4 +1,8 @@
-"""What decides the plan of ConvTbcBackward, and what a user should know about it."""
+"""Decisions and warnings of ConvTbcBackward, and the dtype that cubeMathType selects.
+
+Source: product document aclnnConvTbcBackward; specification page ``conv_tbc_backward``, table of
+step 8 of "Contract".
+"""
 
 from functools import cache
 from itertools import product
@@ -30,11 +34,11 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
 CUBE_MATH_TYPES = ("KEEP_DTYPE", "ALLOW_FP32_DOWN_PRECISION", "USE_FP16", "USE_HF32")
 """The vendor's names of the values of cubeMathType."""
 CONTRACTIONS = {"gradInput": "Cout", "gradWeight": "B"}
-"""Along which axis the matrix product of each gradient sums."""
+"""Axis that the matrix product of each gradient sums over."""
 
 
 def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...]) -> str | None:
-    """Return the dtype the cube unit computes in; None where the product refuses the combination."""
+    """Return the dtype of the cube unit; None where the product refuses the combination."""
     if dtype == "float16" or cube_math_type == 2:
         return "float16" if "float16" in cube_dtypes else None
     if dtype == "bfloat16":
@@ -47,7 +51,10 @@ def compute_dtype(dtype: str, cube_math_type: int, cube_dtypes: tuple[str, ...])
 
 
 def compute_codes(profile: Profile) -> int:
-    """Return the code of the cube unit's dtype for every dtype and cubeMathType, as ``tiling.conv_tbc_backward`` takes them apart."""
+    """Return the codes of :func:`compute_dtype` for every dtype and cubeMathType, packed.
+
+    ``tiling.conv_tbc_backward`` unpacks them.
+    """
     return _packed(profile.product.cube_dtypes)
 
 
@@ -62,12 +69,15 @@ def _packed(cube_dtypes: tuple[str, ...]) -> int:
 
 
 def computed_in(case: Case) -> str:
-    """Return the dtype of the cube unit for a call that has a tiling."""
+    """Return the dtype that the cube unit computes in, for a call with a tiling."""
     return COMPUTE_DTYPES[case.tiling.compute]
 
 
 def elementwise_gradients(case: Case) -> tuple[str, ...]:
-    """Return the gradients that are products of elements, not of matrices: gradInput for Cout == 1, gradWeight for B == 1."""
+    """Return the gradients computed element by element, not as matrix products.
+
+    These are gradInput for Cout == 1 and gradWeight for B == 1.
+    """
     return tuple(
         name
         for name, axis in CONTRACTIONS.items()
@@ -76,45 +86,43 @@ def elementwise_gradients(case: Case) -> tuple[str, ...]:
 
 
 def converts_to_fp16(case: Case) -> bool:
-    """Whether operands are cast to fp16 before the cube unit sees them."""
+    """Return whether operands are cast to fp16 before the cube unit."""
     return computed_in(case) == "float16" and case.specs["input"].dtype != "float16"
 
 
 SMALLEST_ROW_BYTES = 32
-"""A row of input in L1 takes at least this, so that no time beyond L1 / 32 passes the gate."""
+"""Smallest size of a row of input in L1: no T above L1 / 32 passes the gate."""
 
 
 def decisions(case: Case) -> tuple[Decision, ...]:
-    """Return every condition that was tested, with what would turn it around."""
-    found = [_compute_decision(case)]
+    """Return every condition of the plan, with the argument values that would flip it."""
+    made = [_compute_decision(case)]
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
-        found.append(_matmul_decision(case))
+        made.append(_matmul_decision(case))
     if case.tiling.route == ROUTE_MATMUL:
-        found += [_elementwise_decision(case, name, axis) for name, axis in CONTRACTIONS.items()]
+        made += [_elementwise_decision(case, name, axis) for name, axis in CONTRACTIONS.items()]
     if case.tiling.route != ROUTE_MATMUL:
-        found.append(_deterministic_decision(case))
+        made.append(_deterministic_decision(case))
         if case.deterministic and case.tiling.route in (ROUTE_PLANNER, ROUTE_GATE_FAILED):
-            found.append(_gate_decision(case))
+            made.append(_gate_decision(case))
         if _white_listed(case):
-            found.append(_white_list_decision(case))
+            made.append(_white_list_decision(case))
         elif not case.deterministic:
-            found.append(_split_decision(case))
+            made.append(_split_decision(case))
     if case.profile.npu_arch != NPU_ARCH_A2_A3:
-        found.append(_bias_decision(case))
-    return tuple(found)
+        made.append(_bias_decision(case))
+    return tuple(made)
 
 
 def _compute_decision(case: Case) -> Decision:
     dtype, compute, chosen = case.specs["input"].dtype, computed_in(case), case.row.cube_math_type
     converted = compute != dtype
-    offered = [
-        compute_dtype(dtype, one, case.profile.product.cube_dtypes)
-        for one in range(len(CUBE_MATH_TYPES))
-    ]
+    cube_dtypes = case.profile.product.cube_dtypes
+    offered = [compute_dtype(dtype, code, cube_dtypes) for code in range(len(CUBE_MATH_TYPES))]
     flipping = [
         code
-        for code, one in enumerate(offered)
-        if one is not None and (one != dtype) is not converted
+        for code, selected in enumerate(offered)
+        if selected is not None and (selected != dtype) is not converted
     ]
     nearest = sorted(flipping, key=lambda code: abs(code - chosen))[:1]
     return Decision(
@@ -123,7 +131,7 @@ def _compute_decision(case: Case) -> Decision:
         values={"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
         outcome=converted,
         effect=f"the cube unit multiplies {compute} and accumulates fp32",
-        flips=tuple(Flip(argument="cubeMathType", value=one) for one in nearest),
+        flips=tuple(Flip(argument="cubeMathType", value=code) for code in nearest),
     )
 
 
@@ -149,7 +157,7 @@ def _matmul_decision(case: Case) -> Decision:
 
 
 def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
-    """Tell whether a product has a contraction of length 1."""
+    """Return the decision for a matrix product that may have a contraction of length 1."""
     outcome, size = gradient in elementwise_gradients(case), getattr(case.row, axis)
     product = (
         "every product of elements is rounded once, to the dtype of the operands"
@@ -167,7 +175,7 @@ def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
 
 
 def _white_listed(case: Case) -> bool:
-    """Whether the shape alone takes the deterministic route."""
+    """Return whether the shape takes the deterministic route in default mode."""
     return case.tiling.route == ROUTE_PLANNER and not case.deterministic
 
 
@@ -248,34 +256,25 @@ def _gate_decision(case: Case) -> Decision:
 
 
 def _gate_flips(case: Case) -> tuple[Flip, ...]:
-    problem, device, passes = (
-        problem_of(case.row, case.rules),
-        case.device,
-        case.tiling.route == ROUTE_PLANNER,
-    )
+    problem, device = problem_of(case.row, case.rules), case.device
+    passes = case.tiling.route == ROUTE_PLANNER
 
-    def turns(changed: ConvTbcProblem) -> bool:
+    def flips_gate(changed: ConvTbcProblem) -> bool:
         return is_plannable(changed) and published_planner_takes(changed, device) is not passes
 
     flips = []
     pad = problem.taps if passes else problem.taps - 1
-    if turns(problem._replace(pad=pad)):
+    if flips_gate(problem._replace(pad=pad)):
         flips.append(Flip(argument="pad", value=pad))
     longest = device.l1_bytes // SMALLEST_ROW_BYTES + 1
-    times = (
-        range(problem.time + 1, longest + 1) if passes else range(min(problem.time, longest), 0, -1)
-    )
     if problem.pad >= problem.taps:
         times = range(0)
-    time = next(
-        (
-            time
-            for time in times
-            if turns(problem._replace(time=time))
-            and not (problem.pad == 0 and time == problem.taps)
-        ),
-        0,
-    )
+    elif passes:
+        times = range(problem.time + 1, longest + 1)
+    else:
+        times = range(min(problem.time, longest), 0, -1)
+    candidates = (time for time in times if not (problem.pad == 0 and time == problem.taps))
+    time = next((time for time in candidates if flips_gate(problem._replace(time=time))), 0)
     if time:
         flips.append(Flip(argument="T", value=time))
     return tuple(flips)
@@ -283,9 +282,12 @@ def _gate_flips(case: Case) -> tuple[Flip, ...]:
 
 def _split_decision(case: Case) -> Decision:
     tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
+    shared, whole = f"{parts} cores add to every tile", "one core computes a whole tile"
     return Decision(
         name="gradWeight split over cores",
-        condition="at least twice as many cores as tiles, and more than one sample or 16 time steps",
+        condition=(
+            "at least twice as many cores as tiles, and more than one sample or 16 time steps"
+        ),
         values={
             "tiles": tiling.m_blocks * tiling.n_blocks,
             "cores": tiling.cores,
@@ -293,82 +295,66 @@ def _split_decision(case: Case) -> Decision:
             "To": case.row.To,
         },
         outcome=parts > 1,
-        effect=f"{parts} cores add to every tile"
-        if parts > 1
-        else "one core computes a whole tile",
+        effect=shared if parts > 1 else whole,
     )
 
 
 def caveats(case: Case) -> tuple[Caveat, ...]:
-    """Return what a user should know although the call succeeds."""
-    found = [*_precision_caveats(case)]
+    """Return the warnings of a call."""
+    warnings = [*_precision_caveats(case)]
     if case.tiling.route == ROUTE_MATMUL and len(elementwise_gradients(case)) < len(CONTRACTIONS):
         message = (
             "pad 0 and K = T: the gradients are matrix products whose tiling and workspace are not "
             "published"
         )
-        found.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
+        warnings.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
     if computed_in(case) == "bfloat16" and elementwise_gradients(case):
         names = " and ".join(elementwise_gradients(case))
         message = (
             f"{names}: whether the product multiplies bf16 element by element depends on a size "
-            "test that is not published; "
-            "taken to do so (model), which only decides on the sign of zeros"
+            "test that is not published; taken to do so (model), which only decides on the sign of "
+            "zeros"
         )
-        found.append(Caveat(code="elementwise_model", argument="weight", message=message))
+        warnings.append(Caveat(code="elementwise_model", argument="weight", message=message))
     if _white_listed(case):
         message = (
             "the shape is on a white list of the product: gradWeight takes the deterministic route "
             "in default mode too"
         )
-        found.append(Caveat(code="white_listed", argument="input", message=message))
+        warnings.append(Caveat(code="white_listed", argument="input", message=message))
     if case.tiling.route == ROUTE_GATE_FAILED:
         message = (
             "the deterministic planner does not take this shape: gradWeight is planned by the "
             "model, one core for every tile"
         )
-        found.append(
-            Caveat(
-                code="deterministic_gate",
-                argument="pad" if case.row.pad >= case.row.K else "input",
-                message=message,
-            )
-        )
-    if (
-        case.deterministic
-        and case.profile.npu_arch == NPU_ARCH_A2_A3
-        and case.tiling.route == ROUTE_MODEL
-    ):
+        argument = "pad" if case.row.pad >= case.row.K else "input"
+        warnings.append(Caveat(code="deterministic_gate", argument=argument, message=message))
+    on_a2_a3 = case.profile.npu_arch == NPU_ARCH_A2_A3
+    if case.deterministic and on_a2_a3 and case.tiling.route == ROUTE_MODEL:
         message = (
             "the planner of deterministic gradWeight is not published for release "
             f"{case.profile.release}: planned by the model"
         )
-        found.append(
-            Caveat(
-                code="deterministic_planner_unpublished",
-                argument="deterministic",
-                message=f"{message}, one core for every tile",
-            )
-        )
+        message, code = f"{message}, one core for every tile", "deterministic_planner_unpublished"
+        warnings.append(Caveat(code=code, argument="deterministic", message=message))
     if _is_unknown_on_training_series(case):
         message = (
             f"whether release {case.profile.release} takes pad 0 and K = T on this product is not "
             "known; later ones refuse, then take it"
         )
-        found.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
-    return (*found, *_planner_caveats(case))
+        warnings.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
+    return (*warnings, *_planner_caveats(case))
 
 
 def _is_unknown_on_training_series(case: Case) -> bool:
-    unknown = (
-        case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN
-        and case.profile.npu_arch == NPU_ARCH_ATLAS_TRAIN
-    )
+    if case.profile.npu_arch != NPU_ARCH_ATLAS_TRAIN:
+        return False
+    unknown = case.rules.training_series_matrix == TRAINING_SERIES_UNKNOWN
     return bool(unknown and case.row.pad == 0 and case.row.K == case.row.T)
 
 
 def _precision_caveats(case: Case) -> list[Caveat]:
-    found = []
+    warnings = []
     exact = elementwise_gradients(case)
     if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
         but = f" ({exact[0]}, multiplied element by element, is not rounded)" if exact else ""
@@ -376,29 +362,26 @@ def _precision_caveats(case: Case) -> list[Caveat]:
             "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
             "about 3 decimal digits"
         ) + but
-        found.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
+        warnings.append(Caveat(code="hf32_precision", argument="cube_math_type", message=message))
     if converts_to_fp16(case):
-        range_text = (
-            "values beyond 65504 become 65504"
-            if case.profile.saturates
-            else "values beyond 65504 become inf"
-        )
+        saturated, infinite = "values beyond 65504 become 65504", "values beyond 65504 become inf"
+        range_text = saturated if case.profile.saturates else infinite
         message = (
             f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, "
             "below 2^-24 they vanish; gradBias is summed from the original self"
         )
-        found.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
+        warnings.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
     if case.profile.saturates:
         message = (
             "inf and nan are not supported on this product: overflow becomes the largest finite "
             "value, nan becomes 0"
         )
-        found.append(Caveat(code="saturation", message=message))
-    return found
+        warnings.append(Caveat(code="saturation", message=message))
+    return warnings
 
 
 def _planner_caveats(case: Case) -> list[Caveat]:
-    """Shapes for which the published rule asks for more than the chip has (page, "Known defects")."""
+    """Warn where the published rule needs more memory than the chip has (page, "Known defects")."""
     tiling, device = case.tiling.published, case.device
     excess = (
         ("L0A", tiling.exceeds_l0a, tiling.l0a_bytes, device.l0a_bytes),
@@ -407,13 +390,14 @@ def _planner_caveats(case: Case) -> list[Caveat]:
         ("L1", tiling.exceeds_l1, tiling.l1_bytes, device.l1_bytes),
     )
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
-    return [
-        Caveat(
-            code=f"hardware_limit_{name.lower()}",
-            argument="deterministic",
-            message=f"hardware limit: the deterministic planner's base block {base} needs {needed} bytes of {name}, there are {available}; "
-            "the call may fail on the device (it fits when not deterministic)",
-        )
-        for name, exceeds, needed, available in excess
-        if exceeds
-    ]
+    warnings = []
+    for name, exceeds, needed, available in excess:
+        if exceeds:
+            message = (
+                f"hardware limit: the deterministic planner's base block {base} needs {needed} "
+                f"bytes of {name}, there are {available}; the call may fail on the device (it fits "
+                "when not deterministic)"
+            )
+            code = f"hardware_limit_{name.lower()}"
+            warnings.append(Caveat(code=code, argument="deterministic", message=message))
+    return warnings

@@ -1,7 +1,7 @@
-"""The plan of ConvTbcBackward: which route both gradients take, how they are tiled, and why.
+"""The plan of ConvTbcBackward: path, cores, on-chip buffers and order of both gradients.
 
-Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are planned by a model; gradWeight in
-deterministic mode on A2 and A3 by the product's published rule.
+Source: specification page ``conv_tbc_backward``. A model plans gradInput, and gradWeight in default
+mode; the published rule of the product plans gradWeight in deterministic mode on A2 and A3.
 """
 
 from typing import Any
@@ -55,7 +55,7 @@ COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32
 
 
 def describe_empty(case: Case) -> dict[str, Any]:
-    """Return what the plan of a call says whose input or weight has no element."""
+    """Return the fields of the plan of a call whose input or weight is empty."""
     batch, out_time = case.row.B, case.row.To
     message = (
         f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = "
@@ -64,8 +64,8 @@ def describe_empty(case: Case) -> dict[str, Any]:
     return {
         "path_reason": "input or weight has no element",
         "order": tuple(
-            OutputOrder(output=one.name, fixed=True, reason="a constant")
-            for one in case.operator.outputs
+            OutputOrder(output=output.name, fixed=True, reason="a constant")
+            for output in case.operator.outputs
         ),
         "caveats": (Caveat(code="grad_bias_constant", argument="input", message=message),),
     }
@@ -93,18 +93,12 @@ def _reason(case: Case) -> str:
     if route == ROUTE_MATMUL:
         return f"pad 0 and K = T = {case.row.K}: the output has length 1"
     if route == ROUTE_PLANNER:
-        return (
-            "deterministic computation is on"
-            if case.deterministic
-            else "a shape that the product computes deterministically in any mode"
-        )
+        white_listed = "a shape that the product computes deterministically in any mode"
+        return "deterministic computation is on" if case.deterministic else white_listed
     if route == ROUTE_GATE_FAILED:
         return "deterministic computation is on, but its planner does not take this shape"
-    kind = (
-        "cores share gradWeight tiles"
-        if is_split(case.tiling)
-        else "one core for every gradWeight tile"
-    )
+    shared, whole = "cores share gradWeight tiles", "one core for every gradWeight tile"
+    kind = shared if is_split(case.tiling) else whole
     return f"cubeMathType {case.row.cube_math_type}, {kind}"
 
 
@@ -120,7 +114,7 @@ def _matmul_fields(case: Case) -> dict[str, Any]:
 
 
 def _products(case: Case) -> str:
-    """Name the kernels of both products."""
+    """Return the name of the kernels of both products."""
     elementwise = elementwise_gradients(case)
     if len(elementwise) == len(CONTRACTIONS):
         return "element by element"
@@ -133,15 +127,11 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
     tiling, problem, device = case.tiling, problem_of(case.row, case.rules), case.device
     own, published = tiling.input_model, tiling.route == ROUTE_PLANNER
     if published:
-        weight, memories = (
-            vendor_fields(tiling.published),
-            planner_memories(tiling.published, problem, device),
-        )
+        weight = vendor_fields(tiling.published)
+        memories = planner_memories(tiling.published, problem, device)
     else:
-        weight, memories = (
-            tiling.weight_model._asdict(),
-            model_memories("gradWeight", tiling.weight_model, problem, device),
-        )
+        weight = tiling.weight_model._asdict()
+        memories = model_memories("gradWeight", tiling.weight_model, problem, device)
     return {
         "kernel": "gradInput and gradWeight on the cube unit, gradBias on vector cores",
         "tiling_key": tiling.tiling_key if published else None,
@@ -206,7 +196,7 @@ def _planner_note(case: Case) -> str:
 
 
 def _ranges(case: Case, core: int) -> dict[str, tuple[int, int]]:
-    """Return what a core computes; where it has several blocks, ranges are those of its first and ``blocks`` counts them."""
+    """Return the ranges of a core: those of its first block, and ``blocks``, their number."""
     own, weight = case.tiling.input_model, case.tiling.weight_model
     work: dict[str, tuple[int, int]] = {}
     if core < own.block_dim:
@@ -297,89 +287,64 @@ def _weight_order(case: Case) -> str:
     return "one core computes a whole tile: one accumulator over all samples"
 
 
-def _buffers(count: int) -> str:
-    return "two buffers" if count == 2 else "one buffer"
+Parts = dict[str, tuple[tuple[str, int, int], ...]]
+"""Name, bytes and number of buffers of every allocation, by memory."""
 
 
-def _memory(
-    phase: str, name: str, capacity: int, parts: list[tuple[str, int, int]], evidence: Evidence
-) -> Memory:
-    allocations = tuple(
-        Allocation(name=label, bytes=size, note=_buffers(buffers)) for label, size, buffers in parts
+def _memories(phase: str, device: Device, parts: Parts, evidence: Evidence) -> tuple[Memory, ...]:
+    capacities = {
+        "L0A": device.l0a_bytes,
+        "L0B": device.l0b_bytes,
+        "L0C": device.l0c_bytes,
+        "L1": device.l1_bytes,
+    }
+    return tuple(
+        Memory(
+            name=memory,
+            phase=phase,
+            capacity_bytes=capacity,
+            allocations=tuple(_allocation(*part) for part in parts[memory]),
+            evidence=evidence,
+        )
+        for memory, capacity in capacities.items()
     )
-    return Memory(
-        name=name, phase=phase, capacity_bytes=capacity, allocations=allocations, evidence=evidence
-    )
+
+
+def _allocation(name: str, size: int, buffers: int) -> Allocation:
+    return Allocation(name=name, bytes=size, note="two buffers" if buffers == 2 else "one buffer")
 
 
 def model_memories(
     phase: str, tiling: CubeTiling, problem: ConvTbcProblem, device: Device
 ) -> tuple[Memory, ...]:
     """Return L0A, L0B, L0C and L1 of a gradient planned by the model."""
-    product: CubeProduct = (
-        grad_input_product(problem) if phase == "gradInput" else grad_weight_product(problem)
-    )
-    other = "weight" if phase == "gradInput" else "input"
+    product: CubeProduct
+    if phase == "gradInput":
+        product, other = grad_input_product(problem), "weight"
+    else:
+        product, other = grad_weight_product(problem), "input"
     buffers = tiling.l1_buffers
-    own = buffers * self_bytes(product, tiling.base_m, tiling.length_l1)
-    second = buffers * other_bytes(product, tiling.base_n, tiling.length_l1)
-    return (
-        _memory(
-            phase,
-            "L0A",
-            device.l0a_bytes,
-            [("self tile", tiling.l0a_bytes, tiling.l0a_buffers)],
-            Evidence.MODEL,
-        ),
-        _memory(
-            phase,
-            "L0B",
-            device.l0b_bytes,
-            [(f"{other} tile", tiling.l0b_bytes, tiling.l0b_buffers)],
-            Evidence.MODEL,
-        ),
-        _memory(
-            phase,
-            "L0C",
-            device.l0c_bytes,
-            [("accumulator", tiling.l0c_bytes, tiling.l0c_buffers)],
-            Evidence.MODEL,
-        ),
-        _memory(
-            phase,
-            "L1",
-            device.l1_bytes,
-            [("self", own, buffers), (other, second, buffers)],
-            Evidence.MODEL,
-        ),
-    )
+    own_l1 = buffers * self_bytes(product, tiling.base_m, tiling.length_l1)
+    other_l1 = buffers * other_bytes(product, tiling.base_n, tiling.length_l1)
+    parts: Parts = {
+        "L0A": (("self tile", tiling.l0a_bytes, tiling.l0a_buffers),),
+        "L0B": ((f"{other} tile", tiling.l0b_bytes, tiling.l0b_buffers),),
+        "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
+        "L1": (("self", own_l1, buffers), (other, other_l1, buffers)),
+    }
+    return _memories(phase, device, parts, Evidence.MODEL)
 
 
 def planner_memories(
     tiling: DeterministicTiling, problem: ConvTbcProblem, device: Device
 ) -> tuple[Memory, ...]:
     """Return L0A, L0B, L0C and L1 of gradWeight planned by the published rule."""
-    phase, buffers = "gradWeight", tiling.l1_buffers
-    second = tiling.x_l1_elements * problem.element_bytes * buffers
-    return (
-        _memory(
-            phase, "L0A", device.l0a_bytes, [("self tile", tiling.l0a_bytes, 2)], Evidence.EXACT
-        ),
-        _memory(
-            phase, "L0B", device.l0b_bytes, [("input tile", tiling.l0b_bytes, 2)], Evidence.EXACT
-        ),
-        _memory(
-            phase,
-            "L0C",
-            device.l0c_bytes,
-            [("accumulator", tiling.l0c_bytes, tiling.l0c_buffers)],
-            Evidence.EXACT,
-        ),
-        _memory(
-            phase,
-            "L1",
-            device.l1_bytes,
-            [("self", tiling.l1_bytes - second, buffers), ("input", second, buffers)],
-            Evidence.EXACT,
-        ),
-    )
+    buffers = tiling.l1_buffers
+    input_l1 = tiling.x_l1_elements * problem.element_bytes * buffers
+    parts: Parts = {
+        "L0A": (("self tile", tiling.l0a_bytes, 2),),
+        "L0B": (("input tile", tiling.l0b_bytes, 2),),
+        "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
+        "L1": (("self", tiling.l1_bytes - input_l1, buffers), ("input", input_l1, buffers)),
+    }
+    return _memories("gradWeight", device, parts, Evidence.EXACT)

@@ -1,4 +1,7 @@
-"""What ConvTbcBackward launches, and its workspace: the tensors between its kernels (specification page ``workspace``)."""
+"""Launches of ConvTbcBackward, and its workspace: the tensors between its kernels.
+
+Source: specification page ``workspace``.
+"""
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.case import Case
@@ -21,11 +24,9 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
 ENTRY_ORDER = ("self", "weight", "input", "bias")
 OPERANDS = ("self", "input", "weight")
 INPUT_KERNEL, WEIGHT_KERNEL = "Conv2DBackpropInput", "Conv2DBackpropFilter"
-"""Kernels that compute both gradients in cube layout; the types of the vendor's operators with
-these layouts."""
+"""Kernels of both gradients in cube layout; types of the vendor's operators with these layouts."""
 TRANSPOSE_BYTES = 1024
-"""Workspace of every Transpose (page: published for an older release, the kernel still declares
-it)."""
+"""Workspace of every Transpose (page: published for an older release, still declared)."""
 PUBLISHED_BEFORE = "published for an older release"
 
 Shape = tuple[int, ...]
@@ -38,7 +39,7 @@ def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
 
 
 def _weight_kernel_parts(case: Case) -> tuple[WorkspacePart, ...]:
-    """Return the workspace of gradWeight's kernel: none but for the published planner."""
+    """Return the workspace of the gradWeight kernel; only the published planner has one."""
     if case.tiling.route != ROUTE_PLANNER:
         return ()
     system = case.device.system_workspace_bytes
@@ -65,7 +66,7 @@ class _Executor:
         output: LaunchTensor,
         *parts: WorkspacePart,
     ) -> LaunchTensor:
-        """Append a kernel; return what it writes."""
+        """Append a kernel; return its output."""
         self.launches.append(
             Launch(kernel=kernel, inputs=inputs, outputs=(output,), workspace=parts)
         )
@@ -79,7 +80,7 @@ class _Executor:
         block_dim: int,
         parts: tuple[WorkspacePart, ...],
     ) -> LaunchTensor:
-        """Append the kernel of a gradient, whose name is a model."""
+        """Append the kernel of a gradient; its name is a model."""
         launch = Launch(
             kernel=kernel,
             inputs=operands,
@@ -92,47 +93,46 @@ class _Executor:
         return output
 
     def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
-        """Append a Transpose, which has a workspace of its own."""
-        return self.run(
-            "Transpose",
-            (source,),
-            output,
-            _part(f"Transpose to {output.name}", TRANSPOSE_BYTES, Evidence.MODEL, PUBLISHED_BEFORE),
-        )
+        """Append a Transpose, which has its own workspace."""
+        name = f"Transpose to {output.name}"
+        part = _part(name, TRANSPOSE_BYTES, Evidence.MODEL, PUBLISHED_BEFORE)
+        return self.run("Transpose", (source,), output, part)
 
     def cast(self, source: LaunchTensor, name: str, dtype: str) -> LaunchTensor:
-        """Append a Cast where the dtype is another one."""
-        return (
-            source
-            if source.dtype == dtype
-            else self.run("Cast", (source,), between(name, source.shape, dtype))
-        )
+        """Append a Cast if the dtype differs."""
+        if source.dtype == dtype:
+            return source
+        return self.run("Cast", (source,), between(name, source.shape, dtype))
 
     def transposed_operands(self) -> dict[str, LaunchTensor]:
-        """Append what both routes begin with: copies, transposes to (batch or out, channels, time or taps), and gradBias."""
-        given = {one.parameter: self.case.specs[one.name] for one in self.case.operator.inputs}
+        """Append the first launches of both routes: copies, transposes, and gradBias.
+
+        Transposes give (batch or out, channels, time or taps).
+        """
+        specs = {x.parameter: self.case.specs[x.name] for x in self.case.operator.inputs}
         for name in ENTRY_ORDER:
-            if not given[name].contiguous:
-                self.launches.append(
-                    contiguous_copy(name, given[name].shape, self.dtype, f"entry copy of {name}")
-                )
-        found = {}
+            if not specs[name].contiguous:
+                copy = f"entry copy of {name}"
+                self.launches.append(contiguous_copy(name, specs[name].shape, self.dtype, copy))
+        transposed = {}
         for name in OPERANDS:
-            first, middle, last = given[name].shape
-            source = LaunchTensor(name=name, shape=given[name].shape, dtype=self.dtype)
-            if not given[name].contiguous:
-                self.launches.append(contiguous_copy(name, given[name].shape, self.dtype))
+            first, middle, last = shape = specs[name].shape
+            source = LaunchTensor(name=name, shape=shape, dtype=self.dtype)
+            if not specs[name].contiguous:
+                self.launches.append(contiguous_copy(name, shape, self.dtype))
                 source = self.launches[-1].outputs[0]
             shape = (last, middle, first) if name == "weight" else (middle, last, first)
-            found[name] = self.transpose(source, between(f"transposed {name}", shape, self.dtype))
+            transposed[name] = self.transpose(
+                source, between(f"transposed {name}", shape, self.dtype)
+            )
         unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
         self.run(
             "ReduceSum",
-            (found["self"],),
+            (transposed["self"],),
             self.result("grad_bias"),
             *((unknown,) if self.on_a2_a3 else ()),
         )
-        return found
+        return transposed
 
     def result(self, name: str) -> LaunchTensor:
         """Return an output of the call."""
@@ -140,22 +140,22 @@ class _Executor:
 
     @property
     def on_a2_a3(self) -> bool:
-        """Whether the product is Atlas A2 or A3."""
+        """True if the product is Atlas A2 or A3."""
         return self.case.profile.npu_arch == NPU_ARCH_A2_A3
 
     def transpose_results(self, grad_input: LaunchTensor, grad_weight: LaunchTensor) -> None:
-        """Append the transposes back, which write to the user."""
+        """Append the transposes back, which write the outputs of the call."""
         self.transpose(grad_input, self.result("grad_input"))
         self.transpose(grad_weight, self.result("grad_weight"))
 
 
 def between(name: str, shape: Shape, dtype: str) -> LaunchTensor:
-    """Return a tensor that one kernel writes for another."""
+    """Return an intermediate tensor."""
     return LaunchTensor(name=name, shape=shape, dtype=dtype, intermediate=True)
 
 
 def launches_of(case: Case) -> tuple[Launch, ...]:
-    """Return what the device starts, in launch order (page ``workspace``, "ConvTbcBackward")."""
+    """Return the launches of a call, in launch order (page ``workspace``, "ConvTbcBackward")."""
     executor = _Executor(case)
     transposed = executor.transposed_operands()
     gradients = _products if case.tiling.route == ROUTE_MATMUL else _convolutions
@@ -166,7 +166,7 @@ def launches_of(case: Case) -> tuple[Launch, ...]:
 def _convolutions(
     executor: _Executor, transposed: dict[str, LaunchTensor]
 ) -> tuple[LaunchTensor, LaunchTensor]:
-    """Append both gradients in cube layout, and the way there and back."""
+    """Append both gradients in cube layout, and the conversions to it and back."""
     case, row, compute, own = executor.case, executor.case.row, executor.compute, executor.dtype
     channel_block = CHANNEL_BLOCK_BYTES // problem_of(row, case.rules).element_bytes
     in_blocks, out_blocks = ceil_div(row.Cin, channel_block), ceil_div(row.Cout, channel_block)
@@ -177,47 +177,32 @@ def _convolutions(
     }
     laid_out = {}
     for name in OPERANDS:
-        source = (
-            executor.cast(transposed[name], f"{name} as fp16", "float16")
-            if converts_to_fp16(case)
-            else transposed[name]
-        )
-        laid_out[name] = executor.run(
-            "TransData", (source,), between(f"{name} in cube layout", cube[name], compute)
-        )
+        source = transposed[name]
+        if converts_to_fp16(case):
+            source = executor.cast(source, f"{name} as fp16", "float16")
+        output = between(f"{name} in cube layout", cube[name], compute)
+        laid_out[name] = executor.run("TransData", (source,), output)
     result = between("gradInput in cube layout", cube["input"], compute)
-    executor.compute_gradient(
-        INPUT_KERNEL,
-        (laid_out["self"], laid_out["weight"]),
-        result,
-        case.tiling.grad_input.block_dim,
-        (),
-    )
+    operands = laid_out["self"], laid_out["weight"]
+    block_dim = case.tiling.grad_input.block_dim
+    executor.compute_gradient(INPUT_KERNEL, operands, result, block_dim, ())
     plain = executor.run(
         "TransData", (result,), between("gradInput", (row.B, row.Cin, 1, row.T), compute)
     )
     grad_input = executor.cast(plain, "gradInput in its dtype", own)
     result = between("gradWeight in cube layout", cube["weight"], "float32")
     operands = laid_out["self"], laid_out["input"]
-    executor.compute_gradient(
-        WEIGHT_KERNEL,
-        operands,
-        result,
-        case.tiling.grad_weight.block_dim,
-        _weight_kernel_parts(case),
-    )
-    plain = executor.run(
-        "TransData",
-        (result,),
-        between("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32"),
-    )
+    block_dim, parts = case.tiling.grad_weight.block_dim, _weight_kernel_parts(case)
+    executor.compute_gradient(WEIGHT_KERNEL, operands, result, block_dim, parts)
+    output = between("gradWeight in fp32", (row.Cout, row.Cin, 1, row.K), "float32")
+    plain = executor.run("TransData", (result,), output)
     return grad_input, executor.cast(plain, "gradWeight in its dtype", own)
 
 
 def _products(
     executor: _Executor, transposed: dict[str, LaunchTensor]
 ) -> tuple[LaunchTensor, LaunchTensor]:
-    """Append both gradients as matrix products: the output has length 1, and everything else is a view."""
+    """Append both gradients as matrix products: the output has length 1, all else are views."""
     row = executor.case.row
     columns = row.Cin * row.K
     gradient, weight, x = (transposed[name] for name in ("self", "weight", "input"))
@@ -225,22 +210,22 @@ def _products(
     grad_input = _product(executor, "gradInput", operands, (row.B, 1, columns))
     operands = gradient.viewed((row.B, row.Cout)), x.viewed((row.B, columns))
     grad_weight = _product(executor, "gradWeight", operands, (row.Cout, columns))
-    return grad_input.viewed((row.B, row.Cin, row.K)), grad_weight.viewed(
-        (row.Cout, row.Cin, row.K)
-    )
+    grad_input = grad_input.viewed((row.B, row.Cin, row.K))
+    return grad_input, grad_weight.viewed((row.Cout, row.Cin, row.K))
 
 
 def _product(
     executor: _Executor, name: str, operands: tuple[LaunchTensor, ...], shape: Shape
 ) -> LaunchTensor:
-    """Append one product with the casts around it (page: BatchMatMulV3 or an older BatchMatMul, which one is closed).
+    """Append one product with the casts around it.
 
-    Operands that are cast have the dtype of the result before it is cast back, so that one of
-    elements is a plain Mul with casts too.
+    Whether it is BatchMatMulV3 or an older BatchMatMul is not published (page ``workspace``).
+    Operands are cast to the dtype that the product is computed in, also for a Mul of elements.
     """
     if converts_to_fp16(executor.case):
         operands = tuple(
-            executor.cast(one, f"{one.name} as fp16 for {name}", "float16") for one in operands
+            executor.cast(operand, f"{operand.name} as fp16 for {name}", "float16")
+            for operand in operands
         )
     output = between(name, shape, operands[0].dtype)
     if name in elementwise_gradients(executor.case):
