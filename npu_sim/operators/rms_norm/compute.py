@@ -1,4 +1,4 @@
-"""RmsNorm: computation in the order of the product, and the formula that studies compare with.
+"""RmsNorm: computation in the product's order, formula and generated data.
 
 Source: specification page ``rms_norm``.
 """
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 LARGEST_SQUARED = 1.8446743e19
-"""Larger magnitudes have no finite square in fp32 (page, "Special values")."""
+"""Largest magnitude with a finite square in fp32 (page, "Special values")."""
 
 
 def split_of(case: Case) -> "Split":
-    """Return how a row is summed, as the kernel takes it."""
+    """Return the kernel's argument for the summation of a row."""
     from npu_sim.kernels import rms_norm as kernels
 
     key = case.tiling.tiling_key
@@ -57,7 +57,7 @@ def compute(run: "Run") -> None:
 
 
 def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of rows whose sum is inf although a finite input is: only there rstd is 0, so that no other row is looked at."""
+    """Warn of rows whose sum overflows despite finite inputs; rstd is 0 in these rows only."""
     if rstd.all():
         return ()
     rows = np.flatnonzero(rstd == 0)
@@ -65,14 +65,17 @@ def _overflowing_rows(x: np.ndarray, rstd: np.ndarray) -> tuple[Caveat, ...]:
     found = int(np.count_nonzero((np.isfinite(sizes) & (sizes > LARGEST_SQUARED)).any(axis=1)))
     if not found:
         return ()
-    message = f"{found} rows have a finite element above {LARGEST_SQUARED:g}, whose square is inf: their rstd is 0"
+    message = (
+        f"{found} rows have a finite element above {LARGEST_SQUARED:g}, "
+        "whose square is inf: their rstd is 0"
+    )
     return (Caveat(code="squares_overflow", argument="x", message=message),)
 
 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Compute y and rstd as their formulas say (page, "Formula")."""
+    """Return y and rstd by their formulas (page, "Formula")."""
     x, gamma = tensors["x"], tensors["gamma"].astype(precision).reshape(-1)
     rows = x.reshape(-1, gamma.size)
     y, rstd = np.empty(rows.shape, precision), np.empty(len(rows), precision)
@@ -88,7 +91,7 @@ def formula(
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a trained network has them: activations of order 1, scales near 1."""
+    """Return inputs as in a trained network: activations of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     gamma = normalised_rows.draw_gamma(random, arguments.gamma)
     return {"x": normal(random, arguments.x), "gamma": gamma}

@@ -4,7 +4,7 @@ Source: public product document aclnnRmsNorm; specification page ``rms_norm``.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Attribute, Output, Tensor
@@ -32,10 +32,6 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.rms_norm import used_bytes
-
-if TYPE_CHECKING:
-    pass
 
 MIXED_ROWS = (
     ("float16", "float32", "float16", "float32"),
@@ -46,27 +42,30 @@ PLAIN_ROWS = (
     ("bfloat16", "bfloat16", "bfloat16", "float32"),
     ("float32", "float32", "float32", "float32"),
 )
-"""dtypes of (x, gamma, y, rstd) (page, "Contract" 2); the mixed ones are for A2 and A3."""
+"""dtypes of (x, gamma, y, rstd) (page, "Contract" 2). Mixed rows are for A2 and A3 only."""
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
-    """Return the dtype combinations that a product takes."""
+    """Return the dtype combinations that a product supports."""
     rows = (*MIXED_ROWS, *PLAIN_ROWS) if profile.npu_arch == NPU_ARCH_A2_A3 else PLAIN_ROWS
     return [row for row in rows if row[0] in profile.product.dtypes]
 
 
 def check_gamma(call: Inspection) -> None:
-    """Gamma has the last axes of x (page, "Contract" 3); the sizes of the call follow from both."""
+    """Check that gamma has the last axes of x and set the sizes (page, "Contract" 3)."""
     x, gamma = call.specs["x"], call.specs["gamma"]
     if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
         wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
-        message = f"gamma is {shape_text(gamma.shape)}, but x is {shape_text(x.shape)}: gamma must be its last axes"
+        message = (
+            f"gamma is {shape_text(gamma.shape)}, but x is {shape_text(x.shape)}: "
+            "gamma must be its last axes"
+        )
         raise AclnnError(TILING_FAILURE, "gamma", message, f"gamma: {wanted}")
     call.sizes = call.operator.bound(call.arguments)
 
 
 def check_epsilon(call: Inspection) -> None:
-    """Epsilon, rounded to fp32, is not below 0; inf and nan pass (page, "Contract" 6)."""
+    """Check that epsilon >= 0 after rounding to fp32; inf and nan pass (page, "Contract" 6)."""
     if tiler.rounded_epsilon(call.arguments.epsilon) < 0:
         raise AclnnError(
             TILING_FAILURE,
@@ -140,7 +139,7 @@ OPERATOR = Operator(
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    used_bytes=used_bytes,
+    used_bytes=tiler.used_bytes,
     assumed=(
         Assumed(
             "system_workspace_bytes",

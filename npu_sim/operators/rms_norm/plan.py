@@ -1,4 +1,4 @@
-"""What the plan of RmsNorm says: path, buffers, conditions and warnings.
+"""The plan of RmsNorm: path, buffers, conditions and warnings.
 
 Source: specification page ``rms_norm``.
 """
@@ -13,18 +13,18 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, WorkspacePart
 from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div
-from npu_sim.tiling.rms_norm import buffers
 
 OFFSET_BITS = 64
-"""Bits of element offsets that never wrap around: those of key 1 at every release (page,
-"Releases")."""
+"""Width of element offsets of key 1 at every release; they never wrap (page, "Releases")."""
 OFFSET_TAGS = "v9.1.0 and v9.2.0-beta.1 count"
-"""Who counts in fewer bits where later sources of the same release do not (page, "Releases")."""
+"""Release tags with narrower offsets than later sources of the same release (page,
+"Releases")."""
 RSTD_GROUP = 8
-"""fp32 numbers of a 32-byte block, the least that a copy moves (page, "Atlas inference: how rstd
-goes out")."""
+"""fp32 numbers of a 32-byte block, the smallest copy (page, "Atlas inference: how rstd goes
+out")."""
 SAME_SUM_COLUMNS = 128
-"""Up to so many columns keys 0 and 2 add the same pairs (page, "What follows from the orders")."""
+"""Largest number of columns for which keys 0 and 2 add the same pairs (page, "What follows from
+the orders")."""
 PATHS = {
     tiler.KEY_NORMAL: "normal",
     tiler.KEY_SPLIT_D: "split D",
@@ -33,9 +33,9 @@ PATHS = {
 }
 
 
-def _of_problem(asks: Callable[[tiler.Problem, Any], bool]) -> Callable[[Any, Any, Any], bool]:
-    """Return a condition of the planner as one of a row."""
-    return lambda row, device, rules: asks(tiler.problem_of_row(row), device)
+def _on_row(holds: Callable[[tiler.Problem, Any], bool]) -> Callable[[Any, Any, Any], bool]:
+    """Return a condition on a problem as a condition on a row."""
+    return lambda row, device, rules: holds(tiler.problem_of_row(row), device)
 
 
 def _merges(row: Any, device: Any, rules: Any) -> bool:
@@ -49,17 +49,19 @@ def _spares_broadcasts(row: Any, device: Any, rules: Any) -> bool:
 
 MERGE = Condition(
     "merge N",
-    f"A2: col_align <= {tiler.MERGE_COLUMNS}; Atlas inference series: fp16, col = {tiler.INFERENCE_MERGE_COLUMNS} and "
-    f"row % {tiler.INFERENCE_MERGE_ROWS} = 0, at releases that merge there",
+    f"A2: col_align <= {tiler.MERGE_COLUMNS}; Atlas inference series: fp16, "
+    f"col = {tiler.INFERENCE_MERGE_COLUMNS} and row % {tiler.INFERENCE_MERGE_ROWS} = 0, "
+    "at releases that merge there",
     _merges,
-    "several whole rows lie in the buffer at a time; a row is summed in 64 lanes and then as a tree",
+    "several whole rows lie in the buffer at a time; "
+    "a row is summed in 64 lanes and then as a tree",
     "a row at a time, summed by halving",
     ("col",),
 )
 WHOLE = Condition(
     "whole rows",
     "a row fits beside its fp32 copy, its squares, gamma and y",
-    _of_problem(tiler.fits_normal_row),
+    _on_row(tiler.fits_normal_row),
     "rows pass through the buffer whole",
     "rows are cut, or the squares take the place of x",
     ("col",),
@@ -67,7 +69,7 @@ WHOLE = Condition(
 SINGLE = Condition(
     "single row",
     "gamma is fp32 beside 16 bits, and a row fits when its squares take the place of x",
-    _of_problem(tiler.fits_single_row),
+    _on_row(tiler.fits_single_row),
     "rows pass through the buffer whole, x and its squares in one place",
     "rows are cut into pieces of columns",
     ("col",),
@@ -75,7 +77,8 @@ SINGLE = Condition(
 PERFORMANCE = Condition(
     "without broadcasts",
     f"a 1-D gamma in the 16 bits of x, col <= {tiler.PERFORMANCE_COLUMNS}, and few samples "
-    f"(x.shape[0] <= {tiler.PERFORMANCE_FIRST_AXIS}; of three axes x.shape[1] <= {tiler.PERFORMANCE_SECOND_AXIS})",
+    f"(x.shape[0] <= {tiler.PERFORMANCE_FIRST_AXIS}; "
+    f"of three axes x.shape[1] <= {tiler.PERFORMANCE_SECOND_AXIS})",
     _spares_broadcasts,
     "rstd and gamma are multiplied without broadcasting them to all rows first; no bit changes",
     "rstd and gamma are broadcast to all rows of the buffer first; no bit changes",
@@ -86,11 +89,12 @@ def describe(case: Case) -> dict[str, Any]:
     """Return the fields of the plan that depend on the case."""
     tiling, problem = case.tiling, tiler.problem_of_row(case.row)
     key = tiling.tiling_key
-    asked = [MERGE] if key == tiler.KEY_MERGE_N else [MERGE, WHOLE]
+    conditions = [MERGE] if key == tiler.KEY_MERGE_N else [MERGE, WHOLE]
     if tiler.is_mixed(problem) and key in (tiler.KEY_SINGLE_ROW, tiler.KEY_SPLIT_D):
-        asked.append(SINGLE)
-    asked += [PERFORMANCE] if key == tiler.KEY_MERGE_N and case.rules.performance_fields else []
-    known = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
+        conditions.append(SINGLE)
+    if key == tiler.KEY_MERGE_N and case.rules.performance_fields:
+        conditions.append(PERFORMANCE)
+    values = {"col": case.row.col, "col_align": tiling.columns_aligned, "row": case.row.row}
     parts = [
         WorkspacePart(
             name="system", bytes=SYSTEM_WORKSPACE_BYTES, kind="system", note="16 MiB on every SoC"
@@ -102,27 +106,27 @@ def describe(case: Case) -> dict[str, Any]:
             note="no kernel reads or writes it",
         ),
     ]
-    for one in case.operator.outputs:
-        if not case.specs[one.name].contiguous:
-            parts.append(
-                WorkspacePart(
-                    name=f"copy of {one.name}",
-                    bytes=0,
-                    kind="kernel",
-                    evidence=Evidence.UNKNOWN,
-                    note="not published",
-                )
-            )
+    parts += [
+        WorkspacePart(
+            name=f"copy of {output.name}",
+            bytes=0,
+            kind="kernel",
+            evidence=Evidence.UNKNOWN,
+            note="not published",
+        )
+        for output in case.operator.outputs
+        if not case.specs[output.name].contiguous
+    ]
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     plan = vector_plan(
         case,
         path=PATHS[key],
         path_reason=_path_reason(case),
         per_core=_per_core(case),
-        buffers=buffers(tiling, problem, case.device, case.rules)._asdict(),
+        buffers=tiler.buffers(tiling, problem, case.device, case.rules)._asdict(),
         ranges=ranges,
         workspace=parts,
-        conditions=[decision(case, condition, **known) for condition in asked],
+        conditions=[decision(case, condition, **values) for condition in conditions],
         caveats=_caveats(case),
     )
     return {**plan, "tiling": tiler.vendor_structure(tiling, case.arguments.epsilon, case.rules)}
@@ -141,14 +145,20 @@ def _path_reason(case: Case) -> str:
 
 def _per_core(case: Case) -> str:
     tiling = case.tiling
-    groups = f"{tiling.row_loop} group{'s' * (tiling.row_loop != 1)} of up to {min(tiling.row_factor, tiling.block_factor)} rows"
+    groups = (
+        f"{tiling.row_loop} group{'s' * (tiling.row_loop != 1)} "
+        f"of up to {min(tiling.row_factor, tiling.block_factor)} rows"
+    )
     if tiling.tiling_key != tiler.KEY_SPLIT_D:
         return groups
-    return f"{groups}, {ceil_div(case.row.col, tiling.ub_factor)} pieces of up to {tiling.ub_factor} columns"
+    return (
+        f"{groups}, {ceil_div(case.row.col, tiling.ub_factor)} pieces "
+        f"of up to {tiling.ub_factor} columns"
+    )
 
 
 def _offset_bits(case: Case) -> int:
-    """Return the bits in which the release counts elements of x up to a core's first (page, "Releases")."""
+    """Return the width of the release's element offset of a core's first row (page, "Releases")."""
     if case.tiling.tiling_key == tiler.KEY_NORMAL:
         return int(case.rules.row_offset_bits)
     return (
@@ -160,28 +170,37 @@ def _offset_bits(case: Case) -> int:
 
 def _caveats(case: Case) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan gives")."""
-    tiling, row, found = case.tiling, case.row, []
+    tiling, row = case.tiling, case.row
+    caveats: list[Caveat] = []
 
     def warn(code: str, argument: str, message: str) -> None:
-        found.append(Caveat(code=code, argument=argument, message=message))
+        caveats.append(Caveat(code=code, argument=argument, message=message))
 
     bits = _offset_bits(case)
     if row.row * row.col > 1 << bits:
         by_tag = case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL
         who = OFFSET_TAGS if by_tag else f"release {case.profile.release} counts"
-        message = f"{who} elements of x before a core's first in {bits} bits: cores that begin beyond 2^{bits} elements read and"
+        message = (
+            f"{who} elements of x before a core's first in {bits} bits: "
+            f"cores that begin beyond 2^{bits} elements read and"
+        )
         warn(
             "element_offset_wraps",
             "x",
-            f"{message} write at that place modulo 2^{bits}; the simulator computes as if they did not",
+            f"{message} write at that place modulo 2^{bits}; "
+            "the simulator computes as if they did not",
         )
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
-            message = f"a core clears rstd up to a multiple of {RSTD_GROUP} rows, {tiling.block_factor} is none: one that starts late can erase"
+            message = (
+                f"a core clears rstd up to a multiple of {RSTD_GROUP} rows, "
+                f"{tiling.block_factor} is none: one that starts late can erase"
+            )
             warn(
                 "rstd_cleared_by_neighbour",
                 "rstd",
-                f"{message} what its neighbour wrote; the simulator computes as if that did not happen",
+                f"{message} what its neighbour wrote; "
+                "the simulator computes as if that did not happen",
             )
         behind = -tiling.last_block_factor % RSTD_GROUP
         if behind:
@@ -195,7 +214,10 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
         and row.col > SAME_SUM_COLUMNS
         and tiling.columns_aligned <= tiler.MERGE_COLUMNS
     ):
-        message = f"between {SAME_SUM_COLUMNS} and {tiler.MERGE_COLUMNS} columns A2 and A3 add the squares in another order: the last bit"
+        message = (
+            f"between {SAME_SUM_COLUMNS} and {tiler.MERGE_COLUMNS} columns "
+            "A2 and A3 add the squares in another order: the last bit"
+        )
         warn("rstd_differs_between_products", "rstd", f"{message} of rstd can differ")
     if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
         warn(
@@ -203,4 +225,4 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
             "epsilon",
             "epsilon is 0 in fp32: a row of zeros has rstd inf and y nan",
         )
-    return tuple(found)
+    return tuple(caveats)

@@ -1,4 +1,4 @@
-"""RmsNorm in the laboratory: the tree of a row's sum of squares, and the terms of an element."""
+"""Studies of RmsNorm: the tree of a row's sum of squares, and the terms of an element."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,7 +15,7 @@ from npu_sim.orders.claims import Claim
 from npu_sim.tiling import rms_norm as tiler
 
 PROBED_ROWS = 64
-"""Rows of random numbers on which the kernel is compared with the declared tree."""
+"""Rows of random numbers that compare the kernel with the declared tree."""
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -46,22 +46,23 @@ def _row_tree(case: Case) -> trees.Tree:
 
 
 def _agrees(call: StudyCall, case: Case, tree: trees.Tree) -> bool:
-    """Whether the kernel has, on random numbers, the bits of the declared tree: squares cannot cancel, so that no probe tells more."""
+    """Return whether the kernel has the bits of the declared tree on random numbers.
+
+    Squares cannot cancel, so probes would add nothing.
+    """
     x = normal(
         np.random.default_rng(0), TensorSpec((PROBED_ROWS, case.row.col), case.specs["x"].dtype)
     )
     ones = np.ones(case.row.col, call.tensors["gamma"].dtype)
-    found = call.outputs(x=x, gamma=ones)["rstd"].reshape(-1)
+    rstd = call.outputs(x=x, gamma=ones)["rstd"].reshape(-1)
     wide = x.astype(np.float32)
-    mean = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T)) * np.float32(
-        case.tiling.average_factor
-    )
-    return np.array_equal(
-        found, np.float32(1) / np.sqrt(mean + tiler.rounded_epsilon(case.arguments.epsilon))
-    )
+    total = trees.evaluate(tree, np.ascontiguousarray((wide * wide).T))
+    mean = total * np.float32(case.tiling.average_factor)
+    epsilon = tiler.rounded_epsilon(case.arguments.epsilon)
+    return np.array_equal(rstd, np.float32(1) / np.sqrt(mean + epsilon))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the one term of an output element in float64: neither output is a sum."""
+    """Return the single term of an output element in float64; neither output is a sum."""
     value = formula(call.arguments, call.tensors, np.dtype(np.float64))[output][index]
     return [("x*rstd*gamma" if output == "y" else "1/sqrt(mean(x^2)+epsilon)", float(value))]

@@ -1,9 +1,13 @@
-"""What the cores do in RmsNorm, from the plan's tiling.
+"""Timeline of RmsNorm: work of the cores, descriptions of tiles, and vector instructions.
 
-Source: specification page ``rms_norm``, "Vector instructions of a tile". A row, or what lies in the
-Unified Buffer at a time, is two tiles: the first ends with the last instruction that reads x, after
-which the next x may come in; the second writes y, for which the copy of the y before it must be
-done.
+Sources: specification pages ``rms_norm``, "Vector instructions of a tile" and "Unified Buffer of a
+core", and ``estimate``, "Instruction lists". A row, or a group of rows that shares the Unified
+Buffer, is two tiles: the first ends with the last instruction that reads x, after which the next x
+can be copied in; the second writes y, which requires that the previous y has been copied out.
+
+In the instruction lists, an operand whose buffer is not published is assumed to be in the buffer
+that holds its values (a model): on keys 0 and 1 a widened gamma takes the place of the squares, and
+`div` reads its factors from the buffers of row sums and of rstd.
 """
 
 from collections.abc import Callable
@@ -53,11 +57,11 @@ BROADCASTS = (
 """Library calls of key 2 whose instructions are not published."""
 
 RowGroup = Callable[[int], tuple[Node, ...]]
-"""Return the work of a number of rows."""
+"""Returns the work of a number of rows."""
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does."""
+    """Return the work of every core."""
     x, gamma = (
         TensorSpec.parse(plan.arguments["x"]),
         TensorSpec.parse(plan.arguments["gamma"]).itemsize,
@@ -76,8 +80,7 @@ def program(plan: Plan) -> Program:
         core: (*once, *ranged("rows", *rows, plan.tiling["row_factor"], step))
         for core, rows in rows_of_cores(plan).items()
     }
-    # A 16-bit x leaves its buffer as soon as it is widened, but on key 3, where its squares take
-    # its place.
+    # A 16-bit x frees its buffer once it is widened, except on key 3, where the squares replace it.
     early = x.itemsize != FP32_BYTES and key != KEY_SINGLE_ROW
     broadcasts = BROADCASTS if key == KEY_MERGE_N and not plan.tiling.get("is_performance") else ()
     return Program((vector_phase("rows", cores, in_buffers=2 if early else 1),), broadcasts)
@@ -88,7 +91,7 @@ def _multiply_or_add(elements: int, times: int = 1) -> Work:
 
 
 def _by_a_number(elements: int) -> Work:
-    """Multiplication by, or addition of, one number."""
+    """Return a multiplication by, or an addition of, a scalar."""
     return Instruction("adds_muls_maxs_mins", "float32", elements)
 
 
@@ -113,7 +116,7 @@ def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
 
 
 def _halving(columns: int) -> tuple[Work, ...]:
-    """Add what lies beyond a power of two to the front, halve it down to 64 lanes, and sum these in one repeat."""
+    """Return a row sum: fold to a power of two, halve down to 64 lanes, sum these in one repeat."""
     front = VECTOR_LANES
     while 2 * front <= columns:
         front *= 2
@@ -128,7 +131,7 @@ def _halving(columns: int) -> tuple[Work, ...]:
 
 
 def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
-    """Mean, epsilon, root, and the quotient of a duplicated 1 by it."""
+    """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
     return (
         _by_a_number(rows),
         _by_a_number(rows),
@@ -139,7 +142,7 @@ def _rstd_from_sums(rows: int) -> tuple[Work, ...]:
 
 
 def _copy(x: TensorSpec, elements: int) -> Copy:
-    """Copy a part of x, or of y, which is as large."""
+    """Return a copy of a part of x or y, which have the same size."""
     return Copy(x.itemsize * elements, elements, tensor_bytes=x.nbytes)
 
 
@@ -153,7 +156,7 @@ def _rstd_out(rows: int) -> Tile:
 
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:
-    """Keys 0 and 3: one row after the other; a 16-bit gamma is widened for every row anew."""
+    """Return row groups of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
     copy, scale = _copy(x, columns), _by_a_number(columns)
     total = (*_widen(columns, x.itemsize), _multiply_or_add(columns), *_halving(columns))
     result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x.itemsize))
@@ -163,7 +166,7 @@ def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool
 
 
 def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGroup:
-    """Key 1: for a group of rows first the sums of all pieces, then y, last piece first."""
+    """Return row groups of key 1: the sums of all pieces, then y, last piece first."""
     last = (ceil_div(columns, length) - 1) * length
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
@@ -196,7 +199,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
 
 
 def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool) -> RowGroup:
-    """Key 2: all rows in the Unified Buffer at a time, summed in lanes side by side."""
+    """Return row groups of key 2: rows are summed in 64 lanes each, in parallel."""
 
     def group(rows: int) -> tuple[Node, ...]:
         elements, lanes = rows * aligned, rows * VECTOR_LANES
@@ -225,7 +228,7 @@ WRITING = ("x", "x_fp32", "gamma", "y", "rstd", "sums", "zeros")
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return the descriptions of the tiles."""
     rows, columns, key = plan.tiling["num_row"], plan.tiling["num_col"], plan.tiling_key
     by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
     views = (
@@ -249,7 +252,8 @@ def steps(plan: Plan) -> StepTable:
         ),
         "sum": Step(sums, ("x",), (), kept, (*SUMMING, *kept)),
         "sums": Step(
-            "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; rstd = 1 / root(mean + epsilon); x * rstd",
+            "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
+            "rstd = 1 / root(mean + epsilon); x * rstd",
             ("x",),
             (),
             ("gamma",),
@@ -283,26 +287,31 @@ def steps(plan: Plan) -> StepTable:
 
 
 def _sum_of_a_row(row: str) -> str:
-    return f"{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; rstd = 1 / root(mean + epsilon)"
+    return (
+        f"{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; "
+        "rstd = 1 / root(mean + epsilon)"
+    )
 
 
 BUFFERS = ("x", "gamma", "y", "rstd", "x_fp32", "squares", "reduction")
-"""In the order in which the kernels ask for them."""
+"""Buffers in the order of allocation."""
 
 LANE_BYTES = FP32_BYTES * LANES
 
 
 def instructions(plan: Plan) -> InstructionLists:
-    """Return what every core issues; bf16 rows of whole repeats on key 2 were compared with a device (page, "Residuals")."""
-    rows, key = _Rows(plan), plan.tiling_key
-    of_rows = (
-        rows.merged if key == KEY_MERGE_N else rows.split if key == KEY_SPLIT_D else rows.whole
-    )
-    return lists_by_rows(plan, of_rows, rows.like_compared and key == KEY_MERGE_N)
+    """Return the vector instructions of every core.
+
+    Key 2 was compared with a device for bf16 rows of whole repeats (``estimate``, "Residuals").
+    """
+    rows, key = _Rows(plan), plan.tiling_key or 0
+    paths = {KEY_MERGE_N: rows.merged, KEY_SPLIT_D: rows.split}
+    compared = rows.like_compared and key == KEY_MERGE_N
+    return lists_by_rows(plan, paths.get(key, rows.whole), compared)
 
 
 class _Rows(NormalisedRows):
-    """Rows of one call."""
+    """Vector instructions on rows of one call."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, "x", BUFFERS, plan.tiling["num_col"])
@@ -310,16 +319,15 @@ class _Rows(NormalisedRows):
             plan.tiling[name] for name in ("num_col_align", "row_factor", "ub_factor")
         )
         self.spares_broadcasts = bool(plan.tiling.get("is_performance"))
-        # Whether merged rows find gamma widened in its buffer, which is then as large as that of
-        # fp32.
-        self.gamma_lies_wide = buffer_sizes(plan)["gamma"] == FP32_BYTES * self.ub_factor
+        # Merged rows read a widened gamma when its buffer has the size of an fp32 row.
+        self.gamma_is_wide = buffer_sizes(plan)["gamma"] == FP32_BYTES * self.ub_factor
         if not self.widens:
             self.starts["x_fp32"] = self.starts["x"]
         if plan.tiling_key == KEY_SINGLE_ROW:
             self.starts["squares"] = self.starts["x"]
 
     def rstd(self, rows: int) -> Issues:
-        """Mean, epsilon, root, and the quotient of a duplicated 1 by it."""
+        """Return mean, epsilon, square root, and the division of a duplicated 1 by it."""
         quotient = self.on("div", rows, "reduction", "rstd")
         return (
             whole("muls", rows),
@@ -330,11 +338,11 @@ class _Rows(NormalisedRows):
         )
 
     def squared(self, elements: int) -> Issues:
-        """Widen x and multiply it by itself."""
+        """Return the widening of x and its square."""
         return *self.widened(elements), self.on("mul", elements, "x_fp32", "x_fp32")
 
     def scaled(self, elements: int) -> Issues:
-        """Multiply by gamma, which is widened for every row anew, and narrow."""
+        """Return the product with gamma, widened again for every row, and the narrowing."""
         if self.widens_gamma:
             product: Issues = (
                 whole("cast 16 to 32 bits", elements),
@@ -345,14 +353,14 @@ class _Rows(NormalisedRows):
         return *product, *self.narrowed(elements)
 
     def whole(self, rows: int) -> Issues:
-        """Keys 0 and 3: one row after the other; the scalar unit makes rstd."""
+        """Return keys 0 and 3: row by row; the scalar unit computes rstd."""
         wide = self.columns
         return repeated(
             (*self.squared(wide), *halving(wide), whole("muls", wide), *self.scaled(wide)), rows
         )
 
     def split(self, rows: int) -> Issues:
-        """Key 1: for a group of rows first the sums of all pieces, then y."""
+        """Return key 1: for a group of rows the sums of all pieces, then y."""
 
         def sums(width: int) -> Issues:
             return *self.squared(width), *halving(width)
@@ -360,9 +368,9 @@ class _Rows(NormalisedRows):
         def results(width: int) -> Issues:
             return *self.widened(width), whole("muls", width), *self.scaled(width)
 
-        def group(some: int) -> Issues:
+        def group(count: int) -> Issues:
             first, second = (
-                repeated(in_groups(self.columns, self.ub_factor, step), some)
+                repeated(in_groups(self.columns, self.ub_factor, step), count)
                 for step in (sums, results)
             )
             return *first, *self.rstd(LANES), *second
@@ -370,19 +378,13 @@ class _Rows(NormalisedRows):
         return in_groups(rows, RSTD_ROWS, group)
 
     def merged(self, rows: int) -> Issues:
-        """Key 2: several rows in the buffer at a time, summed in lanes side by side."""
-        once = self.widened_gamma(self.columns) if self.gamma_lies_wide else ()
-        if not self.spares_broadcasts:
-            once += copied_rows(
-                self.row_factor,
-                self.aligned,
-                FP32_BYTES if self.gamma_lies_wide else self.gamma_bytes,
-            )
-        return *once, *in_groups(
-            rows,
-            self.row_factor,
-            self._spared_group if self.spares_broadcasts else self._merged_group,
-        )
+        """Return key 2: groups of rows, each row summed in 64 lanes."""
+        once = self.widened_gamma(self.columns) if self.gamma_is_wide else ()
+        if self.spares_broadcasts:
+            return *once, *in_groups(rows, self.row_factor, self._spared_group)
+        gamma_bytes = FP32_BYTES if self.gamma_is_wide else self.gamma_bytes
+        once += copied_rows(self.row_factor, self.aligned, gamma_bytes)
+        return *once, *in_groups(rows, self.row_factor, self._merged_group)
 
     def _sums(self, rows: int) -> Issues:
         row_bytes = FP32_BYTES * self.aligned
@@ -394,9 +396,9 @@ class _Rows(NormalisedRows):
     def _merged_group(self, rows: int) -> Issues:
         elements = rows * self.aligned
         by_rstd = (*spread(rows, self.aligned), self.on("mul", elements, "x_fp32", "squares"))
-        if self.gamma_lies_wide:
+        if self.gamma_is_wide:
             by_gamma: Issues = (self.on("mul", elements, "squares", "gamma"),)
-        else:  # gamma is widened for every group anew, to where x was in fp32
+        else:  # every group widens gamma again, into the buffer of the fp32 x
             by_gamma = (
                 whole("cast 16 to 32 bits", elements),
                 self.on("mul", elements, "squares", "x_fp32"),
@@ -404,7 +406,10 @@ class _Rows(NormalisedRows):
         return *self._sums(rows), *by_rstd, *by_gamma, *self.narrowed(elements)
 
     def _spared_group(self, rows: int) -> Issues:
-        """Without broadcasts: 64 columns of all rows at a time; rstd is one block of a row, read eight times, which costs nothing."""
+        """Return a group without broadcasts: 64 columns of all rows at a time.
+
+        rstd is one block per row; reading it eight times adds no cycles.
+        """
         steps, row_bytes = ceil_div(self.aligned, LANES), FP32_BYTES * self.aligned
         squares, gamma = self.starts["squares"], self.starts["gamma"]
         by_rstd = Issue("mul", rows, times=steps)

@@ -1,4 +1,4 @@
-"""RmsNormGrad: computation in the order of the product, and the formula that studies compare with.
+"""RmsNormGrad: computation in the product's order, formula and generated data.
 
 Source: specification page ``rms_norm_grad``.
 """
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def split_of(case: Case) -> "Split":
-    """Return how the case's rows are split, as the kernel takes it."""
+    """Return the kernel's argument for the split of rows."""
     from npu_sim.kernels import rms_norm_grad as kernels
 
     tiling = case.tiling
@@ -36,8 +36,8 @@ def split_of(case: Case) -> "Split":
 def compute(run: "Run") -> None:
     """Compute dx and dgamma.
 
-    In a workspace the dgamma of every core (deterministic) lies there. Reserved and not filled: the system workspace, the words for
-    synchronisation, and with chunks the means of every row, which the kernel needs only once.
+    With a workspace, deterministic mode stores the dgamma of every core in it. The other areas stay
+    unfilled: system, synchronisation, and the means of every row (chunked reduction).
     """
     case = run.case
     with run.watch.stage("load"):
@@ -63,7 +63,7 @@ def compute(run: "Run") -> None:
 
 
 def _vectors(run: "Run", cores: int) -> np.ndarray | None:
-    """Return the part of the workspace where cores keep their dgamma apart; None when they do not."""
+    """Return the workspace area of the cores' dgamma vectors; None when there is none."""
     name = "dgamma of every core"
     if run.areas is None or name not in run.areas:
         return None
@@ -73,7 +73,7 @@ def _vectors(run: "Run", cores: int) -> np.ndarray | None:
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Compute the gradients as their formulas say (page, "Formulas")."""
+    """Return the gradients by their formulas (page, "Formulas")."""
     shape, gamma = tensors["x"].shape, tensors["gamma"].astype(precision).reshape(-1)
     rows = tensors["x"].size // gamma.size
     dy, x, rstd = (
@@ -94,15 +94,15 @@ def formula(
 
 
 EPSILON = np.float32(1e-6)
-"""What the forward operator adds to the mean square."""
+"""Epsilon of the forward operator."""
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return inputs as a trained network has them: activations and gradients of order 1, scales near 1."""
+    """Return inputs as in a trained network: values of order 1, scales near 1."""
     random = np.random.default_rng(seed)
     dy, x = (normal(random, spec) for spec in (arguments.dy, arguments.x))
     gamma = normalised_rows.draw_gamma(random, arguments.gamma)
-    # The mean square of what is stored, not of what was drawn, as the forward operator computed it.
+    # The mean square of the rounded values, as in the forward operator.
     squares = np.array(
         [np.mean(np.square(row.astype(np.float32))) for row in x.reshape(arguments.rstd.numel, -1)],
         np.float32,

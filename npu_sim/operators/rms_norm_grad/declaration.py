@@ -4,7 +4,7 @@ Source: product document aclnnRmsNormGrad; specification page ``rms_norm_grad``.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Profile
 from npu_sim.framework.arguments import Output, Tensor
@@ -29,13 +29,9 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
-from npu_sim.tiling.rms_norm_grad import Shapes, shape_fault, used_bytes
-
-if TYPE_CHECKING:
-    pass
 
 SIZE_LIMIT = 2**32
-"""The product computes rows and columns in 32 bits; the contract refuses what would wrap around."""
+"""The product computes rows and columns in 32 bits; the contract refuses sizes that would wrap."""
 
 DTYPE_ROWS = (
     ("float16", "float16", "float32", "float32", "float16", "float32"),
@@ -48,7 +44,7 @@ DTYPE_ROWS = (
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
-    """Return the dtype combinations that a product takes: gamma in another dtype than x on A2 and A3 only."""
+    """Return the supported dtype combinations; gamma may differ from x on A2 and A3 only."""
     mixed = profile.npu_arch == NPU_ARCH_A2_A3
     return [
         row
@@ -58,34 +54,37 @@ def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:
 
 
 def check_shapes(call: Inspection) -> None:
-    """Check the shapes as the product's raw planner does, which words them."""
+    """Check the shapes in the order of the product's planner and set the sizes."""
     given = {name: call.specs[name].shape for name in ("dy", "x", "rstd", "gamma")}
-    implied = {"dx": given["dy"], "dgamma": given["gamma"]}
-    shapes = Shapes(
+    implied = {"dx": given["dy"], "dgamma": given["gamma"]}  # of outputs that are not given
+    shapes = tiler.Shapes(
         **given,
         **{
             name: call.specs[name].shape if name in call.specs else implied[name]
             for name in implied
         },
     )
-    fault = shape_fault(shapes)
-    if fault is not None:
-        raise AclnnError(TILING_FAILURE, *fault)
+    error = tiler.shape_fault(shapes)
+    if error is not None:
+        raise AclnnError(TILING_FAILURE, *error)
     call.sizes = Sizes(
         {"row": shapes.rows, "col": shapes.columns}, {"row": shapes.leading, "col": shapes.gamma}
     )
 
 
-def _wraps(name: str) -> Any:
-    def words(call: Inspection) -> tuple[str, str]:
+def _wrap_message(name: str) -> Any:
+    def message_of(call: Inspection) -> tuple[str, str]:
         size = call.size(name)
-        message = f"{name} = {size}: the product computes it in 32 bits, where it would become {size % SIZE_LIMIT}"
+        message = (
+            f"{name} = {size}: the product computes it in 32 bits, "
+            f"where it would become {size % SIZE_LIMIT}"
+        )
         return message, f"{name} <= {SIZE_LIMIT - 1}"
 
-    return words
+    return message_of
 
 
-def _width_words(call: Inspection) -> tuple[str, str]:
+def _width_message(call: Inspection) -> tuple[str, str]:
     columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
     below = columns // step * step
     nearest = f"{below} or {below + step}" if below else f"{step}"
@@ -156,17 +155,20 @@ OPERATOR = Operator(
         check_shapes,
         Ranks("rstd", 0, status=TILING_FAILURE),
         Holds("row >= 1 and col >= 1", "dy"),
-        Holds(f"row < {SIZE_LIMIT}", "x", _wraps("row")),
-        Holds(f"col < {SIZE_LIMIT}", "gamma", _wraps("col")),
+        Holds(f"row < {SIZE_LIMIT}", "x", _wrap_message("row")),
+        Holds(f"col < {SIZE_LIMIT}", "gamma", _wrap_message("col")),
         LAST_AXIS,
-        Fits(tiler.takes_columns, "gamma", _width_words),
+        Fits(tiler.takes_columns, "gamma", _width_message),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
-    used_bytes=used_bytes,
+    used_bytes=tiler.used_bytes,
     assumed=(
         Assumed(
-            "ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked
+            "ub_bytes",
+            tiler.ASSUMED_UB_BYTES,
+            "specification page rms_norm_grad, key 1",
+            if_asked,
         ),
         Assumed(
             "system_workspace_bytes",

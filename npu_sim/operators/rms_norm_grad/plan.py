@@ -1,6 +1,6 @@
-"""The plan of RmsNormGrad: how rows and columns are split, what lies in the buffers, and why.
+"""The plan of RmsNormGrad: split of rows and columns, buffers, workspace and decisions.
 
-Source: specification page ``rms_norm_grad``; the words are those of the page and of the product's tiling fields.
+Source: specification page ``rms_norm_grad``; names follow the page and the product's tiling fields.
 """
 
 from typing import Any
@@ -22,33 +22,35 @@ from npu_sim.plans.model import (
 from npu_sim.plans.workspace import kernel_workspace
 from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES, ceil_div, element_bytes
-from npu_sim.tiling.rms_norm_grad import buffers, merged_elements
 
 LISTED_BATCHES = 4
-"""Up to this many groups or batches are listed one by one."""
+"""Largest number of groups or batches that are listed one by one."""
 BUFFER_NOTES = {"dy": "double-buffered", "x": "double-buffered", "dx": "double-buffered"}
 
 
 def may_chunk(case: Case) -> bool:
-    """Whether the product asks if the reduction of dgamma has to go in chunks."""
+    """Return whether the product considers reducing dgamma in chunks."""
     return tiler.may_chunk(tiler.problem_of(case.row), case.profile.npu_arch, case.rules)
 
 
 def all_cores_merge(case: Case) -> bool:
-    """Whether all cores add up the cores' dgamma in deterministic mode, not core 0 alone: the same order, no bit differs."""
+    """Return whether all cores merge dgamma in deterministic mode, not core 0 alone: same bits."""
     return case.profile.npu_arch == NPU_ARCH_A2_A3 and case.rules.all_cores_merge == 1
 
 
 def overruns_queue(case: Case) -> bool:
-    """Whether all cores' merge of dgamma reads more than its queue holds (page ``releases``, "Warnings a plan gives")."""
+    """Return whether the merge of dgamma overruns its queue (page ``releases``, "Warnings")."""
     tiling = case.tiling
-    asked = (
+    merges_in_queue = (
         all_cores_merge(case)
         and case.rules.queue_holds_merge == 0
         and case.deterministic
         and tiling.tiling_key == tiler.SPLIT_N
     )
-    return bool(asked and tiling.ub_factor * tiling.columns_aligned < merged_elements(tiling))
+    return bool(
+        merges_in_queue
+        and tiling.ub_factor * tiling.columns_aligned < tiler.merged_elements(tiling)
+    )
 
 
 def describe(case: Case) -> dict[str, Any]:
@@ -106,7 +108,10 @@ def _per_core(tiling: tiler.Tiling) -> str:
         groups = _parts_text(
             tiling.block_factor, tiler.GROUP_ROWS, "group", "groups", "groups of rows"
         )
-        return f"{groups}, {_parts_text(tiling.columns, tiler.PIECE_COLUMNS, 'piece', 'pieces', 'pieces of columns')}"
+        pieces = _parts_text(
+            tiling.columns, tiler.PIECE_COLUMNS, "piece", "pieces", "pieces of columns"
+        )
+        return f"{groups}, {pieces}"
     batches = _parts_text(
         tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
     )
@@ -114,7 +119,7 @@ def _per_core(tiling: tiler.Tiling) -> str:
 
 
 def _parts_text(total: int, part: int, one: str, several: str, names: str) -> str:
-    """Say how many parts there are and how large: ``3 groups of rows (32, 32, 22)``, ``2 pieces of 4096 columns``."""
+    """Return text such as ``3 groups of rows (32, 32, 22)`` or ``2 pieces of 4096 columns``."""
     count, tail = ceil_div(total, part), total % part
     unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
@@ -127,7 +132,7 @@ def _parts_text(total: int, part: int, one: str, several: str, names: str) -> st
 
 
 def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
-    sizes = buffers(tiling, case.profile.npu_arch, case.rules)
+    sizes = tiler.buffers(tiling, case.profile.npu_arch, case.rules)
     allocations = tuple(
         Allocation(name=name, bytes=size, note=BUFFER_NOTES.get(name, ""))
         for name, size in sizes._asdict().items()
@@ -179,7 +184,10 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
         reason = "one core does all the work"
     else:
         fixed = case.with_determinism(True).tiling
-        reason = f"in every column ({tiling.block_dim} cores add atomically); deterministic: fixed, {fixed.workspace_bytes} bytes of workspace"
+        reason = (
+            f"in every column ({tiling.block_dim} cores add atomically); "
+            f"deterministic: fixed, {fixed.workspace_bytes} bytes of workspace"
+        )
     return OutputOrder(
         output="dgamma", fixed=bool(tiling.fixed_output) or tiling.block_dim == 1, reason=reason
     ), dx
@@ -257,7 +265,8 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
     )
     return Decision(
         name="chunks",
-        condition=f"4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= {tiler.CHUNK_TOTAL_BYTES}",
+        condition="4*block_dim*col_align > floor(0.05*total bytes) "
+        f"and total bytes >= {tiler.CHUNK_TOTAL_BYTES}",
         values={
             "4*block_dim*col_align": 4 * tiling.block_dim * tiling.columns_aligned,
             "total bytes": total,
@@ -269,10 +278,10 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
 
 
 def first_chunked_columns(case: Case) -> int | None:
-    """Return the fewest columns above key 1's whose reduction goes in chunks, the rest of the case being the same.
+    """Return the smallest number of columns above key 1's with a chunked reduction, or None.
 
-    Looks only as far as the size of the inputs does not wrap around: there, more columns never undo the decision but for the
-    alignment, which the check of the two neighbours catches. None when there are no such columns.
+    The search stops where the size of the inputs would wrap. Below, the decision is monotonic in
+    the columns except for alignment, which the check of the two neighbours catches.
     """
 
     def chunked(columns: int) -> bool:
@@ -291,15 +300,18 @@ def first_chunked_columns(case: Case) -> int | None:
 
 
 def if_asked(case: Case) -> str:
-    """Say up to how many columns whole rows would pass if the planner asked how large the Unified Buffer is.
+    """Return the limit of split N if the planner queried the size of the Unified Buffer.
 
-    A model: with the bytes that the product counts with it gives the product's own limit.
+    A model: for the size that the product assumes it gives the product's own limit.
     """
     return f"split N up to {tiler.widest_whole_row(case.tiling, case.device.ub_bytes)} columns"
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    used, usable = sum(buffers(tiling, case.profile.npu_arch, case.rules)), case.device.ub_bytes
+    used, usable = (
+        sum(tiler.buffers(tiling, case.profile.npu_arch, case.rules)),
+        case.device.ub_bytes,
+    )
     if used <= usable:
         return ()
     message = (
@@ -313,14 +325,15 @@ def _overrun_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
     if not overruns_queue(case):
         return ()
     message = (
-        f"release {case.profile.release} adds up dgamma from {merged_elements(tiling)} elements in a queue of "
-        f"{tiling.ub_factor * tiling.columns_aligned}: what the device returns is not known, dgamma is a model"
+        f"release {case.profile.release} adds up dgamma from {tiler.merged_elements(tiling)} "
+        f"elements in a queue of {tiling.ub_factor * tiling.columns_aligned}: "
+        "what the device returns is not known, dgamma is a model"
     )
     return (Caveat(code="dgamma_merge_overrun", argument="deterministic", message=message),)
 
 
 def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
-    """Tell when the size that decides about chunks wraps around at 4 GiB (page, "Chunking")."""
+    """Warn when the size that decides on chunks wraps at 4 GiB (page, "Chunking")."""
     if not may_chunk(case):
         return ()
     size = element_bytes(case.row.dtype)
@@ -336,7 +349,8 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         else f"{'with' if unwrapped else 'without'} chunks otherwise"
     )
     message = (
-        f"the product computes the size of the inputs, {true_total} bytes, in 32 bits and sees {seen}: "
+        f"the product computes the size of the inputs, {true_total} bytes, in 32 bits "
+        f"and sees {seen}: "
         f"it reduces dgamma {'in chunks' if tiling.chunks.need else 'at once'} ({same})"
     )
     return (Caveat(code="total_size_wraps", argument="x", message=message),)

@@ -1,4 +1,4 @@
-"""RmsNormGrad in the laboratory: what every core adds to dgamma, and the trees of dgamma and of the row mean."""
+"""Studies of RmsNormGrad: contributions to dgamma, trees of dgamma and of the row mean."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -20,7 +20,7 @@ from npu_sim.tiling.rms_norm_grad import GROUP_ROWS, PIECE_COLUMNS
 
 
 def parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
-    """Yield the cores' contributions to dgamma, one part for every piece of columns that shares an order."""
+    """Yield the cores' contributions to dgamma, one part per piece of columns with one order."""
     from npu_sim.kernels.rms_norm_grad import PIECES, contributions
 
     case = call.case
@@ -64,7 +64,7 @@ def _describe(cores: np.ndarray, place: int) -> str:
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of a column of dgamma (of every piece), and of the row mean that dx needs."""
+    """Yield the tree of a column of dgamma for every piece, and of the row mean in dx."""
     case = call.case
     rows, columns = case.row.row, case.row.col
     pieces = _is_in_pieces(case)
@@ -97,7 +97,7 @@ def _is_in_pieces(case: Case) -> bool:
 
 
 def _rows_of_contributions(case: Case, pieces: bool) -> Iterator[tuple[int, range]]:
-    """Yield core and rows of every contribution to dgamma, in the cores' program order."""
+    """Yield core and rows of every contribution to dgamma, in program order of the cores."""
     for core, first in enumerate(range(0, case.row.row, case.tiling.block_factor)):
         rows = range(first, min(case.row.row, first + case.tiling.block_factor))
         size = GROUP_ROWS if pieces else len(rows)
@@ -150,7 +150,7 @@ def _mean_tree(case: Case, pieces: bool) -> trees.Tree:
 
 
 def _outputs(call: StudyCall, dy: np.ndarray) -> dict[str, np.ndarray]:
-    """Run the operator on ones, but for dy."""
+    """Return the outputs for inputs of 1 except dy."""
     ones = {name: np.ones_like(values) for name, values in call.tensors.items()}
     return call.outputs(**{**ones, "dy": dy.reshape(ones["dy"].shape)})
 
@@ -158,7 +158,7 @@ def _outputs(call: StudyCall, dy: np.ndarray) -> dict[str, np.ndarray]:
 def _dgamma_outside(
     call: StudyCall, case: Case, begin: int, columns: int, codes: np.ndarray
 ) -> np.ndarray:
-    """Run probes, a column each: with xh = 1 the terms of dgamma are dy."""
+    """Run one probe per column: with xh = 1 the terms of dgamma are dy."""
     dtype, counts = case.specs["x"].dtype, np.empty(codes.shape[0], np.int64)
     for first in range(0, codes.shape[0], columns):
         piece = codes[first : first + columns]
@@ -170,7 +170,10 @@ def _dgamma_outside(
 
 
 def _mean_outside(call: StudyCall, case: Case, codes: np.ndarray) -> np.ndarray:
-    """Run probes, a row each: with xh = gamma = 1, dx is dy minus the mean of dy; read where dy is one unit."""
+    """Run one probe per row and read dx where dy is one unit.
+
+    With xh = gamma = 1, dx is dy minus the mean of dy.
+    """
     total, columns = case.row.row, case.row.col
     dtype, counts = case.specs["x"].dtype, np.empty(codes.shape[0], np.int64)
     for first in range(0, codes.shape[0], total):

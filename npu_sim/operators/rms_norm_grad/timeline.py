@@ -1,8 +1,10 @@
-"""What the cores do in RmsNormGrad, from the plan's tiling.
+"""Timeline of RmsNormGrad: work of the cores, descriptions of tiles, and vector instructions.
 
-Source: specification page ``rms_norm_grad``, "Tiling" and "Kernels and accumulation order".
-Element-wise instructions are counted once for a group of rows, which wastes no lanes at the end of
-a row: a lower bound whatever the kernel does there.
+Sources: specification pages ``rms_norm_grad``, "Tiling" and "Kernels and accumulation order", and
+``estimate``, "Instruction lists" (public kernel sources of release 8.3, without clearing and
+merging of dgamma). The program counts element-wise instructions once per group of rows, without
+unused lanes at the ends of rows: a lower bound. The instruction lists name a product by the buffers
+of its sources.
 """
 
 from functools import partial
@@ -42,7 +44,7 @@ from npu_sim.timelines.vector_pipe import (
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does."""
+    """Return the work of every core."""
     dy, gamma = TensorSpec.parse(plan.arguments["dy"]), TensorSpec.parse(plan.arguments["gamma"])
     rows = (_long_rows if plan.tiling_key == SPLIT_D else _short_rows)(plan, dy, gamma.itemsize)
     clearing = () if plan.tiling["fixed_output"] else ("clearing dgamma",)
@@ -54,7 +56,7 @@ def _elementwise(elements: int, count: int) -> tuple[Work, ...]:
 
 
 def _copy(dy: TensorSpec, elements: int, times: int = 1) -> Copy:
-    """Copy a part of dy, or of x or dx, which are as large."""
+    """Return a copy of a part of dy, x or dx, which have the same size."""
     return Copy(dy.itemsize * elements, elements, times, tensor_bytes=dy.nbytes)
 
 
@@ -73,7 +75,7 @@ def _narrow(elements: int, element_bytes: int) -> tuple[Work, ...]:
 
 
 def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
-    """Halve a row down to 64 lanes, then the tree of one repeat (page, ``halving``)."""
+    """Return a row sum: halve down to 64 lanes, then sum one repeat (page, ``halving``)."""
     halving = _elementwise((columns - VECTOR_LANES) * rows, 1) if columns > VECTOR_LANES else ()
     return (
         *halving,
@@ -82,7 +84,7 @@ def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
-    """Key 1: whole rows in groups, double-buffered; dgamma is gathered in the Unified Buffer and goes out once."""
+    """Return key 1: groups of whole rows, double-buffered; dgamma is written once at the end."""
     columns = plan.tiling["col"]
 
     def group(rows: int) -> tuple[Node, ...]:
@@ -109,7 +111,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
 
 
 def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
-    """Key 2: groups of rows, twice through the pieces of their columns: once for the sums, once for dx."""
+    """Return key 2: groups of rows, with one pass over column pieces for sums and one for dx."""
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
@@ -151,12 +153,12 @@ def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
 
 
 def _merge(plan: Plan) -> Phase:
-    """Deterministic dgamma: the cores' vectors are summed column by column, in the order of the cores."""
+    """Return the merge of deterministic dgamma: the cores' vectors are summed in core order."""
     columns, cores = plan.tiling["col"], plan.block_dim
-    # How columns are shared out is published for the inference series only, whose cores are fused
-    # (core 0 takes all): elsewhere an even share.
+    # The split of columns is published for the inference series only (fused cores, core 0 takes
+    # all); elsewhere an even split is assumed.
     workers = 1 if plan.core_kind == "AI cores" else cores
-    share = ceil_div(columns, workers)
+    width_per_core = ceil_div(columns, workers)
 
     def merge(width: int) -> tuple[Node, ...]:
         copy = Copy(FP32_BYTES * width, width, times=cores)
@@ -172,20 +174,26 @@ def _merge(plan: Plan) -> Phase:
     return vector_phase(
         "merge dgamma",
         {
-            core: ranged("columns", core * share, min((core + 1) * share, columns), share, merge)
+            core: ranged(
+                "columns",
+                core * width_per_core,
+                min((core + 1) * width_per_core, columns),
+                width_per_core,
+                merge,
+            )
             for core in range(workers)
         },
     )
 
 
 ALWAYS = ("gamma", "rstd")
-"""Allocations that hold something between the tiles of a group of rows."""
+"""Allocations in use between the tiles of a group of rows."""
 
 CLEARING = ("zeros", "synchronisation")
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return the descriptions of the tiles."""
     rows, columns = plan.tiling["row"], plan.tiling["col"]
     by_row, by_column = {"rows": 1, "row": 1}, {"columns": 1}
     views = (
@@ -196,7 +204,7 @@ def steps(plan: Plan) -> StepTable:
         View("dx", rows, columns, by_row, by_column),
         View("dgamma", 1, columns, by_column=by_column),
     )
-    kept_apart = bool(plan.tiling["fixed_output"])
+    separate = bool(plan.tiling["fixed_output"])
     whole = ("dy", "x", "dx", "dgamma", "means", "scratch", *ALWAYS)
     return StepTable(
         views,
@@ -208,7 +216,8 @@ def steps(plan: Plan) -> StepTable:
                 "rstd of rows {rows} comes in", ("rstd",), live=("rstd", "means", *CLEARING)
             ),
             ("rows", ""): Step(
-                "rows {rows}: dgamma += dy * x * rstd; m = mean of dy * gamma * x * rstd over the row; "
+                "rows {rows}: dgamma += dy * x * rstd; "
+                "m = mean of dy * gamma * x * rstd over the row; "
                 "dx = (dy * gamma - x * rstd * m) * rstd",
                 ("dy", "x", "rstd"),
                 ("dx",),
@@ -227,22 +236,24 @@ def steps(plan: Plan) -> StepTable:
                 "what this core has added to dgamma goes out"
                 + (
                     " to its place in the workspace"
-                    if kept_apart
+                    if separate
                     else ", added atomically to what the other cores add"
                 ),
                 (),
-                () if kept_apart else ("dgamma",),
+                () if separate else ("dgamma",),
                 live=("dgamma", "means", *ALWAYS),
             ),
             ("rows", "dx"): Step(
-                "row {row} of the group, columns {columns}: dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
+                "row {row} of the group, columns {columns}: "
+                "dx = (dy * gamma - x * rstd * m) * rstd, with m of the whole row",
                 ("dy", "x"),
                 ("dx",),
                 ("rstd", "gamma"),
                 ("dy", "x", "dx", "means", *ALWAYS),
             ),
             ("merge dgamma", "merge"): Step(
-                "columns {columns}: dgamma = sum of what the cores have left in the workspace, in the order of the cores",
+                "columns {columns}: dgamma = sum of what the cores have left in the workspace, "
+                "in the order of the cores",
                 (),
                 ("dgamma",),
             ),
@@ -251,24 +262,26 @@ def steps(plan: Plan) -> StepTable:
 
 
 BUFFERS = ("dy", "x", "rstd", "gamma", "dx", "dgamma", "scratch")
-"""In the order in which the kernels ask for them."""
+"""Buffers in the order of allocation."""
 
 MEANS_BYTES = 128
-"""One of the two mean buffers of key 2, which lie side by side (page ``rms_norm_grad``, "Unified
-Buffer of a core")."""
+"""Bytes of each of the two adjacent mean buffers of key 2 (page ``rms_norm_grad``, "Unified Buffer
+of a core")."""
 
 
 def instructions(plan: Plan) -> InstructionLists:
-    """Return what every core issues; bf16 rows of whole repeats on key 1 were compared with a device (page, "Residuals")."""
+    """Return the vector instructions of every core.
+
+    Key 1 was compared with a device for bf16 rows of whole repeats (``estimate``, "Residuals").
+    """
     rows = _Rows(plan)
-    split = plan.tiling_key == SPLIT_D
-    return lists_by_rows(
-        plan, rows.split if split else rows.whole, rows.like_compared and not split
-    )
+    if plan.tiling_key == SPLIT_D:
+        return lists_by_rows(plan, rows.split, False)
+    return lists_by_rows(plan, rows.whole, rows.like_compared)
 
 
 class _Rows(NormalisedRows):
-    """Rows of one call."""
+    """Vector instructions on rows of one call."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan, "dy", BUFFERS, plan.tiling["col"])
@@ -276,7 +289,7 @@ class _Rows(NormalisedRows):
         self.aligned = align(self.columns, alignment(DTYPE_CODES[self.dtype]))
 
     def whole(self, rows: int) -> Issues:
-        """Key 1: whole rows in the buffer."""
+        """Return key 1: whole rows in the buffer."""
         once = (*self.widened_gamma(self.aligned), whole("duplicate", self.aligned))
         if self.aligned > LANE_COLUMNS:
             return (*once, *repeated(self._halved_row(), rows))
@@ -327,7 +340,7 @@ class _Rows(NormalisedRows):
         )
 
     def split(self, rows: int) -> Issues:
-        """Key 2: groups of rows, twice through the pieces of their columns."""
+        """Return key 2: groups of rows, with two passes over their column pieces."""
         return in_groups(rows, GROUP_ROWS, self._split_group)
 
     def _split_group(self, rows: int) -> Issues:
