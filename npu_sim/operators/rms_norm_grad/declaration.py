@@ -165,10 +165,7 @@ OPERATOR = Operator(
     used_bytes=tiler.used_bytes,
     assumed=(
         Assumed(
-            "ub_bytes",
-            tiler.ASSUMED_UB_BYTES,
-            "specification page rms_norm_grad, key 1",
-            if_asked,
+            "ub_bytes", tiler.ASSUMED_UB_BYTES, "specification page rms_norm_grad, key 1", if_asked
         ),
         Assumed(
             "system_workspace_bytes",
