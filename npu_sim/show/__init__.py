@@ -1,71 +1,110 @@
 """Everything that turns an answer into text, tables, HTML or pictures.
 
-Faces enter; an answer that is printed reaches this room through :mod:`npu_sim.plans.printing`, and
-finds here which function does it.
+:mod:`npu_sim.plans.printing` calls :func:`text_of` and :func:`html_of` when an answer is printed.
 """
 
-from importlib import import_module
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
-
-class Ways(NamedTuple):
-    """The functions that print one type of answer, as ``module:function`` of this room; empty where there is none."""
-
-    text: str = ""
-    html: str = ""
-
-
-WAYS = MappingProxyType(
-    {
-        "npu_sim.plans.model.Plan": Ways("text:plan_text", "reports.plans:plan_html"),
-        "npu_sim.plans.model.Workspace": Ways("workspace:workspace_text"),
-        "npu_sim.framework.execution.Prepared": Ways(
-            "text:prepared_text", "reports.plans:prepared_html"
-        ),
-        "npu_sim.framework.results.OrderMask": Ways("text:order_mask_text"),
-        "npu_sim.framework.results.Result": Ways("text:result_text", "reports.plans:result_html"),
-        "npu_sim.timelines.model.Timeline": Ways(
-            "timelines:timeline_text", "reports.plans:timeline_html"
-        ),
-        "npu_sim.questions.compare.Comparison": Ways(
-            "compare:comparison_text", "reports.comparisons:diff_html"
-        ),
-        "npu_sim.questions.upgrades.Upgrade": Ways("compare:upgrade_text"),
-        "npu_sim.questions.explain.Explanation": Ways("explain:explanation_text"),
-        "npu_sim.questions.limits.LimitTable": Ways("limits:limits_text"),
-        "npu_sim.questions.calibrate.CalibrationAnswer": Ways("calibration:calibration_text"),
-        "npu_sim.questions.measured_profile.MeasuredProfile": Ways(
-            "measured_profile:measured_profile_text", "reports.measured_profile:measured_html"
-        ),
-        "npu_sim.studies.certificate.Certificate": Ways("studies:certificate_text"),
-        "npu_sim.studies.determinism.DeterminismStudy": Ways("studies:determinism_text"),
-        "npu_sim.studies.invariance.InvarianceStudy": Ways("studies:invariance_text"),
-        "npu_sim.studies.precision.PrecisionStudy": Ways("studies:precision_text"),
-    }
-)
-"""By the full name of the type, so that neither the types nor the modules that print them are
-loaded for one plan."""
+Printers = Mapping[type, Callable[[Any], str]]
+"""Types of answers, and the functions that print them."""
 
 
 def text_of(answer: Any) -> str | None:
-    """Return an answer as text; None when there is no text for its type."""
-    return _printed(_ways(answer).text, answer)
+    """Return an answer as text, or None if its type has no text."""
+    return _printed(answer, TEXTS)
 
 
 def html_of(answer: Any) -> str | None:
-    """Return an answer as HTML for notebooks; None when there is none for its type."""
-    return _printed(_ways(answer).html, answer)
+    """Return an answer as HTML for notebooks, or None if its type has no HTML."""
+    return _printed(answer, HTMLS)
 
 
-def _ways(answer: Any) -> Ways:
-    names = (f"{kind.__module__}.{kind.__qualname__}" for kind in type(answer).__mro__)
-    return next((WAYS[name] for name in names if name in WAYS), Ways())
+def _printed(answer: Any, groups: Iterable[Callable[[], Printers]]) -> str | None:
+    for group in groups:
+        printers = group()
+        for kind in type(answer).__mro__:
+            if kind in printers:
+                return printers[kind](answer)
+    return None
 
 
-def _printed(way: str, answer: Any) -> str | None:
-    if not way:
-        return None
-    module, _, function = way.partition(":")
-    printed: str = getattr(import_module(f"{__name__}.{module}"), function)(answer)
-    return printed
+def _plan_texts() -> Printers:
+    from npu_sim.framework.execution import Prepared
+    from npu_sim.framework.results import OrderMask, Result
+    from npu_sim.plans.model import Plan, Workspace
+    from npu_sim.show.text import order_mask_text, plan_text, prepared_text, result_text
+    from npu_sim.show.timelines import timeline_text
+    from npu_sim.show.workspace import workspace_text
+    from npu_sim.timelines.model import Timeline
+
+    return {
+        Plan: plan_text,
+        Workspace: workspace_text,
+        Prepared: prepared_text,
+        OrderMask: order_mask_text,
+        Result: result_text,
+        Timeline: timeline_text,
+    }
+
+
+def _question_texts() -> Printers:
+    from npu_sim.questions.calibrate import CalibrationAnswer
+    from npu_sim.questions.compare import Comparison
+    from npu_sim.questions.explain import Explanation
+    from npu_sim.questions.limits import LimitTable
+    from npu_sim.questions.measured_profile import MeasuredProfile
+    from npu_sim.questions.upgrades import Upgrade
+    from npu_sim.show.calibration import calibration_text
+    from npu_sim.show.compare import comparison_text, upgrade_text
+    from npu_sim.show.explain import explanation_text
+    from npu_sim.show.limits import limits_text
+    from npu_sim.show.measured_profile import measured_profile_text
+
+    return {
+        Comparison: comparison_text,
+        Upgrade: upgrade_text,
+        Explanation: explanation_text,
+        LimitTable: limits_text,
+        CalibrationAnswer: calibration_text,
+        MeasuredProfile: measured_profile_text,
+    }
+
+
+def _study_texts() -> Printers:
+    from npu_sim.show import studies
+    from npu_sim.studies.certificate import Certificate
+    from npu_sim.studies.determinism import DeterminismStudy
+    from npu_sim.studies.invariance import InvarianceStudy
+    from npu_sim.studies.precision import PrecisionStudy
+
+    return {
+        Certificate: studies.certificate_text,
+        DeterminismStudy: studies.determinism_text,
+        InvarianceStudy: studies.invariance_text,
+        PrecisionStudy: studies.precision_text,
+    }
+
+
+def _plan_htmls() -> Printers:
+    from npu_sim.framework.execution import Prepared
+    from npu_sim.framework.results import Result
+    from npu_sim.plans.model import Plan, Workspace
+    from npu_sim.show.reports.plans import plan_html, prepared_html, result_html, timeline_html
+    from npu_sim.timelines.model import Timeline
+
+    return {Plan: plan_html, Prepared: prepared_html, Result: result_html, Timeline: timeline_html}
+
+
+def _question_htmls() -> Printers:
+    from npu_sim.questions.compare import Comparison
+    from npu_sim.questions.measured_profile import MeasuredProfile
+    from npu_sim.show.reports.comparisons import diff_html
+    from npu_sim.show.reports.measured_profile import measured_html
+
+    return {Comparison: diff_html, MeasuredProfile: measured_html}
+
+
+TEXTS = (_plan_texts, _question_texts, _study_texts)
+"""Tried in this order: printing a plan imports neither questions nor studies."""
+HTMLS = (_plan_htmls, _question_htmls)
