@@ -1,7 +1,8 @@
-"""Rounding of whole arrays, and the saturation mode.
+"""Rounding of arrays, and the saturation mode.
 
-The functions accept any shape and stride, run on all threads, and give the same bits for any number of them. Arrays that are not
-C-contiguous are copied first. One element is rounded in `npu_sim.numbers.scalars`.
+The functions accept any shape and strides, run on all threads, and give the same bits for any number
+of threads. Arrays that are not C-contiguous are copied first. `npu_sim.numbers.scalars` rounds one
+element.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
     saturate : bool
         Apply the saturation mode of the Atlas training and inference series to the result.
     out : array, optional
-        Where to write: same shape, of ``dtype`` or its storage dtype.
+        Receives the result: same shape, of ``dtype`` or its storage dtype.
 
     Returns
     -------
@@ -100,8 +101,8 @@ def narrow_array(array: Any, dtype: Any, saturate: bool = False, out: Array | No
 def round_to_hf32(array: Any, towards_zero: bool = False, out: Array | None = None) -> Array:
     """Round a float32 array to hf32 (11 explicit mantissa bits), to nearest even or towards zero.
 
-    Returns a float32 array whose elements have 12 low mantissa bits of zero: a new one, or ``out``, which may be
-    the input.
+    Returns a new float32 array, or ``out``, which may be the input. The 12 low mantissa bits of its
+    elements are zero.
     """
     values = kernel_input(_float32(array))
     target = _target(out, values.shape, "float32")
@@ -138,7 +139,7 @@ def _blocks(array: Array) -> int:
 
 
 def _apply(compiled: Kernel, source: Array, target: Array) -> None:
-    """Run an elementwise kernel into ``target``, through a temporary array when ``target`` has gaps."""
+    """Run an elementwise kernel; a ``target`` with gaps is written through a temporary array."""
     direct = target.flags.c_contiguous and target.flags.aligned
     result = target if direct else np.empty(target.shape, target.dtype)
     compiled.over(_blocks(source), source.reshape(-1), result.reshape(-1))
@@ -146,48 +147,45 @@ def _apply(compiled: Kernel, source: Array, target: Array) -> None:
         target[...] = result
 
 
-# --- saturation mode ----------------------------------------------------------------------------------------
+# --- Saturation mode ---
 
 
 @kernel
 def _saturate_all(block, bits, magnitude_mask, infinity, counts):
     part = bits[block * BLOCK : (block + 1) * BLOCK]
-    found = 0
+    overflows = 0
     for index in range(part.size):
-        found |= (part[index] & magnitude_mask) >= infinity
+        overflows |= (part[index] & magnitude_mask) >= infinity
     counts[block] = 0
-    if found:  # rare: most blocks are only read
+    if overflows:  # rare: most blocks are only read
         for index in range(part.size):
             magnitude = part[index] & magnitude_mask
             counts[block] += magnitude >= infinity
             if magnitude > infinity:
                 part[index] = 0
             elif magnitude == infinity:
-                part[index] -= (
-                    1  # the largest finite value is the pattern before inf, sign included
-                )
+                part[index] -= 1  # the pattern of the largest finite value precedes that of inf
 
 
 def saturate(out: Array) -> int:
-    """Apply the saturation mode in place: inf becomes the largest finite value with its sign, nan becomes 0.
+    """Apply the saturation mode in place; return the number of elements replaced.
 
-    ``out`` is float16, bfloat16 or float32, or a storage array (int16 is float16, uint16 is bfloat16). Returns the
-    number of elements replaced. Source: spec page "Numerics of the simulated device", section Overflow.
+    inf becomes the largest finite value with its sign, nan becomes 0. ``out`` is float16, bfloat16 or
+    float32, or a storage array (int16 is float16, uint16 is bfloat16). Source: specification page
+    ``numerics``, section Overflow.
     """
     _check_writable(out)
-    one = FORMATS[FORMAT_OF_STORAGE.get(out.dtype) or floating(out.dtype)]
-    unsigned = UNSIGNED[one.itemsize]
+    kind = FORMATS[FORMAT_OF_STORAGE.get(out.dtype) or floating(out.dtype)]
+    unsigned = UNSIGNED[kind.itemsize]
     target = out.view(unsigned)
     direct = target.flags.c_contiguous and target.flags.aligned
     bits = target if direct else np.require(target, requirements=["C", "A", "O"])
     counts = np.empty(_blocks(bits), np.int64)
-    mask, infinity = magnitude_patterns(one)
-    _saturate_all.over(
-        counts.size, bits.reshape(-1), unsigned.type(mask), unsigned.type(infinity), counts
-    )
+    mask, infinity = map(unsigned.type, magnitude_patterns(kind))
+    _saturate_all.over(counts.size, bits.reshape(-1), mask, infinity, counts)
     if not direct:
         target[...] = bits
     return int(counts.sum())
 
 
-_saturate = saturate  # under the name that `narrow_array` can reach beside its argument
+_saturate = saturate  # `narrow_array` has an argument of the name ``saturate``

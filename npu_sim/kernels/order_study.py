@@ -1,14 +1,16 @@
-"""Many orders of arrival of the same contributions: what the sums become, without computing the contributions again.
+"""Results of one set of contributions in many orders of arrival; contributions are computed once.
 
-A *part* is a set of output elements whose contributions arrive together: a row of an embedding gradient, a piece of dgamma, a row of
-gradWeight. Its contributions are given once, in fp32, in the program order of every core; only their arrival differs.
+A *part* is a set of output elements whose contributions arrive together: a row of an embedding
+gradient, a piece of dgamma, a row of gradWeight. Its contributions are given once, in fp32, in the
+program order of every core; only their order of arrival differs.
 
-Source: specification page ``numerics``, "Atomic addition to global memory". Besides the page's four orders there are three
-adversarial ones, chosen for every part (or column by column): legal merges that take, of all the contributions that could come
-next, the smallest, the largest, or a positive one first.
+Source: specification page ``numerics``, "Atomic addition to global memory". Besides the page's four
+orders there are three adversarial ones, chosen for every part (or column by column). These are
+legal merges that take, of all contributions that could come next, the smallest, the largest, or a
+positive one first.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,12 +30,49 @@ Floats = NDArray[np.float32]
 ONE = np.float32(1)
 ZERO = np.float32(0)
 FNV_OFFSET, FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
-"""FNV-1a, 64 bits: results are told apart by their hash."""
+"""FNV-1a, 64 bits: results are identified by hash."""
+
+
+class Contributions(NamedTuple):
+    """Contributions of all parts, in the program order of every core."""
+
+    values: Any
+    """float32 (contributions, columns)"""
+    starts: Any
+    """int64 (parts + 1,): first contribution of every part."""
+    cores: Any
+    """int64 (contributions,): core of each, ascending within a part."""
+    keys: Any
+    """int64 (parts,): keys of the random orders."""
+    factors: Any
+    """float32 (parts,): factor of each sum before it is rounded."""
+
+
+class Orders(NamedTuple):
+    """Orders of arrival."""
+
+    codes: Any
+    """int64 (orders,)"""
+    seeds: Any
+    """int64 (orders, 2): key words of random orders."""
+    columns_together: int
+    """Number of columns that share an adversarial order."""
+
+
+class Spread(NamedTuple):
+    """Results over all orders, to be filled in."""
+
+    lowest: Any
+    """float32 (parts, columns): smallest result of every element."""
+    highest: Any
+    """float32 (parts, columns): largest result of every element."""
+    hashes: Any
+    """uint64 (parts, orders): hash of every result's bits."""
 
 
 @device_function
 def _open_lines(cores: Integers, first: Integers, left: Integers) -> int:
-    """Find the contributions of each core: ``first[line]`` and how many, ``left[line]``; return the number of cores."""
+    """Return the number of cores; write the first contribution of each, and how many it has."""
     count = 0
     for place in range(cores.size):
         if place == 0 or cores[place] != cores[place - 1]:
@@ -44,12 +83,12 @@ def _open_lines(cores: Integers, first: Integers, left: Integers) -> int:
 
 
 @device_function
-def _score(code: int, values: Floats, place: int, begin: int, end: int) -> float:
-    """Return how much an adversarial order wants a contribution next; the highest score wins."""
+def _score(code: int, contribution: Floats) -> float:
+    """Return the score of a contribution; an adversarial order takes the highest score next."""
     total, signed = 0.0, 0.0
-    for column in range(begin, end):
-        total += abs(values[place, column])
-        signed += values[place, column]
+    for column in range(contribution.size):
+        total += abs(contribution[column])
+        signed += contribution[column]
     if code == SMALLEST_FIRST:
         return -total
     return total if code == LARGEST_FIRST else signed
@@ -62,14 +101,13 @@ def arrival(
     key: int,
     cores: Integers,
     values: Floats,
-    begin: int,
-    end: int,
     lines: Integers,
     order: Integers,
 ) -> None:
-    """Write the places of a part's contributions in their order of arrival; columns begin..end decide adversarial orders.
+    """Write the contributions of a part to ``order``, as they arrive.
 
-    ``lines`` (2, contributions or more) is scratch.
+    ``values`` (contributions, columns) decide adversarial orders. ``lines`` (2, contributions or
+    more) is scratch.
     """
     first, left = lines[0], lines[1]
     count = _open_lines(cores, first, left)
@@ -84,7 +122,7 @@ def arrival(
             best = -np.inf
             for candidate in range(count):
                 if left[candidate] > 0:
-                    score = _score(code, values, first[candidate], begin, end)
+                    score = _score(code, values[first[candidate]])
                     if score > best or best == -np.inf:
                         best, line = score, candidate
         else:
@@ -109,142 +147,74 @@ def _add_up(values: Floats, order: Integers, begin: int, end: int, sums: Floats)
 
 
 @long_kernel
-def _study_share(
-    share: int,
-    shares: int,
-    values: Floats,
-    starts: Integers,
-    cores: Integers,
-    keys: Integers,
-    factors: Floats,
-    codes: Integers,
-    seeds: Integers,
-    columns_together: int,
-    stored,
-    lowest: Floats,
-    highest: Floats,
-    hashes: NDArray[np.uint64],
+def _study_chunk(
+    chunk: int,
+    chunks: int,
+    contributions: Contributions,
+    orders: Orders,
+    stored: NDArray[Any],
+    spread: Spread,
     places: Integers,
     totals: Floats,
 ) -> None:
-    """Study every part of a share: every ``shares``-th. ``places`` (shares, 3, contributions) and ``totals`` are scratch."""
-    columns, sums = values.shape[1], totals[share]
-    for part in range(share, keys.size, shares):
-        own, own_cores = (
-            values[starts[part] : starts[part + 1]],
-            cores[starts[part] : starts[part + 1]],
-        )
-        lines, order = places[share, :2], places[share, 2, : own_cores.size]
-        for which in range(codes.size):
-            adversarial = codes[which] >= SMALLEST_FIRST
-            together = columns_together if adversarial else columns
+    """Study every ``chunks``-th part.
+
+    ``places`` (chunks, 3, contributions) and ``totals`` are scratch.
+    """
+    values, starts, cores, keys, factors = contributions
+    codes, seeds, columns_together = orders
+    lowest, highest, hashes = spread
+    columns, sums = values.shape[1], totals[chunk]
+    for part in range(chunk, keys.size, chunks):
+        own = values[starts[part] : starts[part + 1]]
+        own_cores = cores[starts[part] : starts[part + 1]]
+        lines, order = places[chunk, :2], places[chunk, 2, : own_cores.size]
+        for place in range(codes.size):
+            code, seed = codes[place], (seeds[place, 0], seeds[place, 1])
+            together = columns_together if code >= SMALLEST_FIRST else columns
             for begin in range(0, columns, together):
                 end = min(columns, begin + together)
-                arrival(
-                    codes[which],
-                    (seeds[which, 0], seeds[which, 1]),
-                    keys[part],
-                    own_cores,
-                    own,
-                    begin,
-                    end,
-                    lines,
-                    order,
-                )
+                arrival(code, seed, keys[part], own_cores, own[:, begin:end], lines, order)
                 _add_up(own, order, begin, end, sums)
             digest = FNV_OFFSET
             for column in range(columns):
-                result = widen(
-                    narrow(
-                        sums[column] * factors[part] if factors[part] != ONE else sums[column],
-                        stored,
-                    )
-                )
+                total = sums[column]
+                if factors[part] != ONE:
+                    total = total * factors[part]
+                result = widen(narrow(total, stored))
                 digest = (digest ^ np.uint64(np.float32(result).view(np.uint32))) * FNV_PRIME
-                if which == 0 or result < lowest[part, column]:
+                if place == 0 or result < lowest[part, column]:
                     lowest[part, column] = result
-                if which == 0 or result > highest[part, column]:
+                if place == 0 or result > highest[part, column]:
                     highest[part, column] = result
-            hashes[part, which] = digest
+            hashes[part, place] = digest
 
 
 def study_orders(
-    values: Floats,
-    starts: Integers,
-    cores: Integers,
-    keys: Integers,
-    factors: Floats,
-    codes: Integers,
-    seeds: Integers,
-    columns_together: int,
-    stored: NDArray[Any],
-    lowest: Floats,
-    highest: Floats,
-    hashes: NDArray[np.uint64],
+    contributions: Contributions, orders: Orders, stored: NDArray[Any], spread: Spread
 ) -> None:
-    """Add up every part in every order.
+    """Add up every part in every order, and fill in ``spread``.
 
-    Parameters
-    ----------
-    values : float32 (contributions, columns)
-    starts : int64 (parts + 1,)
-        The contributions of a part.
-    cores : int64 (contributions,)
-        Core of each, ascending within a part.
-    keys : int64 (parts,)
-        What random orders are drawn for.
-    factors : float32 (parts,)
-        What the sum is multiplied with before it is rounded.
-    codes : int64 (orders,), seeds : int64 (orders, 2)
-        The orders, and the key words of random ones.
-    columns_together
-        Columns that share an adversarial order.
-    stored : empty array of the output's storage dtype
-        Decides the final rounding.
-    lowest, highest : float32 (parts, columns)
-        Receive the smallest and the largest result of every element.
-    hashes : uint64 (parts, orders)
-        Receive a hash of every result's bits.
+    ``stored`` is an empty array of the output's storage dtype, which decides the final rounding.
     """
-    threads, most = thread_count(), int(np.diff(starts).max(initial=0))
-    places, totals = (
-        thread_scratch(threads, 3, most, dtype=np.int64),
-        thread_scratch(threads, values.shape[1]),
-    )
-    _study_share.over(
-        threads,
-        threads,
-        values,
-        starts,
-        cores,
-        keys,
-        factors,
-        codes,
-        seeds,
-        columns_together,
-        stored,
-        lowest,
-        highest,
-        hashes,
-        places,
-        totals,
-    )
+    threads, most = thread_count(), int(np.diff(contributions.starts).max(initial=0))
+    places = thread_scratch(threads, 3, most, dtype=np.int64)
+    totals = thread_scratch(threads, contributions.values.shape[1])
+    _study_chunk.over(threads, threads, contributions, orders, stored, spread, places, totals)
 
 
 @kernel
 def _one_arrival(
-    share: int,
+    chunk: int,
     code: int,
     seed: tuple[int, int],
     key: int,
     cores: Integers,
     values: Floats,
-    begin: int,
-    end: int,
     lines: Integers,
     order: Integers,
 ) -> None:
-    arrival(code, seed, key, cores, values, begin, end, lines, order)
+    arrival(code, seed, key, cores, values, lines, order)
 
 
 def arrival_of(
@@ -256,9 +226,12 @@ def arrival_of(
     begin: int,
     end: int,
 ) -> Integers:
-    """Return the order of arrival of one part's contributions; arguments as in :func:`study_orders`."""
+    """Return the order of arrival of one part's contributions.
+
+    Arguments as in :class:`Contributions` and :class:`Orders`; the columns begin..end decide
+    adversarial orders.
+    """
     order: Any = np.empty(cores.size, np.int64)
-    _one_arrival.over(
-        1, code, seed, key, cores, values, begin, end, np.empty((2, cores.size), np.int64), order
-    )
+    lines = np.empty((2, cores.size), np.int64)
+    _one_arrival.over(1, code, seed, key, cores, values[:, begin:end], lines, order)
     return order

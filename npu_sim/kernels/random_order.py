@@ -1,8 +1,8 @@
-"""In which order the atomic additions of several cores arrive: the codes of the orders, and the generator that draws one.
+"""Orders in which the atomic additions of several cores arrive: their codes, and random ones.
 
-Every core's own additions keep their order; between cores the order is open. A drawn order depends
-on the seed and on what it is drawn for (an output row, a piece of columns) only, so that it is the
-same for any number of threads.
+The additions of one core keep their order; the order between cores is open. A random order depends
+only on the seed and on a key (an output row, a piece of columns), so it is the same for any number
+of threads.
 
 Source: specification page ``numerics``, "Atomic addition to global memory".
 """
@@ -31,7 +31,7 @@ _LOW, _WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
 
 
 def seed_words(seed: int) -> tuple[int, int]:
-    """Return a seed as the two key words of the generator; seeds that differ by 2^64 are the same."""
+    """Return the two key words of a seed; seeds that differ by 2^64 are the same."""
     return seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF
 
 
@@ -69,16 +69,17 @@ def draw_below(bound: int, seed: tuple[int, int], row: int, step: int) -> int:
 def draw_arrival(
     counts: Integers, seed: tuple[int, int], row: int, left: Integers, drawn: Integers
 ) -> None:
-    """Draw the order of arrival for one output row: a merge of the cores' sequences, all merges equally likely.
+    """Draw the order of arrival for one output row.
 
-    ``counts`` has the contributions of every core, ``left`` is scratch of the same size; ``drawn``
-    receives contributions, numbered core by core.
+    The order is a merge of the cores' sequences; all merges are equally likely. ``counts`` has the
+    number of contributions of every core, ``left`` is scratch of the same size; ``drawn`` receives
+    contributions, numbered core by core.
     """
     for core in range(counts.size):
         left[core] = counts[core]
     for step in range(drawn.size):
-        # Choosing a core with probability proportional to what it has left makes every merge
-        # equally likely.
+        # Every merge is equally likely when the probability of a core is proportional to the
+        # number of its remaining contributions.
         remaining, core, first = draw_below(drawn.size - step, seed, row, step), 0, 0
         while remaining >= left[core]:
             remaining -= left[core]
@@ -105,12 +106,12 @@ def arrivals(counts: NDArray[np.int64], order: int, seed: int, draws: int) -> ND
     order, seed
         Code of the order; the seed matters for RANDOM.
     draws
-        How many orders a random one is drawn for; the other orders do not differ.
+        Number of random orders to draw; the other orders do not differ.
 
     Returns
     -------
     int64 (draws or 1, contributions)
-        ``draws`` rows for RANDOM of two cores or more.
+        ``draws`` rows for RANDOM with two cores or more.
     """
     if order == SEQUENTIAL:
         return np.arange(counts.sum())[np.newaxis]

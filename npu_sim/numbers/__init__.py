@@ -1,4 +1,4 @@
-"""Number formats, rounding, storage, ulp, and arrays of other libraries: what values are, with no idea of operators.
+"""Number formats, rounding, storage dtypes, and arrays of other libraries.
 
-Everybody may enter; the room itself knows nothing of the package but the status codes.
+Every package may import this one; it imports only the status codes.
 """

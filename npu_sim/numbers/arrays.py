@@ -28,17 +28,16 @@ def dtype_of_name(name: str) -> np.dtype[Any]:
 
 @lru_cache(maxsize=64)
 def dtype_name(dtype: np.dtype[Any]) -> str:
-    """Return the name of a dtype, which NumPy puts together anew every time it is asked."""
+    """Return the name of a dtype, cached: NumPy builds it at every access."""
     return dtype.name
 
 
 def as_array(obj: Any) -> np.ndarray[Any, Any]:
     """Return ``obj`` as a NumPy array, without a copy where its memory can be shared.
 
-    Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors that speak
+    Accepts NumPy and ml_dtypes arrays, objects with ``__array_interface__``, CPU tensors with
     DLPack (bfloat16 included, which NumPy itself refuses), objects with ``__array__``, numbers and
-    nested sequences. Arrays in foreign byte order are copied to the native one, which the kernels
-    need.
+    nested sequences. Arrays in foreign byte order are copied to the native one, which kernels need.
 
     Raises
     ------
@@ -50,10 +49,10 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
 
 
 def memory_of(obj: Any) -> np.ndarray[Any, Any]:
-    """Return the memory of ``obj`` as an array in its own byte order: what is written to it, the owner sees.
+    """Return the memory of ``obj`` as an array in its own byte order; writes reach the owner.
 
-    Accepts what :func:`as_array` does, but for what it copies. Nothing that an object says of
-    itself tells that for certain, so it is looked at twice: two copies lie in different places.
+    Accepts what :func:`as_array` accepts without a copy. No attribute of an object tells for certain
+    that it gives copies, so it is converted twice: two copies have different addresses.
 
     Raises
     ------
@@ -87,7 +86,7 @@ def address_of(array: np.ndarray[Any, Any]) -> int:
 
 
 def have_own_memory(arrays: Iterable[Any]) -> bool:
-    """Whether NumPy is certain to have allocated memory for each array alone; cheap to say, as no array is compared with another."""
+    """Return whether NumPy allocated memory for each of the arrays alone (a fast check)."""
     owners = set()
     for array in arrays:
         base = getattr(array, "base", None)
@@ -99,7 +98,7 @@ def have_own_memory(arrays: Iterable[Any]) -> bool:
 
 
 def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
-    """Whether elements of an array may share memory, as those of a broadcast array do."""
+    """Return whether elements of an array may share memory, as those of a broadcast array do."""
     reach = array.itemsize
     for step, size in sorted(
         (abs(step), size) for step, size in zip(array.strides, array.shape, strict=True) if size > 1
@@ -112,7 +111,7 @@ def overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
 
 def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
     if getattr(obj, "requires_grad", False) and hasattr(obj, "detach"):
-        obj = obj.detach()  # exporting a tensor that records gradients is refused by its library
+        obj = obj.detach()  # libraries refuse to export a tensor that records gradients
     try:
         if str(getattr(obj, "dtype", "")).endswith("bfloat16"):
             return np.from_dlpack(_BfloatAsInteger(obj)).view(bfloat16())
@@ -130,8 +129,8 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
 class _BfloatAsInteger:
     """A DLPack exporter that relabels bfloat16 elements as unsigned 16-bit integers.
 
-    The capsule is made for this one import, so its type code can be changed before NumPy reads it;
-    lifetime and strides stay in the hands of exporter and importer.
+    The capsule belongs to this one import, so its type code can change before NumPy reads it.
+    Exporter and importer manage lifetime and strides.
     """
 
     # DLPack: DLDataTypeCode; byte offset of DLTensor in DLManagedTensor and in

@@ -1,6 +1,6 @@
-"""Number formats as data, dtype names, and the description of a tensor without its values.
+"""Number formats as data, dtype names, and descriptions of tensors without their values.
 
-Importing this module is cheap on purpose (no Numba): planning needs names and sizes only.
+This module does not import Numba: planning needs names and sizes only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Format:
     storage : str
         dtype of the array that holds the elements.
     evidence : str
-        Where the layout comes from.
+        Source of the layout.
     """
 
     name: str
@@ -91,7 +91,10 @@ class Format:
         return 2.0**-self.mantissa_bits
 
 
-_HF32_EVIDENCE = "vendor programming documents: fp32 operands of the cube unit on A2/A3, low 12 mantissa bits zero"
+_HF32_EVIDENCE = (
+    "vendor programming documents: fp32 operands of the cube unit on A2/A3, "
+    "low 12 mantissa bits zero"
+)
 
 FORMATS: MappingProxyType[str, Format] = MappingProxyType(
     {
@@ -103,14 +106,14 @@ FORMATS: MappingProxyType[str, Format] = MappingProxyType(
         "hf32": Format("hf32", "hf32", 20, 8, 11, 4, "float32", _HF32_EVIDENCE),
     }
 )
-"""Every floating-point format the simulated kernels compute in."""
+"""Floating-point formats in which the simulated kernels compute."""
 
 _ITEMSIZES: MappingProxyType[str, int] = MappingProxyType(
     {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
     | {"int32": 4, "int64": 8, "int16": 2, "int8": 1, "uint8": 1, "bool": 1}
 )
 DTYPES: tuple[str, ...] = tuple(_ITEMSIZES)
-"""Canonical names of the dtypes a tensor can have."""
+"""Canonical names of the dtypes of tensors."""
 
 SHORT_NAMES: MappingProxyType[str, str] = MappingProxyType(
     {name: name for name in DTYPES}
@@ -132,8 +135,7 @@ _ALIASES: MappingProxyType[str, str] = MappingProxyType(
 def canonical_dtype(dtype: Any) -> str:
     """Return the canonical name of a dtype given by name, alias, NumPy dtype or framework dtype.
 
-    The Python types ``float`` and ``int`` mean what they mean to NumPy (64 bits), the words what
-    they mean in C.
+    The Python types ``float`` and ``int`` have 64 bits, as in NumPy; the words have 32, as in C.
 
     Raises
     ------
@@ -151,46 +153,47 @@ def canonical_dtype(dtype: Any) -> str:
             text = str(dtype)
     else:
         text = str(getattr(dtype, "name", None) or dtype)
-    # "torch.bfloat16" names its library first, "ACL_BF16" and "DT_BF16" the vendor's; product
-    # documents write dtypes in capitals.
-    plain = (
-        text.strip()
-        .lower()
-        .rsplit(".", 1)[-1]
-        .removeprefix("acl_")
-        .removeprefix("dt_")
-        .removesuffix("_t")
-    )
+    # "torch.bfloat16" begins with the library, "ACL_BF16" and "DT_BF16" with the vendor's prefix;
+    # product documents write dtypes in capitals.
+    plain = text.strip().lower().rsplit(".", 1)[-1]
+    plain = plain.removeprefix("acl_").removeprefix("dt_").removesuffix("_t")
     if (name := _ALIASES.get(plain)) is None:
         hint = ""
         if text == "void16":
-            hint = "; 2-byte void is what numpy.save makes of bfloat16: view the array as ml_dtypes.bfloat16"
+            hint = (
+                "; 2-byte void is what numpy.save makes of bfloat16: "
+                "view the array as ml_dtypes.bfloat16"
+            )
         short = ", ".join(
-            f"{SHORT_NAMES[one]} ({one})" if SHORT_NAMES[one] != one else one for one in DTYPES
+            name if brief == name else f"{brief} ({name})" for name, brief in SHORT_NAMES.items()
         )
         raise ValueError(
-            f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; allowed are {short}{hint}"
+            f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; "
+            f"allowed are {short}{hint}"
         )
     return name
 
 
 def itemsize(dtype: Any) -> int:
-    """Return the bytes of one element; accepts what ``canonical_dtype`` accepts, and ``"hf32"``."""
+    """Return the bytes of one element of a dtype, as for ``canonical_dtype``, or of ``"hf32"``."""
     return FORMATS["hf32"].itemsize if dtype == "hf32" else _ITEMSIZES[canonical_dtype(dtype)]
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype that stores ``dtype``; bfloat16 is ``ml_dtypes.bfloat16``, hf32 is float32."""
+    """Return the NumPy dtype of ``dtype``: ``ml_dtypes.bfloat16`` for bfloat16, float32 for hf32."""
     return dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
 
 
-_SPEC_FORM = "write the sizes with x between them, a colon and the dtype, such as 4096x512:bf16 or scalar:fp32"
+_SPEC_FORM = (
+    "write the sizes with x between them, a colon and the dtype, "
+    "such as 4096x512:bf16 or scalar:fp32"
+)
 _STRIDED = "strided"
 
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """What planning knows about a tensor: everything but its values.
+    """Description of a tensor without its values.
 
     Attributes
     ----------
@@ -210,7 +213,7 @@ class TensorSpec:
     storage_format: str = "ND"
 
     def __post_init__(self) -> None:
-        """Normalise what users write and refuse what no tensor has."""
+        """Normalise the fields; raise ValueError for invalid ones."""
         try:
             shape = tuple(map(operator.index, self.shape))
         except TypeError:
@@ -228,27 +231,22 @@ class TensorSpec:
         return len(self.shape)
 
     def plain(self) -> TensorSpec:
-        """Return the same tensor, contiguous and without a layout of its own."""
-        return (
-            self
-            if self.contiguous and self.storage_format == "ND"
-            else TensorSpec.known(self.shape, self.dtype)
-        )
+        """Return the same tensor, contiguous and in the layout ND."""
+        if self.contiguous and self.storage_format == "ND":
+            return self
+        return TensorSpec.known(self.shape, self.dtype)
 
     @classmethod
     def known(
         cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND"
     ) -> TensorSpec:
-        """Make one of what is known to be right: sizes that are int and not negative, the canonical name of a dtype."""
-        made = object.__new__(cls)
-        for name, value in (
-            ("shape", shape),
-            ("dtype", dtype),
-            ("contiguous", contiguous),
-            ("storage_format", storage_format),
+        """Return the description of valid fields, unchecked: int sizes >= 0, a canonical dtype name."""
+        spec = object.__new__(cls)
+        for name, value in zip(
+            cls.__slots__, (shape, dtype, contiguous, storage_format), strict=True
         ):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(spec, name, value)
+        return spec
 
     @property
     def numel(self) -> int:
@@ -295,7 +293,7 @@ class TensorSpec:
 
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> TensorSpec:
-    """Keep what texts say: most calls of a model have tensors of a few shapes."""
+    """Parse a text, cached: most calls of a model have tensors of a few shapes."""
     sizes, colon, rest = text.strip().partition(":")
     if not colon:
         raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
@@ -307,13 +305,13 @@ def _parsed(text: str) -> TensorSpec:
 
 @lru_cache(maxsize=1024)
 def _spec(shape: tuple[int, ...], dtype: np.dtype[Any], contiguous: bool) -> TensorSpec:
-    """Keep descriptions of arrays: the same ones come again and again, and nothing in them changes."""
+    """Return the description of an array, cached."""
     return TensorSpec(shape, canonical_dtype(dtype), contiguous)
 
 
 @lru_cache(maxsize=256)
 def _parse_marks(text: str) -> tuple[str, bool, str]:
-    """Read what follows the sizes: the dtype, whether the tensor is contiguous, and its storage format."""
+    """Read the part after the sizes: dtype, whether contiguous, storage format."""
     dtype, *marks = (part.strip() for part in text.split(":"))
     layouts = [mark for mark in marks if mark != _STRIDED]
     if len(layouts) > 1 or "" in layouts:

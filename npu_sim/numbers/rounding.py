@@ -1,16 +1,17 @@
-"""Rounding between formats, defined on bit patterns in plain integers.
+"""Reference implementation of rounding between formats, on bit patterns in plain integers.
 
-This is the readable definition. `npu_sim.numbers.scalars` calls it where the compiler is off and where a processor has no
-fp16 conversion instructions; its fast twins are proven against it and against ml_dtypes and NumPy.
+`npu_sim.numbers.scalars` calls it where the compiler is off and where a processor has no fp16
+conversion instructions; its compiled versions are tested against this one, ml_dtypes and NumPy.
 
 Every function also compiles under Numba with 64-bit integers.
 
 nan
 ---
-Widening and fp16 narrowing do what the conversion instructions of common processors do: sign and leading payload
-bits stay and the nan becomes quiet (NumPy's software conversion leaves a signalling fp16 nan signalling). bf16
-narrowing gives the one nan 0x7fc0 with the sign, as ml_dtypes does. hf32 rounding keeps sign and leading payload
-bits and becomes quiet. What the device puts into a nan is not published: compare nan as nan.
+Widening and fp16 narrowing behave like the conversion instructions of common processors: sign and
+leading payload bits stay and the nan becomes quiet (NumPy's software conversion leaves a signalling
+fp16 nan signalling). bf16 narrowing returns the nan 0x7fc0 with the sign, as ml_dtypes does. hf32
+rounding keeps sign and leading payload bits, and the nan becomes quiet. The payload of the device's
+nan is not published: compare nan as nan.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ BF16_NAN = 0x7FC0
 BF16_SHIFT = 16
 HF32_SHIFT = 12
 
-# Both formats have the same exponent field once this is taken off: 127 - 15 = 112.
+# Difference of the exponent biases, 127 - 15 = 112, in the exponent field of fp32.
 FP16_REBIAS = 112 << FP32_MANTISSA_BITS
 # 65520 lies midway between 65504, the largest fp16, and 65536, which has the even mantissa.
 FP16_OVERFLOW = 0x477F_F000
@@ -42,7 +43,7 @@ FP16_MANTISSA_SHIFT = FP32_MANTISSA_BITS - FP16_MANTISSA_BITS
 
 
 def shift_right_to_nearest_even(value: int, shift: int) -> int:
-    """Divide a non-negative integer by ``2**shift`` (shift >= 1), rounding to nearest, ties to even."""
+    """Divide an integer >= 0 by ``2**shift`` (shift >= 1), rounding to nearest, ties to even."""
     return (value + (1 << (shift - 1)) - 1 + ((value >> shift) & 1)) >> shift
 
 
@@ -58,7 +59,7 @@ def fp16_to_fp32_bits(bits: int) -> int:
         return sign | ((magnitude << FP16_MANTISSA_SHIFT) + FP16_REBIAS)
     if magnitude == 0:
         return sign
-    exponent = 113  # of the smallest normal fp16 in fp32; a subnormal has no hidden bit yet
+    exponent = 113  # of the smallest normal fp16 in fp32; normalise the subnormal
     while magnitude < FP16_HIDDEN:
         magnitude <<= 1
         exponent -= 1

@@ -1,16 +1,17 @@
 """Rounding for kernels: scalar functions that Numba compiles to a few vector instructions.
 
-Stored elements are bit patterns: int16 for fp16, uint16 for bf16, float32 for fp32 (hf32 too). The storage type
-carries the format, so `widen` and `narrow` choose at compile time.
+Stored elements are bit patterns: int16 for fp16, uint16 for bf16, float32 for fp32 (hf32 too). The
+storage type names the format, so `widen` and `narrow` choose at compile time.
 
-Called from Python, or from a kernel while NUMBA_DISABLE_JIT=1, the same names run the definitions in
-`npu_sim.numbers.rounding` on NumPy scalars and give the same bits. The compiled twins:
+Called from Python, or from a kernel with NUMBA_DISABLE_JIT=1, the same names run the reference
+implementation in `npu_sim.numbers.rounding` on NumPy scalars, with the same bits. The compiled
+versions:
 
-- fp16: LLVM ``half`` conversions, which become vcvtph2ps and vcvtps2ph (fcvt on Arm). Where the processor, or the
-  one Numba is told to compile for, lacks them, LLVM would call functions that Numba does not provide, and the
-  process would die; the integer definition is compiled instead.
-- bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on processors with AVX512-BF16,
-  but that instruction flushes subnormals to zero.
+- fp16: LLVM ``half`` conversions, which become vcvtph2ps and vcvtps2ph (fcvt on Arm). Where the
+  target processor lacks them, LLVM would call functions that Numba does not provide, and the process
+  would crash; the integer definition is compiled instead.
+- bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on processors
+  with AVX512-BF16, but that instruction flushes subnormals to zero.
 
 nan: see `npu_sim.numbers.rounding`.
 """
@@ -33,11 +34,11 @@ _SIXTEEN_BITS = (types.int16, types.uint16)
 
 
 def has_half_conversions() -> bool:
-    """Whether the code generator may use fp16 conversion instructions."""
+    """Return whether the code generator may use fp16 conversion instructions."""
     return is_arm() or has_features("f16c")  # part of ARM's base instruction set
 
 
-# --- Python definitions on scalars ----------------------------------------------------------------------------
+# --- Reference implementations on scalars ---
 
 
 def _bits_of(value: np.float32) -> int:
@@ -101,16 +102,16 @@ def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
     if kind is np.uint16:
         return fp32_to_bf16(value)
     if kind is np.float32:
-        _bits_of(value)  # the same refusal of fp64 as the other formats
+        _bits_of(value)  # refuses fp64, like the other formats
         return value
     raise TypeError(f"not a storage dtype: {out.dtype}; int16, uint16 or float32")
 
 
-# --- compiled twins -------------------------------------------------------------------------------------------
+# --- Compiled versions ---
 
 
-def _twin(arguments: tuple[Any, ...], result: Any) -> Callable[..., Any]:
-    """Make an intrinsic with one argument of one of the given types from a function that emits its instructions."""
+def _compiled(arguments: tuple[Any, ...], result: Any) -> Callable[..., Any]:
+    """Return a decorator that makes an intrinsic of one argument from a function that emits it."""
 
     def decorate(emit: Callable[[ir.IRBuilder, ir.Value], ir.Value]) -> Any:
         def typed(typing_context: Any, value: Any) -> Any:
@@ -130,39 +131,39 @@ def _twin(arguments: tuple[Any, ...], result: Any) -> Callable[..., Any]:
     return decorate
 
 
-@_twin(_SIXTEEN_BITS, types.float32)
+@_compiled(_SIXTEEN_BITS, types.float32)
 def _half_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return builder.fpext(builder.bitcast(bits, _HALF), _FLOAT)
 
 
-@_twin((types.float32,), types.uint32)
+@_compiled((types.float32,), types.uint32)
 def _bits_of_float(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.bitcast(value, _I32)
 
 
-@_twin((types.uint32,), types.float32)
+@_compiled((types.uint32,), types.float32)
 def _float_of_bits(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     return builder.bitcast(bits, _FLOAT)
 
 
-@_twin((types.float32,), types.int16)
+@_compiled((types.float32,), types.int16)
 def _float_to_half(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return builder.bitcast(builder.fptrunc(value, _HALF), _I16)
 
 
-@_twin(_SIXTEEN_BITS, types.float32)
+@_compiled(_SIXTEEN_BITS, types.float32)
 def _bfloat_to_float(builder: ir.IRBuilder, bits: ir.Value) -> ir.Value:
     wide = builder.shl(builder.zext(bits, _I32), _I32(rounding.BF16_SHIFT))
     return builder.bitcast(wide, _FLOAT)
 
 
 def _emit_round(builder: ir.IRBuilder, bits: ir.Value, shift: int) -> ir.Value:
-    """Add what makes the cut at ``shift`` round to nearest even."""
+    """Emit an addition after which truncation at ``shift`` rounds to nearest even."""
     odd = builder.and_(builder.lshr(bits, _I32(shift)), _I32(1))
     return builder.add(bits, builder.add(odd, _I32((1 << (shift - 1)) - 1)))
 
 
-@_twin((types.float32,), types.uint16)
+@_compiled((types.float32,), types.uint16)
 def _float_to_bfloat(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     bits = builder.bitcast(value, _I32)
     rounded = _emit_round(builder, bits, rounding.BF16_SHIFT)
@@ -181,12 +182,12 @@ def _emit_hf32(builder: ir.IRBuilder, value: ir.Value, nearest: bool) -> ir.Valu
     return builder.bitcast(kept, _FLOAT)
 
 
-@_twin((types.float32,), types.float32)
+@_compiled((types.float32,), types.float32)
 def _float_to_hf32(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return _emit_hf32(builder, value, nearest=True)
 
 
-@_twin((types.float32,), types.float32)
+@_compiled((types.float32,), types.float32)
 def _float_to_hf32_towards_zero(builder: ir.IRBuilder, value: ir.Value) -> ir.Value:
     return _emit_hf32(builder, value, nearest=False)
 
@@ -199,18 +200,18 @@ for _definition in (
     register_jitable(_definition)
 
 
-def _overload_one(function: Callable[..., Any], twin: Any, argument_types: tuple[Any, ...]) -> None:
-    """Let compiled code that calls ``function`` use ``twin``; other argument types are compile errors."""
+def _overload(function: Callable[..., Any], compiled: Any, argument_types: tuple[Any, ...]) -> None:
+    """Let compiled code run ``compiled`` for ``function``; other types are compile errors."""
 
     @overload(function)
     def choose(value):  # type: ignore[no-untyped-def]
-        return (lambda value: twin(value)) if value in argument_types else None
+        return (lambda value: compiled(value)) if value in argument_types else None
 
 
-_overload_one(bf16_to_fp32, _bfloat_to_float, _SIXTEEN_BITS)
-_overload_one(fp32_to_bf16, _float_to_bfloat, (types.float32,))
-_overload_one(fp32_to_hf32, _float_to_hf32, (types.float32,))
-_overload_one(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.float32,))
+_overload(bf16_to_fp32, _bfloat_to_float, _SIXTEEN_BITS)
+_overload(fp32_to_bf16, _float_to_bfloat, (types.float32,))
+_overload(fp32_to_hf32, _float_to_hf32, (types.float32,))
+_overload(fp32_to_hf32_towards_zero, _float_to_hf32_towards_zero, (types.float32,))
 
 
 @overload(fp16_to_fp32)

@@ -16,12 +16,12 @@ def shape_text(shape: Sequence[int]) -> str:
 
 
 def parse_shape(text: str) -> tuple[int, ...]:
-    """Read a shape as users write it; nothing and ``scalar`` have rank 0.
+    """Read a shape as users write it; an empty text and ``scalar`` have rank 0.
 
     Raises
     ------
     ValueError
-        For what is no whole number of 0 or more.
+        For a size that is not an integer of 0 or more.
     """
     if text in ("", "scalar"):
         return ()

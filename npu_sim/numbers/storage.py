@@ -1,6 +1,7 @@
-"""How kernels see arrays: the storage dtype carries the format.
+"""Storage dtypes: the dtype of a kernel's array names the format of its elements.
 
-float16 is stored as int16 and bfloat16 as uint16 (their bit patterns), float32 as itself. Nothing here needs Numba.
+float16 is stored as int16 and bfloat16 as uint16 (their bit patterns), float32 as itself. This
+module does not import Numba.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ STORAGE: MappingProxyType[str, np.dtype[Any]] = MappingProxyType(
         "float32": np.dtype(np.float32),
     }
 )
-"""Name of a format to the dtype its elements have in a kernel."""
+"""Name of a format to its storage dtype."""
 
 FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType(
     {storage: name for name, storage in STORAGE.items()}
@@ -31,18 +32,18 @@ FORMAT_OF_STORAGE: MappingProxyType[np.dtype[Any], str] = MappingProxyType(
 UNSIGNED: MappingProxyType[int, np.dtype[Any]] = MappingProxyType(
     {size: np.dtype(f"u{size}") for size in (2, 4, 8)}
 )
-"""Bytes of an element to the dtype that shows its bit pattern."""
+"""Bytes of an element to the dtype of its bit pattern."""
 
 BLOCK = 16384
-"""Elements a thread takes at once: 32 KiB of 16-bit elements, so that a block fits the first-level cache.
+"""Elements of a chunk: 32 KiB of 16-bit elements, so that a block fits the first-level cache.
 
-Kernels loop over slices of a block: an index that starts at ``block * BLOCK`` might be negative as far as the
-compiler can tell, and the check for wrapping around keeps it from using vector instructions.
+Kernels loop over slices of a block. With an index that starts at ``block * BLOCK``, the compiler
+cannot rule out negative values, and the wrap-around check prevents vector instructions.
 """
 
 
 def storage_view(array: Any) -> Array:
-    """Return the array as kernels see it, without a copy.
+    """Return the storage array of an array, without a copy.
 
     float16 becomes int16 and bfloat16 becomes uint16, same shape and strides; float32 stays.
     """
@@ -60,18 +61,20 @@ def from_storage(bits: Array, dtype: Any) -> Array:
 
 
 class _Memory:
-    """The memory of an array, described once more; keeps the array alive."""
+    """A writable view of an array's memory; keeps the array alive."""
 
     def __init__(self, array: Array) -> None:
         self.array = array
-        self.__array_interface__ = array.__array_interface__ | {"data": (array.ctypes.data, False)}
+        interface = array.__array_interface__
+        self.__array_interface__ = interface | {"data": (interface["data"][0], False)}
 
 
 def kernel_input(array: Any) -> Array:
-    """Return an array a kernel only reads: its storage view, C-contiguous and aligned; other dtypes stay.
+    """Return an array that a kernel only reads: its storage view, C-contiguous and aligned.
 
-    Copies only what is not. A read-only array comes back as a writable view of the same memory: Numba would
-    otherwise compile every kernel once more for it. Nothing may be written through the result.
+    Other dtypes stay. Copies only arrays with another memory layout. A read-only array becomes a
+    writable view of the same memory: plain Numba would otherwise compile every kernel a second time.
+    Nothing may be written through the result.
     """
     stored = _as_stored(as_array(array))
     if stored.flags.carray:
@@ -87,7 +90,7 @@ def _as_stored(values: Array) -> Array:
 
 @lru_cache(maxsize=64)
 def _stored_dtype(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """Return the dtype in which kernels see another one; None where that is itself."""
+    """Return the storage dtype of a dtype; None where it is the same."""
     stored = STORAGE.get(dtype.name, dtype)
     return None if stored == dtype else stored
 
@@ -102,19 +105,19 @@ def floating(dtype: Any) -> str:
 
 @lru_cache(maxsize=64)
 def _format_of(dtype: np.dtype[Any]) -> str:
-    """Remember what :func:`floating` says of an array's dtype."""
+    """Like :func:`floating`, cached, for the dtype of an array."""
     return floating(dtype)
 
 
-def stored_as(array: Any, one: Format) -> Array:
-    """Return an array of a format, or of its storage dtype, as the storage array for reading."""
+def stored_as(array: Any, kind: Format) -> Array:
+    """Return the storage array, for reading, of an array of a format or of its storage dtype."""
     values = as_array(array)
-    if values.dtype not in (STORAGE[one.storage], numpy_dtype(one.storage)):
-        raise ValueError(f"expected an array of {one.storage}, not of {values.dtype}")
+    if values.dtype not in (STORAGE[kind.storage], numpy_dtype(kind.storage)):
+        raise ValueError(f"expected an array of {kind.storage}, not of {values.dtype}")
     return kernel_input(values)
 
 
-def magnitude_patterns(one: Format) -> tuple[int, int]:
-    """Return the mask of everything but the sign, and the pattern of inf, of the storage of a format."""
-    mask = (1 << (8 * one.itemsize - 1)) - 1
-    return mask, mask & ~((1 << (8 * one.itemsize - 1 - one.exponent_bits)) - 1)
+def magnitude_patterns(kind: Format) -> tuple[int, int]:
+    """Return the mask of all bits but the sign, and the pattern of inf, in a format's storage."""
+    mask = (1 << (8 * kind.itemsize - 1)) - 1
+    return mask, mask & ~((1 << (8 * kind.itemsize - 1 - kind.exponent_bits)) - 1)

@@ -1,4 +1,4 @@
-"""Distributions that several operators draw their data from."""
+"""Random distributions of the data of several operators."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -8,14 +8,14 @@ import numpy as np
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 
 CHUNK = 1 << 20
-"""Elements drawn at a time: a 16-bit tensor never exists in fp32 as a whole."""
+"""Elements drawn at a time, so that a 16-bit tensor never exists in fp32 as a whole."""
 
 
 def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) -> np.ndarray:
-    """Draw a tensor from the standard normal distribution times ``scale``, in fp32 and rounded to its dtype.
+    """Draw a tensor from the normal distribution with standard deviation ``scale``.
 
-    Every chunk of a tensor of several has a generator of its own, so that threads can draw them; what is drawn does not depend on how
-    many there are.
+    Values are drawn in fp32 and rounded to the dtype. In a tensor of several chunks every chunk has
+    its own generator, so that the values do not depend on the number of threads.
     """
     array = np.empty(spec.shape, numpy_dtype(spec.dtype))
     flat = array.reshape(-1)
@@ -34,18 +34,19 @@ def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) 
 
 
 def zipf(random: "np.random.Generator", count: int, size: int) -> np.ndarray:
-    """Draw whole numbers of ``0 .. size - 1`` as often as words occur: number ``i`` in proportion to ``log((i + 2) / (i + 1))``.
+    """Draw integers in ``0 .. size - 1``, ``i`` with a probability proportional to ``log((i + 2) / (i + 1))``.
 
-    This is Zipf's law with exponent 1 (about ``1 / (i + 1)``), in the form that needs no table: the logarithm of ``i + 1`` is uniform.
+    This is Zipf's law with exponent 1 (about ``1 / (i + 1)``) without a table: the logarithm of
+    ``i + 1`` is uniform.
 
     Parameters
     ----------
     random
-        Where randomness comes from.
+        Source of randomness.
     count
-        How many to draw.
+        Number of integers to draw.
     size
-        How many numbers there are, at least 1.
+        Exclusive upper bound, at least 1.
 
     Returns
     -------

@@ -221,18 +221,12 @@ def _studied(
                 np.empty_like(hashes[:, tried], order="C"),
             )
             order_study.study_orders(
-                parts.values,
-                parts.starts,
-                parts.cores,
-                parts.keys,
-                parts.factors,
-                codes[tried],
-                seeds[tried],
-                parts.columns_together,
+                order_study.Contributions(
+                    parts.values, parts.starts, parts.cores, parts.keys, parts.factors
+                ),
+                order_study.Orders(codes[tried], seeds[tried], parts.columns_together),
                 stored,
-                least,
-                most,
-                found,
+                order_study.Spread(least, most, found),
             )
             hashes[:, tried] = found
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))

@@ -1,4 +1,1 @@
-"""How kernels are compiled, cached and spread over threads.
-
-Only kernels enter; nothing here knows what a kernel computes.
-"""
+"""Compilation, caching and threads of kernels, regardless of what they compute."""

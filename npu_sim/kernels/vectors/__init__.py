@@ -1,4 +1,1 @@
-"""Vectors: lanes, blocks of lanes, whole cache lines, and sums and exponentials over them.
-
-Only kernels enter.
-"""
+"""Vector code for kernels: lanes, blocks of lanes, whole cache lines, sums and exponentials."""
