@@ -26,9 +26,9 @@ LEAST_SAVING = 0.001
 def with_changes(found: Timeline, plan: Plan, profile: Profile) -> Timeline:
     """Return a timeline with faster changes of the call, and with the cost of both modes.
 
-    Candidates are every other dtype of the tensors, contiguous tensors, and half of each axis that the
-    declaration allows to be split over devices. A change is reported if it launches fewer or smaller
-    kernels and lowers the bound.
+    Candidates are every other dtype of the tensors, contiguous tensors, and half of each axis that
+    the declaration allows to be split over devices. A change is reported if it launches fewer or
+    smaller kernels and lowers the bound.
 
     Parameters
     ----------

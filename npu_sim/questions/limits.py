@@ -43,8 +43,8 @@ class Bound:
     ranges
         Intervals of legal values, both ends included; empty when no value is legal.
     below, above
-        Refusal just below the smallest and just above the largest legal value; None where the search
-        ended (at :data:`npu_sim.framework.axes.SEARCH_END`, or the smallest sensible value).
+        Refusal just below the smallest and just above the largest legal value; None where the
+        search ended (at ``npu_sim.framework.axes.SEARCH_END``, or the smallest sensible value).
         Without legal values ``above`` is the refusal of the given call.
     """
 
@@ -160,9 +160,9 @@ def limits(
     operator
         Name of the operator.
     vary
-        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier: the
-        bound of the first for values of the second, listed as ``"num_weights=1000,32000"`` or chosen
-        between its own limits. None bounds every size in turn.
+        Name of a size or number: ``dim``, ``rows``, ``num_topk`` ... Two names give the frontier:
+        the bound of the first for values of the second, listed as ``"num_weights=1000,32000"`` or
+        chosen between its own limits. None bounds every size in turn.
     product, soc
         Products or YAML files (all shipped products when None) and SoCs (one per kind when None).
     release

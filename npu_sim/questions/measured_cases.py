@@ -50,8 +50,8 @@ def possible_calls(
 ) -> tuple[list[PossibleCall], AclnnError | None]:
     """Return the calls of an operator that include such a launch, and the refusal if there is none.
 
-    Of calls with equal plans one is returned. dtypes of the kernel are tried first, then dtypes that a
-    cast converts to them.
+    Of calls with equal plans one is returned. dtypes of the kernel are tried first, then dtypes
+    that a cast converts to them.
     """
     calls: dict[tuple[Any, ...], PossibleCall] = {}
     refusal: AclnnError | None = None
