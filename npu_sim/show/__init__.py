@@ -89,7 +89,7 @@ def _study_texts() -> Printers:
 def _plan_htmls() -> Printers:
     from npu_sim.framework.execution import Prepared
     from npu_sim.framework.results import Result
-    from npu_sim.plans.model import Plan, Workspace
+    from npu_sim.plans.model import Plan
     from npu_sim.show.reports.plans import plan_html, prepared_html, result_html, timeline_html
     from npu_sim.timelines.model import Timeline
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from copy import copy
 from importlib import import_module
 from pathlib import Path
 
@@ -56,7 +57,9 @@ def test_a_type_of_ones_own_is_printed_like_its_base_or_by_its_representation():
     kind = type(npu_sim.plan(OPERATOR, **CALL))
     longer = type("Longer", (kind,), {"__module__": __name__})
     plan = npu_sim.plan(OPERATOR, **CALL)
-    assert str(longer(**{name: getattr(plan, name) for name in kind.model_fields})) == str(plan)
+    derived = copy(plan)
+    object.__setattr__(derived, "__class__", longer)
+    assert str(derived) == str(plan)
 
 
 def test_a_plan_is_made_without_the_room_that_shows_it():
