@@ -143,7 +143,7 @@ def _grad_weight(run: "Run", grad: np.ndarray) -> None:
 
 
 def fill(run: "Run") -> None:
-    """Give the outputs of a call whose input or weight is empty: gradBias is the constant B * To."""
+    """Write the outputs of a call with an empty input or weight: gradBias is B * To, others 0."""
     from npu_sim.kernels.elementwise import narrow_array
 
     for array in run.outputs.values():

@@ -46,20 +46,17 @@ PLAIN_OR_NCL = ("ND", "NCL")
 def dtypes_of(profile: Profile) -> list[str]:
     """Return the dtypes that a product takes: bfloat16 only where its cube unit computes it."""
     product = profile.product
-    return [
-        one
-        for one in DTYPES
-        if one in product.dtypes and (one != "bfloat16" or one in product.cube_dtypes)
-    ]
+    dtypes = [dtype for dtype in DTYPES if dtype in product.dtypes]
+    return [dtype for dtype in dtypes if dtype != "bfloat16" or dtype in product.cube_dtypes]
 
 
-def _negative_time(call: Inspection) -> tuple[str, str]:
+def _negative_time_message(call: Inspection) -> tuple[str, str]:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
     formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
     return f"the output would have a negative length: {formula}", f"pad >= {(taps - time) // 2}"
 
 
-def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
+def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
     message = (
         f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release "
         f"{call.profile.release}"
@@ -67,13 +64,10 @@ def _matrix_shape_words(call: Inspection) -> tuple[str, str]:
     return message, "pad >= 1 or K < T, or a later release"
 
 
-def _math_type_words(call: Inspection) -> tuple[str, str]:
-    """Say which cubeMathType the product takes instead."""
-    dtype, cube, chosen = (
-        call.specs["input"].dtype,
-        call.profile.product.cube_dtypes,
-        int(call.arguments.cube_math_type),
-    )
+def _math_type_message(call: Inspection) -> tuple[str, str]:
+    """Return message and hint with the values of cubeMathType that the product takes."""
+    dtype, chosen = call.specs["input"].dtype, int(call.arguments.cube_math_type)
+    cube = call.profile.product.cube_dtypes
     legal = [
         f"{code} ({name})"
         for code, name in enumerate(CUBE_MATH_TYPES)
@@ -83,33 +77,31 @@ def _math_type_words(call: Inspection) -> tuple[str, str]:
         f"cube_math_type = {chosen} ({CUBE_MATH_TYPES[chosen]}) with {dtype}: the cube unit of "
         f"{call.profile.product.title} computes {', '.join(cube)} only"
     )
-    return (
-        message,
-        f"cube_math_type: {' or '.join(legal)}"
-        if legal
-        else f"no cube_math_type takes {dtype} on this product",
-    )
+    if not legal:
+        return message, f"no cube_math_type takes {dtype} on this product"
+    return message, f"cube_math_type: {' or '.join(legal)}"
 
 
-def hardware_limit(case: Case) -> tuple[str, str, str]:
-    """Say which buffer is too small for the smallest tile, and which K fits: tiles only grow with K."""
+def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
+    """Return argument, message and hint for a buffer smaller than the smallest tile.
+
+    The hint gives the largest K that fits; tiles grow with K.
+    """
     planned = {"gradInput": case.tiling.input_model, "gradWeight": case.tiling.weight_model}
     name, tiling = next((name, tiling) for name, tiling in planned.items() if tiling.status)
     buffer, taps = BUFFER_NAMES[tiling.shortage], case.row.K
     message = (
         f"hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in(case)}) "
-        f"needs {tiling.bytes_needed} bytes "
-        f"of {buffer}, {case.profile.title} has {tiling.bytes_available}"
+        f"needs {tiling.bytes_needed} bytes of {buffer}, {case.profile.title} has "
+        f"{tiling.bytes_available}"
     )
     fits, fails = 0, taps
     while fails - fits > 1:
         middle = (fits + fails) // 2
         fits, fails = (fits, middle) if case.changed(K=middle).tiling.status else (middle, fails)
-    return (
-        "weight",
-        message,
-        f"largest K that fits: {fits}" if fits else f"no K fits: the chip needs more {buffer}",
-    )
+    if not fits:
+        return "weight", message, f"no K fits: the chip needs more {buffer}"
+    return "weight", message, f"largest K that fits: {fits}"
 
 
 def _timeline_hooks() -> dict[str, Any]:
@@ -219,7 +211,7 @@ OPERATOR = Operator(
         Ranks("grad_bias", 1, 1),
         Shapes("input weight bias"),
         Attributes("pad"),
-        Holds("To >= 0", "pad", _negative_time, INVALID),
+        Holds("To >= 0", "pad", _negative_time_message, INVALID),
         Shapes("grad_output"),
         Like("grad_input", "input"),
         Like("grad_weight", "weight"),
@@ -230,14 +222,14 @@ OPERATOR = Operator(
         Holds("K <= kernel_width_at_most", "weight", status=INVALID, documented=True),
         Holds("pad <= pad_at_most", "pad", status=INVALID, documented=True),
         Attributes("cube_math_type"),
-        Fits(tiler.takes_math_type, "cube_math_type", _math_type_words, INVALID),
+        Fits(tiler.takes_math_type, "cube_math_type", _math_type_message, INVALID),
         NothingToDo("T == 0 or Cin == 0 or K == 0"),
-        Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_words, MISSING),
+        Fits(tiler.takes_matrix_shape, "weight", _matrix_shape_message, MISSING),
     ),
     tiling=tiler.Tiling,
     tile=tiler.tile_row,
     planner_failure=HARDWARE_LIMIT,
-    planner_words=hardware_limit,
+    planner_words=_hardware_limit_message,
     describe=describe,
     compute=compute,
     empty="empty: no gradient is computed, gradInput and gradWeight are 0",

@@ -1,10 +1,10 @@
-"""What the cube cores do in ConvTbcBackward, from the plan's tiling: gradInput, then gradWeight.
+"""Timeline of ConvTbcBackward: what every cube core does, gradInput first, then gradWeight.
 
 Source: specification page ``conv_tbc_backward``, "Tiling model" and "Planner of deterministic
-gradWeight". Inside a block every operand is taken to be loaded to L1 once, whatever the walk over
-its tiles: a lower bound. Cores share operands, which then come from L2, and 24 cube cores at the
-rate of global memory could not move what the fastest published operator does: copies are counted at
-the rates of L2. The blocks of a core are taken by size, not in the order in which it meets them.
+gradWeight". The program is a lower bound: inside a block every operand is loaded to L1 once. Copies
+run at the rates of L2, because cores share operands: 24 cube cores at the rate of global memory
+would be slower than the fastest published operator. The blocks of a core are sorted by size, not by
+the order of the kernel.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,12 +38,12 @@ ACCUMULATOR_BYTES = 4
 L0_BUFFERS = 2
 KERNELS = {"gradInput": INPUT_KERNEL, "gradWeight": WEIGHT_KERNEL}
 OUTPUT_GRADIENT = "grad_output"
-"""Name of the tensor that the product document calls self."""
+"""Name of the tensor ``self`` of the product document."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What both gradients need of the call."""
+    """Sizes of the call that both gradients use."""
 
     time: int
     output_time: int
@@ -63,24 +63,24 @@ class Shape:
 
 @dataclass(frozen=True)
 class Blocking:
-    """How one block of a gradient is computed.
+    """Blocking of a gradient: base blocks, buffers, and bytes of operands and output.
 
     Attributes
     ----------
     name
-        Of the gradient.
+        Name of the gradient.
     base_m, base_n, base_k
         Block of one L0 load.
     length_l1
-        Part of the reduction that L1 holds.
+        Length of the reduction that L1 holds.
     l1_buffers, l0c_buffers
-        Buffers there.
+        Number of buffers in L1 and L0C.
     own_bytes, other_bytes
-        Bytes to L1 of so many rows (or columns) and so long a part of the reduction.
+        Bytes copied to L1 for a number of rows (or columns) and a length of the reduction.
     out_bytes
         Bytes of an output element.
     out_every_sample
-        Whether the accumulator leaves after every sample, not after the last.
+        Whether the accumulator is written after every sample, not only after the last.
     """
 
     name: str
@@ -102,7 +102,7 @@ class Blocking:
 
 
 def program(plan: Plan) -> Program:
-    """Return what every cube core does."""
+    """Return the program of every cube core."""
     shape = _shape(plan)
     if "gradInput" not in plan.tiling:
         return Program(())
@@ -114,47 +114,32 @@ def program(plan: Plan) -> Program:
         )
     else:
         tiling = CubeTiling(**plan.tiling["gradWeight"])
-        sizes = (
-            tiling.base_m,
-            tiling.base_n,
-            tiling.base_k,
-            tiling.length_l1,
-            tiling.l1_buffers,
-            tiling.l0c_buffers,
-        )
-        phases.append(_model_phase(_grad_weight(shape, sizes, out_every_sample=False), tiling))
+        blocking = _grad_weight(shape, _sizes(plan.tiling["gradWeight"]), out_every_sample=False)
+        phases.append(_model_phase(blocking, tiling))
         others = ("clearing gradWeight",) if tiling.sample_blocks * tiling.time_blocks > 1 else ()
     return Program(tuple(phases), others, ("copies at the rates of L2",))
 
 
 def _shape(plan: Plan) -> Shape:
-    tensors = {
-        name: TensorSpec.parse(plan.arguments[name])
-        for name in (OUTPUT_GRADIENT, "input", "weight")
-    }
-    computed = next(
-        decision.values["computed in"]
-        for decision in plan.decisions
-        if "computed in" in decision.values
-    )
-    return Shape(
-        tensors["input"].shape[0],
-        tensors[OUTPUT_GRADIENT].shape[0],
-        tensors["weight"].shape[0],
-        str(computed),
-    )
+    names = "input", OUTPUT_GRADIENT, "weight"
+    time, output_time, taps = (TensorSpec.parse(plan.arguments[name]).shape[0] for name in names)
+    values = (decision.values for decision in plan.decisions)
+    dtype = next(value["computed in"] for value in values if "computed in" in value)
+    return Shape(time, output_time, taps, str(dtype))
+
+
+def _sizes(tiling: dict[str, int]) -> dict[str, int]:
+    """Return the sizes of a :class:`Blocking` from the tiling of the model."""
+    names = "base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers"
+    return {name: tiling[name] for name in names}
 
 
 def _grad_input(plan: Plan, shape: Shape) -> Blocking:
-    tiling = plan.tiling["gradInput"]
     return Blocking(
         name="gradInput",
-        **{
-            name: tiling[name]
-            for name in ("base_m", "base_n", "base_k", "length_l1", "l1_buffers", "l0c_buffers")
-        },
-        # Time steps of self at the ends are fewer than the rows and their halo: the halo is left
-        # out.
+        **_sizes(plan.tiling["gradInput"]),
+        # The halo of the rows is left out: at the ends self has fewer time steps than the rows
+        # and their halo.
         own_bytes=lambda rows, length: (
             min(rows, shape.output_time) * shape.element_bytes * ceil_div(length, shape.taps)
         ),
@@ -165,19 +150,11 @@ def _grad_input(plan: Plan, shape: Shape) -> Blocking:
     )
 
 
-def _grad_weight(
-    shape: Shape, sizes: tuple[int, int, int, int, int, int], *, out_every_sample: bool
-) -> Blocking:
-    base_m, base_n, base_k, length_l1, l1_buffers, l0c_buffers = sizes
+def _grad_weight(shape: Shape, sizes: dict[str, int], *, out_every_sample: bool) -> Blocking:
     channels = shape.channel_block
     return Blocking(
         name="gradWeight",
-        base_m=base_m,
-        base_n=base_n,
-        base_k=base_k,
-        length_l1=length_l1,
-        l1_buffers=l1_buffers,
-        l0c_buffers=l0c_buffers,
+        **sizes,
         own_bytes=lambda rows, length: rows * min(length, shape.output_time) * shape.element_bytes,
         other_bytes=lambda columns, length: (
             min(length, shape.time)
@@ -201,7 +178,10 @@ def _model_phase(blocking: Blocking, tiling: CubeTiling) -> Phase:
 
 
 def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
-    """Yield the different extents of a core's blocks and how many there are of each (:func:`block_range`, all at once)."""
+    """Yield the distinct extents of a core's blocks and their counts.
+
+    This is :func:`block_range` for all blocks at once.
+    """
     inner = tiling.n_blocks * tiling.m_blocks * tiling.time_blocks
     count = ceil_div(tiling.blocks - core, tiling.block_dim)
     # With one sample a block, extents repeat with the position inside a sample.
@@ -228,60 +208,51 @@ def _extents(tiling: CubeTiling, core: int) -> Iterator[tuple[Extents, int]]:
 
 
 def _planner_phase(plan: Plan, shape: Shape) -> Phase:
-    """Tiles round robin over cores; those of the tail with their samples split."""
+    """Return the phase of the published planner.
+
+    Tiles are dealt to cores round robin; the samples of tail tiles are split over cores.
+    """
     fields = plan.tiling["gradWeight"]
-    sizes = (
-        fields["baseM"],
-        fields["baseN"],
-        fields["baseK"],
-        fields["stepKa"] * fields["baseK"],
-        fields["al1Pbuffer"],
-        fields["cl0Pbuffer"],
-    )
+    sizes = {
+        "base_m": fields["baseM"],
+        "base_n": fields["baseN"],
+        "base_k": fields["baseK"],
+        "length_l1": fields["stepKa"] * fields["baseK"],
+        "l1_buffers": fields["al1Pbuffer"],
+        "l0c_buffers": fields["cl0Pbuffer"],
+    }
     blocking = _grad_weight(shape, sizes, out_every_sample=True)
     batch = TensorSpec.parse(plan.arguments["input"]).shape[1]
-    m_tiles = ceil_div(fields["mValue"], fields["singleCoreM"])
-    n_tiles = ceil_div(fields["nValue"], fields["singleCoreN"])
     cores = {}
     for work in plan.cores:
-        shares: list[tuple[Extents, int]] = []
+        blocks: list[tuple[Extents, int]] = []
         if "gradWeight tiles" in work.ranges:
             _, count = work.ranges["gradWeight tiles"]
-            shares += _planner_tiles(
-                fields,
-                work.core + fields["usedCoreNum"] * np.arange(count),
-                batch,
-                m_tiles,
-                n_tiles,
-            )
+            tiles = work.core + fields["usedCoreNum"] * np.arange(count)
+            blocks += _planner_tiles(fields, tiles, batch)
         if "gradWeight tail tile" in work.ranges:
             start, stop = work.ranges["gradWeight tail samples"]
             if stop > start:
-                shares += _planner_tiles(
-                    fields,
-                    np.array([work.ranges["gradWeight tail tile"][0]]),
-                    stop - start,
-                    m_tiles,
-                    n_tiles,
-                )
-        if shares:
-            cores[work.core] = _blocks(blocking, iter(shares))
+                tiles = np.array([work.ranges["gradWeight tail tile"][0]])
+                blocks += _planner_tiles(fields, tiles, stop - start)
+        if blocks:
+            cores[work.core] = _blocks(blocking, iter(blocks))
     return Phase(blocking.name, CUBE_PIPES, blocking.holds(), cores, KERNELS[blocking.name])
 
 
 def _planner_tiles(
-    fields: dict[str, int], tile: np.ndarray, samples: int, m_tiles: int, n_tiles: int
+    fields: dict[str, int], tiles: np.ndarray, samples: int
 ) -> list[tuple[Extents, int]]:
-    """Return extents and numbers of some tiles; with iterateOrder 1 columns run fastest."""
-    m, n = (
-        (tile // n_tiles, tile % n_tiles)
-        if fields["iterateOrder"]
-        else (tile % m_tiles, tile // m_tiles)
-    )
-    rows = np.minimum((m + 1) * fields["singleCoreM"], fields["mValue"]) - m * fields["singleCoreM"]
-    columns = (
-        np.minimum((n + 1) * fields["singleCoreN"], fields["nValue"]) - n * fields["singleCoreN"]
-    )
+    """Return the distinct extents of some tiles and their counts."""
+    single_m, single_n = fields["singleCoreM"], fields["singleCoreN"]
+    m_tiles = ceil_div(fields["mValue"], single_m)
+    n_tiles = ceil_div(fields["nValue"], single_n)
+    if fields["iterateOrder"]:  # columns run fastest
+        m, n = tiles // n_tiles, tiles % n_tiles
+    else:
+        m, n = tiles % m_tiles, tiles // m_tiles
+    rows = np.minimum((m + 1) * single_m, fields["mValue"]) - m * single_m
+    columns = np.minimum((n + 1) * single_n, fields["nValue"]) - n * single_n
     different, counts = np.unique(np.stack([rows, columns]), axis=1, return_counts=True)
     return [
         ((int(r), int(c), samples, fields["kValue"]), int(count))
@@ -289,36 +260,29 @@ def _planner_tiles(
     ]
 
 
-def _blocks(blocking: Blocking, shares: Iterator[tuple[Extents, int]]) -> tuple[Node, ...]:
+def _blocks(blocking: Blocking, blocks: Iterator[tuple[Extents, int]]) -> tuple[Node, ...]:
     nodes: list[Node] = []
     start = 0
-    for extents, count in shares:
+    for extents, count in blocks:
         nodes.append(Loop(_block(blocking, extents), count, f"{blocking.name} block", 1, start))
         start += count
     return tuple(nodes)
 
 
 def _block(blocking: Blocking, extents: Extents) -> tuple[Node, ...]:
-    """Tiles of a block; the first row of tiles loads the other operand, the first tile of a row its own."""
+    """Return the tiles of a block.
+
+    The first row of tiles loads the other operand, the first tile of a row loads self.
+    """
     rows, columns, samples, reduction = extents
 
     def row(m: int, *, load_other: bool) -> tuple[Node, ...]:
+        def tile(n: int, load_own: bool) -> tuple[Node, ...]:
+            return _tile(blocking, (m, n, samples, reduction), (load_own, load_other))
+
         first = min(blocking.base_n, columns)
-        head = ranged(
-            "n",
-            0,
-            first,
-            first,
-            lambda n: _tile(blocking, (m, n, samples, reduction), (True, load_other)),
-        )
-        rest = ranged(
-            "n",
-            first,
-            columns,
-            blocking.base_n,
-            lambda n: _tile(blocking, (m, n, samples, reduction), (False, load_other)),
-        )
-        return head + rest
+        head = ranged("n", 0, first, first, lambda n: tile(n, True))
+        return head + ranged("n", first, columns, blocking.base_n, lambda n: tile(n, False))
 
     first = min(blocking.base_m, rows)
     head = ranged("m", 0, first, first, lambda m: row(m, load_other=True))
@@ -326,7 +290,7 @@ def _block(blocking: Blocking, extents: Extents) -> tuple[Node, ...]:
 
 
 def _tile(blocking: Blocking, extents: Extents, loads: tuple[bool, bool]) -> tuple[Node, ...]:
-    """One tile of the output: samples and the reduction one after the other, then out."""
+    """Return the nodes of a tile of the output: sample after sample, then the output."""
     m, n, samples, reduction = extents
     out = (Copy(m * n * blocking.out_bytes, m * n),)
     last = _sample(blocking, (m, n, reduction), loads, out)
@@ -342,26 +306,15 @@ def _sample(
     loads: tuple[bool, bool],
     out: tuple[Work, ...],
 ) -> tuple[Node, ...]:
-    """The reduction of one sample, in the parts that L1 holds."""
+    """Return the nodes of one sample: its reduction in the parts that L1 holds."""
     m, n, reduction = extents
-    whole = ceil_div(reduction, blocking.length_l1) - 1
-    length = reduction - whole * blocking.length_l1
-    nodes: list[Node] = []
-    if whole:
-        nodes.append(
-            Loop(
-                _part(blocking, (m, n, blocking.length_l1), loads, ()),
-                whole,
-                "k",
-                blocking.length_l1,
-            )
-        )
-    nodes.append(
-        Loop(
-            _part(blocking, (m, n, length), loads, out), 1, "k", length, whole * blocking.length_l1
-        )
-    )
-    return tuple(nodes)
+    length = blocking.length_l1
+    whole = ceil_div(reduction, length) - 1
+    rest = reduction - whole * length
+    last = Loop(_part(blocking, (m, n, rest), loads, out), 1, "k", rest, whole * length)
+    if not whole:
+        return (last,)
+    return Loop(_part(blocking, (m, n, length), loads, ()), whole, "k", length), last
 
 
 def _part(
@@ -370,7 +323,7 @@ def _part(
     loads: tuple[bool, bool],
     out: tuple[Work, ...],
 ) -> tuple[Node, ...]:
-    """What L1 holds, base block after base block; the first one waits for the load, the last one may go out."""
+    """Return the base blocks of a part in L1: the first one loads, the last one may write out."""
     m, n, length = extents
     sizes = (
         blocking.own_bytes(m, length) if loads[0] else 0,
@@ -381,14 +334,11 @@ def _part(
     last = length - (steps - 1) * blocking.base_k
     if steps == 1:
         return (_step(blocking, (m, n, last), load, out),)
-    middle: tuple[Node, ...] = (
-        (Loop((_step(blocking, (m, n, blocking.base_k), (), ()),), steps - 2),) if steps > 2 else ()
-    )
-    return (
-        _step(blocking, (m, n, blocking.base_k), load, ()),
-        *middle,
-        _step(blocking, (m, n, last), (), out),
-    )
+    whole = m, n, blocking.base_k
+    middle: tuple[Node, ...] = ()
+    if steps > 2:
+        middle = (Loop((_step(blocking, whole, (), ()),), steps - 2),)
+    return _step(blocking, whole, load, ()), *middle, _step(blocking, (m, n, last), (), out)
 
 
 def _step(
@@ -405,32 +355,28 @@ def _step(
 
 
 OTHERS = {"gradInput": "weight", "gradWeight": "input"}
-"""What self is multiplied by."""
+"""The other operand of the product with self, by gradient."""
 NOTES = ("", "load", "out", "load, out")
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return what every tile of the program reads, holds and writes."""
     views: list[View] = []
-    found: dict[tuple[str, str], Step] = {}
+    table: dict[tuple[str, str], Step] = {}
     for gradient, other in OTHERS.items():
         if gradient in plan.tiling:
             m, n, k = _largest_block(plan.tiling[gradient])
-            own, factor, result = (
-                f"self of a {gradient} block",
-                f"{other} of a {gradient} block",
-                f"{gradient} block",
-            )
+            own, factor = f"self of a {gradient} block", f"{other} of a {gradient} block"
+            result = f"{gradient} block"
             by_m, by_n, by_k = {"m": 1.0}, {"n": 1.0}, {"k": 1.0}
             views += [
                 View(own, m, k, by_m, by_k),
                 View(factor, k, n, by_k, by_n),
                 View(result, m, n, by_m, by_n),
             ]
-            found |= {
-                (gradient, note): _step_text(note, (own, factor), result, other) for note in NOTES
-            }
-    return StepTable(tuple(views), found)
+            for note in NOTES:
+                table[gradient, note] = _table_entry(note, (own, factor), result, other)
+    return StepTable(tuple(views), table)
 
 
 def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
@@ -440,19 +386,19 @@ def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
     return tiling["single_m"], tiling["single_n"], tiling["single_reduction"]
 
 
-def _step_text(note: str, factors: tuple[str, str], result: str, other: str) -> Step:
-    says = (
+def _table_entry(note: str, factors: tuple[str, str], result: str, other: str) -> Step:
+    text = (
         f"block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over {{k}} of "
         "the reduction, one base block of it"
     )
     if "load" in note:
-        says += "; both come to L1 first"
+        text += "; both come to L1 first"
     if "out" in note:
-        says += "; the accumulator goes out"
+        text += "; the accumulator goes out"
     read = "load" in note
     live = ("self", other, "self tile", f"{other} tile", "accumulator")
     return Step(
-        says,
+        text,
         factors if read else (),
         (result,) if "out" in note else (),
         () if read else factors,
