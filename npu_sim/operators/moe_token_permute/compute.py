@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 ID_DTYPES = ("int32", "int64")
 
 LARGEST_ID = 16777214
-"""Documented ids lie in [0, 16777215) (page, "Contract" 8)."""
+"""Largest documented id (page, "Contract" 8)."""
 
 FEWEST_EXPERTS = 64
-"""Experts of generated data at least."""
+"""Smallest number of experts in generated data."""
 
 
 def check_ids(ids: np.ndarray) -> None:
-    """Check what only the data can tell (page, "Contract" 8).
+    """Check the values of ids (page, "Contract" 8).
 
     Raises
     ------
     AclnnError
-        361001 for an id outside [0, 16777215) that is not the end of an integer type, naming the first one's position and value.
+        361001 for an id outside [0, 16777215) that is not an extreme value of an integer type, with
+        position and value of the first one.
     """
     if not ids.size or (ids.min() >= 0 and ids.max() <= LARGEST_ID):
         return
@@ -45,13 +46,19 @@ def check_ids(ids: np.ndarray) -> None:
     outside = ((ids < 0) | (ids > LARGEST_ID)) & ~np.isin(ids, ends)
     if outside.any():
         place = np.unravel_index(int(outside.argmax()), ids.shape)
-        message = f"indices[{', '.join(map(str, place))}] = {ids[place]} is no id that is documented to be sorted"
-        hint = f'0 <= id <= {LARGEST_ID}, or an end of its type: {", ".join(map(str, ends))}; limits="hardware" sorts ids as fp32'
+        message = (
+            f"indices[{', '.join(map(str, place))}] = {ids[place]} "
+            "is no id that is documented to be sorted"
+        )
+        hint = (
+            f"0 <= id <= {LARGEST_ID}, or an end of its type: {', '.join(map(str, ends))}; "
+            'limits="hardware" sorts ids as fp32'
+        )
         raise runtime_failure("indices", message, f"{hint}; nothing was written")
 
 
 def compute(run: "Run") -> None:
-    """Sort the ids, and copy the rows of the tokens."""
+    """Sort the ids and copy the rows of the tokens."""
     with run.watch.stage("check"):
         if run.case.limits == "documented":
             check_ids(run.tensors["indices"])
@@ -73,28 +80,29 @@ def compute(run: "Run") -> None:
 
 
 def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of ids that fp32 does not hold, given where they are (page, "Ids as fp32")."""
+    """Warn of ids that are not exact in fp32, given their positions (page, "Ids as fp32")."""
     if not rounded.size:
         return ()
     exact = np.empty_like(places)
     exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
     moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
     message = (
-        f"{rounded.size} ids are no fp32 numbers and were rounded, the first at position {rounded[0]} of the flattened indices; "
+        f"{rounded.size} ids are no fp32 numbers and were rounded, "
+        f"the first at position {rounded[0]} of the flattened indices; "
         f"{moved} of them went to another place than sorting whole numbers gives"
     )
     return (Caveat(code="ids_rounded", argument="indices", message=message),)
 
 
 def top_k_of(indices: tuple[int, ...]) -> int:
-    """Return how many experts a token has, from the shape of indices."""
+    """Return the number of experts per token, from the shape of indices."""
     return indices[1] if len(indices) == 2 else 1
 
 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Sort stably, and take the rows that are kept (page, "Formula")."""
+    """Return stably sorted indices and the kept rows (page, "Formula")."""
     indices = tensors["indices"]
     first = np.argsort(indices, axis=None, kind="stable")
     sorted_indices = np.empty(first.size, precision)
@@ -105,13 +113,13 @@ def formula(
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal tokens, and for each its experts as a router chooses them: no expert twice."""
+    """Return normal tokens and distinct experts for each token, as a router chooses them."""
     random, spec = np.random.default_rng(seed), arguments.indices
     tokens, top_k = spec.shape[0], top_k_of(spec.shape)
     experts = FEWEST_EXPERTS
     while experts < top_k:
         experts *= 2
-    # Steps of an odd number through a power of two meet nobody twice.
+    # An odd step modulo a power of two visits distinct experts.
     start, step = (
         random.integers(0, experts, (tokens, 1)),
         2 * random.integers(0, experts // 2, (tokens, 1)) + 1,

@@ -1,4 +1,6 @@
-"""MoeTokenPermute: copies of tokens sorted by expert, the operator whose sorted indices MoeTokenPermuteGrad takes.
+"""MoeTokenPermute: sort copies of tokens by expert.
+
+Its sorted indices are an input of MoeTokenPermuteGrad.
 
 Source: public product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
 """
@@ -23,18 +25,17 @@ from npu_sim.framework.checks import (
 )
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_permute.compute import ID_DTYPES, compute, data, formula
-from npu_sim.operators.moe_token_permute.plan import buffer_words, describe
+from npu_sim.operators.moe_token_permute.plan import buffer_message, describe
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
-from npu_sim.tiling.moe_token_permute import MOST_ENTRIES
 
 if TYPE_CHECKING:
     pass
 
 
 def check_padding(call: Inspection) -> None:
-    """Refuse padding, which the product does not support yet: 561002, unlike MoeTokenPermuteGrad (page, "Contract" 3)."""
+    """Reject padding, which is not supported yet: 561002, other than in MoeTokenPermuteGrad."""
     if call.arguments.padded_mode:
         raise AclnnError(
             TILING_FAILURE,
@@ -146,7 +147,7 @@ OPERATOR = Operator(
         Ranks("indices", 1, 2, TILING_FAILURE),
         Shapes("tokens indices permuted_tokens sorted_indices", TILING_FAILURE),
         Holds(f"num_topk <= {tiler.MOST_TOPK}", "indices"),
-        Holds(f"entries <= {MOST_ENTRIES}", "indices"),
+        Holds(f"entries <= {tiler.MOST_ENTRIES}", "indices"),
         NothingToDo("entries == 0"),
     ),
     tiling=tiler.Tiling,
@@ -157,7 +158,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no ids, nothing runs",
-    planner_words=buffer_words,
+    planner_words=buffer_message,
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

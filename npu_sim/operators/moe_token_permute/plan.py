@@ -1,4 +1,4 @@
-"""The plan of MoeTokenPermute: who sorts, how rows are moved, what lies in the Unified Buffer, and why.
+"""The plan of MoeTokenPermute: sorting, moving of rows, buffers, workspace and decisions.
 
 Source: specification page ``moe_token_permute``.
 """
@@ -12,7 +12,7 @@ from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling.common import align
 
 MULTI_CORE_ALIGNMENT = 8
-"""Entries to whose multiple a sort on several cores fills each half of its workspace."""
+"""A sort on several cores pads each half of its workspace to a multiple of this."""
 
 
 def _entries(row: Any) -> int:
@@ -53,7 +53,8 @@ KEPT = Condition(
     "rows of permuted_tokens = ids",
     lambda row, device, rules: tiler.kept_rows(row.num_out_tokens, _entries(row)) == _entries(row),
     "every copy has a row",
-    "copies whose place is at or beyond the rows of permuted_tokens are dropped; sorted_indices still has all places",
+    "copies whose place is at or beyond the rows of permuted_tokens are dropped; "
+    "sorted_indices still has all places",
     ("num_out_tokens",),
 )
 
@@ -82,8 +83,10 @@ def describe(case: Case) -> dict[str, Any]:
     ranges = [tiler.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
     plan = vector_plan(
         case,
-        path=f"{'one-core' if tiler.sorts_at_once(tiling.sort) else 'multi-core'} sort, {'whole' if whole else 'split'} rows",
-        path_reason=f"{entries} ids, {tiling.sort.most_entries} fit a core; rows of {tiling.copies.row_bytes} bytes",
+        path=f"{'one-core' if tiler.sorts_at_once(tiling.sort) else 'multi-core'} sort, "
+        f"{'whole' if whole else 'split'} rows",
+        path_reason=f"{entries} ids, {tiling.sort.most_entries} fit a core; "
+        f"rows of {tiling.copies.row_bytes} bytes",
         per_core=_per_core(tiling, whole),
         buffers={},
         ranges=ranges,
@@ -115,7 +118,7 @@ def _order() -> tuple[OutputOrder, ...]:
 
 
 def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
-    """Return the tokens whose rows a core moves and the ids it sorts; none where it waits."""
+    """Return the tokens whose rows a core moves and the ids that it sorts."""
     tokens = (
         tiler.token_range(tiling.copies, core)
         if core < tiling.copies.cores
@@ -149,7 +152,7 @@ def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
 
 
 def _memories(case: Case) -> tuple[Memory, ...]:
-    """Return what lies in the Unified Buffer while ids are sorted, and while rows are moved."""
+    """Return the contents of the Unified Buffer while sorting and while moving rows."""
     tiling, copies = case.tiling, case.tiling.copies
     sort = tiler.sort_buffers(tiling.sort)._asdict()
     moving = {
@@ -197,24 +200,27 @@ def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan gives")."""
     tiling, copies = case.tiling, case.tiling.copies
     needed = tiler.POSITION_BYTES * copies.group_positions
-    asked = (
+    conditions = (
         (
             tiling.schedule_mode < 0 and tiling.block_dim > 1,
             "barrier_without_schedule_mode",
             "",
-            f"{tiling.block_dim} cores wait for each other, but no schedule mode promises that they run together",
+            f"{tiling.block_dim} cores wait for each other, "
+            "but no schedule mode promises that they run together",
         ),
         (
             whole and copies.position_buffer_bytes < needed,
             "index_buffer_overrun",
             "indices",
-            f"the buffer of places has {copies.position_buffer_bytes} bytes for {needed}; nothing lies behind it, so no bit changes",
+            f"the buffer of places has {copies.position_buffer_bytes} bytes for {needed}; "
+            "nothing lies behind it, so no bit changes",
         ),
         (
             not whole,
             "index_read_without_wait",
             "tokens",
-            "with split rows the kernel does not wait for the places it loads; the simulator computes as if it did",
+            "with split rows the kernel does not wait for the places it loads; "
+            "the simulator computes as if it did",
         ),
         (
             case.row.hidden == 0,
@@ -225,18 +231,15 @@ def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
     )
     return tuple(
         Caveat(code=code, argument=argument, message=message)
-        for holds, code, argument, message in asked
+        for holds, code, argument, message in conditions
         if holds
     )
 
 
-def buffer_words(case: Case) -> tuple[str, str, str]:
-    """What does not fit the Unified Buffer: the places of a token beside its rows, or a stage of a SoC that is no product's."""
-    tiling, ub_bytes, title = (
-        tiler.tile(tiler.problem_of_row(case.row), case.device, case.rules),
-        case.device.ub_bytes,
-        case.profile.title,
-    )
+def buffer_message(case: Case) -> tuple[str, str, str]:
+    """Return argument, message and hint of a call that does not fit the Unified Buffer."""
+    tiling = tiler.tile(tiler.problem_of_row(case.row), case.device, case.rules)
+    ub_bytes, title = case.device.ub_bytes, case.profile.title
     if tiling.status != 0:
         least = tiler.SORT_STEP_BYTES + tiler.SORTER_BYTES * tiler.sorters(
             case.row.entries, case.device.vector_cores
@@ -247,11 +250,19 @@ def buffer_words(case: Case) -> tuple[str, str, str]:
         row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
         aligned = tiler.aligned_row_bytes(row_bytes)
         message = (
-            f"two rows of {aligned} bytes and {tiler.TOKEN_POSITION_BYTES} * {top_k} bytes for the places of a token exceed the Unified "
-            f"Buffer of {title}, {ub_bytes} usable bytes: the product plans on with no buffers, and the kernel copies over itself"
+            f"two rows of {aligned} bytes and {tiler.TOKEN_POSITION_BYTES} * {top_k} bytes "
+            f"for the places of a token exceed the Unified Buffer of {title}, "
+            f"{ub_bytes} usable bytes: the product plans on with no buffers, "
+            "and the kernel copies over itself"
         )
         longer = (ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS
-        hint = f"nearest legal value: {tiler.most_topk(row_bytes, ub_bytes)} experts; rows of more than {longer} bytes are split, and take"
+        hint = (
+            f"nearest legal value: {tiler.most_topk(row_bytes, ub_bytes)} experts; "
+            f"rows of more than {longer} bytes are split, and take"
+        )
         return "indices", message, f"{hint} every number of experts again"
-    message = f"a stage needs {tiler.stage_bytes(tiling)} bytes of the Unified Buffer of {title}, {ub_bytes} are usable"
+    message = (
+        f"a stage needs {tiler.stage_bytes(tiling)} bytes of the Unified Buffer of {title}, "
+        f"{ub_bytes} are usable"
+    )
     return "indices", message, "fewer ids, or a larger buffer"

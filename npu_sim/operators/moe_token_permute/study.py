@@ -1,4 +1,4 @@
-"""MoeTokenPermute in the laboratory: rows are copied, never added, and a copy's place follows from the ids alone."""
+"""Studies of MoeTokenPermute: rows are copied, never added; the ids alone decide the places."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,7 +12,7 @@ PADDING_TOKENS = 8
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare that every element of permuted_tokens is one element of tokens."""
+    """Yield the claim that every element of permuted_tokens is one element of tokens."""
     tokens, sources = call.tensors["tokens"], _sources(call)
     if tokens.size and sources.size:
         inner = tuple(0 for _ in tokens.shape[1:])
@@ -27,14 +27,14 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _copies(call: StudyCall, sources: np.ndarray) -> bool:
-    """Whether the kernel's rows have the bits of the tokens they are copies of."""
+    """Return whether the kernel's rows have the bits of their tokens."""
     return bool(
         call.outputs()["permuted_tokens"].tobytes() == call.tensors["tokens"][sources].tobytes()
     )
 
 
 def _sources(call: StudyCall) -> np.ndarray:
-    """Return which token every row of permuted_tokens is a copy of."""
+    """Return the token of every row of permuted_tokens."""
     outputs = call.outputs()
     places = outputs["sorted_indices"]
     sources = np.empty_like(places)
@@ -47,7 +47,7 @@ def _term(token: int, inner: tuple[int, ...]) -> str:
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:
-    """Return the one element that an element of permuted_tokens is a copy of, or the one place that a copy went to."""
+    """Return the source of an element of permuted_tokens, or the place of a copy."""
     if output == "sorted_indices":
         return [("place", float(call.outputs()[output][index]))]
     token, inner = int(_sources(call)[index[0]]), tuple(index[1:])
@@ -55,7 +55,10 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 
 def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
-    """Yield larger batches and another position in the batch; none where rows are dropped, as other tokens would be then."""
+    """Yield larger batches and another position in the batch, unless rows are dropped.
+
+    Other batches would drop other tokens.
+    """
     tokens, indices = call.tensors["tokens"], call.tensors["indices"]
     if not indices.size or len(_sources(call)) < indices.size:
         return
@@ -82,9 +85,11 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
 def _restored(
     call: StudyCall, changed: StudyCall, at: np.ndarray, output: str, values: np.ndarray
 ) -> np.ndarray | None:
-    """Find the copies of the given tokens, which are the tokens ``at`` of a changed call, in one of its outputs.
+    """Return the copies of the original tokens in an output of a changed call.
 
-    Places are ranked among themselves. They follow the batch where tokens share an expert: in another batch order they are others.
+    ``at`` are the positions of these tokens in the changed call. Places are ranked among
+    themselves. Tokens of one expert keep the order of the batch, so another order gives other
+    places.
     """
     places = (
         changed.outputs()["sorted_indices"]

@@ -1,8 +1,8 @@
-"""What the cores do in MoeTokenPermute, from the plan's tiling.
+"""Timeline of MoeTokenPermute: work of the cores and descriptions of tiles.
 
-Source: specification page ``moe_token_permute``, "Instructions and copies, for the timeline". Which
-copies are dropped is data: every core is taken to have at most its even share of those that are
-kept, so that the bound holds for any data.
+Source: specification page ``moe_token_permute``, "Instructions and copies, for the timeline". The
+dropped copies depend on the data. Every core is assumed to keep at most an even part of the kept
+copies, so the bound holds for any data.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -43,23 +43,24 @@ REPEAT = 64
 BLOCK = 8
 """fp32 or int32 elements of a 32-byte block."""
 NOT_COUNTED = (
-    "positions that a library call counts up (one-core sort), and places extracted from sorted entries",
+    "positions that a library call counts up (one-core sort), "
+    "and places extracted from sorted entries",
     "the place of every copy, read and compared as a scalar",
 )
 Cores = dict[int, tuple[Node, ...]]
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does: the ids are sorted, then the order that comes out of it, then rows are moved."""
+    """Return the work of every core: sort the ids, sort the resulting order, move the rows."""
     sort, ids = plan.tiling["vbsComputeParamsOp"], TensorSpec.parse(plan.arguments["indices"])
-    shares = [work.ranges["ids"] for work in plan.cores if "ids" in work.ranges]
+    core_ids = [work.ranges["ids"] for work in plan.cores if "ids" in work.ranges]
     phases: list[Phase] = []
     for dtype, what in ((ids.dtype, "ids"), ("int32", "order")):
         at_once = sort["needCoreNum"] == 1 and sort["perCoreLoops"] == 1
         phases += (
             [_sort_at_once(ids.numel, dtype, what)]
             if at_once
-            else _sort_in_pieces(sort, shares, dtype, what)
+            else _sort_in_pieces(sort, core_ids, dtype, what)
         )
     dropped = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"] < ids.numel
     return Program(
@@ -69,8 +70,8 @@ def program(plan: Plan) -> Program:
     )
 
 
-def _scores(entries: int, dtype: str, cast: int, turned: int) -> tuple[Work, ...]:
-    """So many ids to fp32, so many times -1, and the unused lanes of the last sort instruction."""
+def _scores(entries: int, dtype: str, cast: int, negated: int) -> tuple[Work, ...]:
+    """Return the conversion to fp32, the negation, and the fill of unused sort lanes."""
     kind = "cast_int32_float32" if dtype == "int32" else "cast_to_or_from_int64"
     unused = (
         (Instruction("duplicate_create_index", "float32", REPEAT),)
@@ -79,18 +80,18 @@ def _scores(entries: int, dtype: str, cast: int, turned: int) -> tuple[Work, ...
     )
     return (
         Instruction(kind, dtype, cast),
-        Instruction("adds_muls_maxs_mins", "float32", turned),
+        Instruction("adds_muls_maxs_mins", "float32", negated),
         *unused,
     )
 
 
 def _ordered(entries: int) -> Work:
-    """Sorting or merging, whose rate is not published."""
+    """Return sorting or merging, whose rate is not published."""
     return Instruction("sort_and_merge", "float32", entries)
 
 
 def _sort_at_once(entries: int, dtype: str, what: str) -> Phase:
-    """One piece on core 0; all others wait."""
+    """Return the phase that sorts in one piece on core 0."""
     counted = align(entries, BLOCK)
     copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
     vector = (*_scores(entries, dtype, counted, counted), _ordered(align(entries, SORT_ENTRIES)))
@@ -101,16 +102,19 @@ def _sort_at_once(entries: int, dtype: str, what: str) -> Phase:
 
 
 def _sort_in_pieces(
-    sort: Mapping[str, Any], shares: Sequence[tuple[int, int]], dtype: str, what: str
+    sort: Mapping[str, Any], core_ids: Sequence[tuple[int, int]], dtype: str, what: str
 ) -> list[Phase]:
-    """Every core sorts pieces and merges them; then neighbours merge, at last core 0 alone."""
+    """Return the phases: cores sort and merge pieces, neighbours merge, core 0 merges the rest."""
     cores: Cores = {}
-    for core, (start, stop) in enumerate(shares):
+    for core, (start, stop) in enumerate(core_ids):
         piece = sort[
-            "lastCorePerLoopElements" if core == len(shares) - 1 else "perCorePerLoopElements"
+            "lastCorePerLoopElements" if core == len(core_ids) - 1 else "perCorePerLoopElements"
         ]
         cores[core] = _sorted_pieces(start, stop, piece, dtype)
-    phases, lists = [vector_phase(f"sort {what}", cores)], [stop - start for start, stop in shares]
+    phases, lists = (
+        [vector_phase(f"sort {what}", cores)],
+        [stop - start for start, stop in core_ids],
+    )
     while len(lists) > MERGE_WAYS:
         lists = [
             sum(lists[first : first + MERGE_WAYS]) for first in range(0, len(lists), MERGE_WAYS)
@@ -121,7 +125,7 @@ def _sort_in_pieces(
 
 
 def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node, ...]:
-    """One core: positions once, piece by piece, and then its rounds of merging."""
+    """Return the work of one core: positions, sorted pieces, rounds of merging."""
     step = Instruction("adds_muls_maxs_mins", "int32", piece)
 
     def sorted_piece(entries: int, moves_on: bool) -> tuple[Node, ...]:
@@ -149,7 +153,7 @@ def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node,
 
 
 def _positions(entries: int) -> tuple[Work, ...]:
-    """Count positions up: within a repeat, then repeat after repeat."""
+    """Return the generation of positions: within a repeat, then repeat after repeat."""
     if entries <= REPEAT:
         return (
             Instruction(
@@ -161,7 +165,7 @@ def _positions(entries: int) -> tuple[Work, ...]:
 
 
 def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
-    """One round of merging, what fills the buffers at a time."""
+    """Return one round of merging in steps of the buffer size."""
 
     def piece(count: int) -> tuple[Node, ...]:
         return (
@@ -177,7 +181,7 @@ def _merged(entries: int, out_bytes: int) -> tuple[Node, ...]:
 
 
 def _move_rows(plan: Plan) -> Phase:
-    """Groups of tokens: their places, then their rows, which go out of the buffer they came into once for every place."""
+    """Return the phase that copies rows: each comes in once and goes out once per place."""
     copies = plan.tiling["indexCopyComputeParamsOp"]
     rows, top_k = _row_tiles(plan, copies), plan.tiling["topK"]
     drops = copies["numOutTokens"] < plan.tiling["n"] * top_k
@@ -204,8 +208,7 @@ def _move_rows(plan: Plan) -> Phase:
         if start < stop:
             own = (stop - start) * top_k
             each, others = divmod(min(even, own) if drops else own, stop - start)
-            # Copies that all tokens have alike go out with their rows; the others as soon as the
-            # core starts, as a bound may.
+            # Every row goes out ``each`` times; the bound moves the remaining copies to the start.
             first = rows(0, others) if others else ()
             cores[work.core] = (
                 *first,
@@ -218,7 +221,7 @@ def _move_rows(plan: Plan) -> Phase:
 
 
 def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tuple[Node, ...]]:
-    """Return the tiles of so many rows that come in and so many copies that go out."""
+    """Return the function from rows in and copies out to tiles."""
     columns, row_bytes = plan.tiling["cols"], copies["oneTokenBtypeSize"]
     tokens, permuted_bytes = (
         TensorSpec.parse(plan.arguments["tokens"]),
@@ -248,12 +251,11 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
 SORTING = ("ids", "positions", "result", "sorted")
 
 KEYS = {"ids": "ids", "order": "places that the first sort has left"}
-"""What is sorted: the experts' numbers, then the order that came out, which gives every copy its
-place."""
+"""Captions of the sort keys: expert ids, then the resulting order, which gives the places."""
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and moves."""
+    """Return the descriptions of the tiles."""
     tokens, top_k, columns = plan.tiling["n"], plan.tiling["topK"], plan.tiling["cols"]
     kept = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"]
     entries = {"tokens": top_k, "rows": top_k, "ids": 1}
@@ -264,14 +266,15 @@ def steps(plan: Plan) -> StepTable:
         View("permuted_tokens", kept, columns, by_column={"columns": 1}),
     )
     out = ("permuted_tokens",)
-    found = {
+    descriptions = {
         ("move rows", "places"): Step(
             "tokens {tokens}: where each of their copies goes",
             ("sorted_indices",),
             live=("places",),
         ),
         ("move rows", "rows"): Step(
-            "rows {rows} of these tokens, columns {columns}: in once, and out once for every expert of the token",
+            "rows {rows} of these tokens, columns {columns}: "
+            "in once, and out once for every expert of the token",
             ("tokens",),
             out,
             ("sorted_indices",),
@@ -284,7 +287,7 @@ def steps(plan: Plan) -> StepTable:
         reads = ("indices",) if what == "ids" else ()
         written = ("sorted_indices",) if what == "order" else ()
         piece = f"{keys} {{ids}} become fp32 times -1 and are sorted, with their positions"
-        found |= {
+        descriptions |= {
             (f"sort {what}", ""): Step(
                 f"all {keys} become fp32 times -1 and are sorted in one piece",
                 reads,
@@ -307,4 +310,4 @@ def steps(plan: Plan) -> StepTable:
             ),
         }
         memories |= {f"{kind} {what}": "sort" for kind in ("sort", "merge", "merge last")}
-    return StepTable(views, found, memories)
+    return StepTable(views, descriptions, memories)

@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 
 
 def compute(run: "Run") -> None:
-    """Sum the rows of every token; the kernel itself keeps nothing in the workspace, and nothing depends on the order of arrival."""
+    """Sum the rows of every token; the result does not depend on the order of arrival."""
     with run.watch.stage("check"):
         check_indices(run.tensors["sorted_indices"], "the gradient")
     with run.watch.stage("load"):
         from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
-        grad, indices, out = (
-            run.stored("permuted_output_grad"),
-            run.stored("sorted_indices"),
-            run.written("input_grad"),
-        )
+        grad, indices = run.stored("permuted_output_grad"), run.stored("sorted_indices")
+        out = run.written("input_grad")
         sum_tokens(
             grad.reshape(-1), indices, out.reshape(-1), run.case.row.num_topk, run.case.row.hidden
         )
@@ -35,7 +32,7 @@ def compute(run: "Run") -> None:
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Sum the rows a token was sent to; dropped rows count nothing."""
+    """Return the sum of the rows of every token; dropped rows count as 0."""
     grad = tensors["permuted_output_grad"]
     indices = tensors["sorted_indices"].reshape(-1, arguments.num_topk)
     out = np.zeros((indices.shape[0], grad.shape[1]), precision)
@@ -46,7 +43,7 @@ def formula(
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal gradients, and tokens that went to experts at random: which of them are dropped, when some are, is random too."""
+    """Return normal gradients and a random permutation; dropped tokens are random too."""
     random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
     return {
         "permuted_output_grad": normal(random, arguments.permuted_output_grad),

@@ -1,9 +1,9 @@
-"""MoeTokenPermuteGrad: for every token the sum of the gradients that its experts return.
+"""MoeTokenPermuteGrad: sum of the gradients of the copies of every token.
 
 Source: product document aclnnMoeTokenPermuteGrad; specification page ``moe_token_permute_grad``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.framework.arguments import Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
@@ -30,39 +30,41 @@ from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as tiler
 from npu_sim.tiling import token_sums as moe
 
-if TYPE_CHECKING:
-    pass
 
+def _documented_message(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for num_topk beyond its documented bound.
 
-def _documented_words(call: Inspection) -> tuple[str, str]:
-    """The documented bound, where it comes from, and where the buffers really end (page, "The real breaking point")."""
+    Source: page, "The real breaking point".
+    """
     profile, grad, top_k = call.profile, call.specs["permuted_output_grad"], call.size("num_topk")
     documented, ub_bytes = call.rules.num_topk_at_most, call.device.ub_bytes
-    really = f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} at every hidden size"
+    really = (
+        f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} "
+        "at every hidden size"
+    )
     if grad.rank == 2 and grad.shape[1] > 0:
         own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
         really = f"numTopk <= {own} at hidden {grad.shape[1]} {grad.dtype}, {really}"
     message = (
         f"num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; "
-        f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = {moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
+        f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = "
+        f"{moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
     )
     return (
         message,
-        f'nearest legal value: {documented}; what really fits on {profile.title}: {really} (limits="hardware")',
+        f"nearest legal value: {documented}; what really fits on {profile.title}: {really} "
+        '(limits="hardware")',
     )
 
 
 def check_entries(call: Inspection) -> None:
-    """Every token has ``num_topk`` indices, and the gradient at most a row for every index."""
+    """Check num_topk indices per token and at most one row per index; set the sizes."""
     call.sizes = call.operator.bound(call.arguments)
     entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
     tokens = entries // top_k
     if entries % top_k:
-        near = (
-            f"{tokens * top_k} or {(tokens + 1) * top_k} elements"
-            if tokens
-            else f"{top_k} elements"
-        )
+        near = f"{tokens * top_k} or {(tokens + 1) * top_k} elements"
+        near = near if tokens else f"{top_k} elements"
         message = f"sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}"
         raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
     if rows > entries:
@@ -71,7 +73,7 @@ def check_entries(call: Inspection) -> None:
         raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
 
 
-def _buffer_words(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> tuple[str, str, str]:
     return buffer_words(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
 
@@ -95,13 +97,15 @@ OPERATOR = Operator(
         Tensor(
             "permuted_output_grad",
             "grad_rows hidden",
-            "gradient of the permuted tokens, (tokens * num_topk, hidden), or fewer rows when tokens were dropped",
+            "gradient of the permuted tokens, (tokens * num_topk, hidden), "
+            "or fewer rows when tokens were dropped",
             "dtype",
         ),
         Tensor(
             "sorted_indices",
             "entries",
-            "row of every token and expert, (tokens * num_topk,), at or beyond the rows of the gradient where it was dropped",
+            "row of every token and expert, (tokens * num_topk,), "
+            "at or beyond the rows of the gradient where it was dropped",
             "int32",
             samples=0,
             addresses=True,
@@ -156,7 +160,11 @@ OPERATOR = Operator(
         check_padding,
         Attributes("num_topk"),
         Holds(
-            "num_topk <= num_topk_at_most", "num_topk", _documented_words, INVALID, documented=True
+            "num_topk <= num_topk_at_most",
+            "num_topk",
+            _documented_message,
+            INVALID,
+            documented=True,
         ),
         Ranks("permuted_output_grad", 2, 2, TILING_FAILURE),
         Ranks("sorted_indices", 1, 1, TILING_FAILURE),
@@ -173,7 +181,7 @@ OPERATOR = Operator(
     data=data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
-    planner_words=_buffer_words,
+    planner_words=_buffer_message,
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -1,4 +1,4 @@
-"""The plan of MoeTokenPermuteGrad: what it says beside what all sums over the rows of a token say.
+"""The plan of MoeTokenPermuteGrad: entries and warnings; the rest is in ``token_sums``.
 
 Source: specification page ``moe_token_permute_grad``.
 """
@@ -24,14 +24,23 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
     caveats, row, documented = [], case.row, case.rules.num_topk_at_most
     dropped = row.entries - row.grad_rows
     if dropped:
-        message = f"permutedOutputGrad has {row.grad_rows} rows for {row.entries} indices: {dropped} were dropped and contribute nothing"
+        message = (
+            f"permutedOutputGrad has {row.grad_rows} rows for {row.entries} indices: "
+            f"{dropped} were dropped and contribute nothing"
+        )
         caveats.append(
             Caveat(code="dropped_rows", argument="permuted_output_grad", message=message)
         )
     if 0 <= documented < row.num_topk:
-        message = f"numTopk {row.num_topk} exceeds the documented {documented}; the Unified Buffer holds it"
+        message = (
+            f"numTopk {row.num_topk} exceeds the documented {documented}; "
+            "the Unified Buffer holds it"
+        )
         caveats.append(Caveat(code="topk_beyond_documented", argument="num_topk", message=message))
     if row.grad_rows > INT32_MAX + 1:
-        message = f"int32 indices reach row {INT32_MAX} at most, permutedOutputGrad has {row.grad_rows} rows"
+        message = (
+            f"int32 indices reach row {INT32_MAX} at most, "
+            f"permutedOutputGrad has {row.grad_rows} rows"
+        )
         caveats.append(Caveat(code="rows_beyond_int32", argument="sorted_indices", message=message))
     return tuple(caveats)

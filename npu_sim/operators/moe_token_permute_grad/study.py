@@ -1,4 +1,4 @@
-"""MoeTokenPermuteGrad in the laboratory: the tree of a token's row. No order is open."""
+"""Studies of MoeTokenPermuteGrad: the tree of a token's sum; every order is fixed."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -12,13 +12,13 @@ from npu_sim.orders.claims import Claim, count_units, probe_terms
 
 
 def live_rows(call: StudyCall, token: int) -> list[int]:
-    """Return the rows of the gradient that a token sums, in k order, without those that were dropped."""
+    """Return the rows of a token in k order, without dropped ones."""
     indices = call.tensors["sorted_indices"].reshape(-1, _experts(call))[token]
     return [row for row in indices.tolist() if row < call.tensors["permuted_output_grad"].shape[0]]
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of a token's row, one claim for all tokens with as many rows that were not dropped."""
+    """Yield the tree of a token's sum, one claim per number of rows that were not dropped."""
     grad_rows, hidden = call.tensors["permuted_output_grad"].shape
     live = (call.tensors["sorted_indices"].reshape(-1, _experts(call)) < grad_rows).sum(axis=1)
     for count in np.unique(live[live > 0]).tolist():
@@ -37,12 +37,10 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _outside(call: StudyCall, token: int, rows: list[int], codes: np.ndarray) -> np.ndarray:
-    """Run the kernel on probes, a column each; return how many units survive."""
+    """Return the number of units that survive in the kernel, for one probe per column."""
     shape = call.tensors["permuted_output_grad"].shape
-    dtype, counts = (
-        canonical_dtype(call.tensors["permuted_output_grad"].dtype),
-        np.empty(codes.shape[0], np.int64),
-    )
+    dtype = canonical_dtype(call.tensors["permuted_output_grad"].dtype)
+    counts = np.empty(codes.shape[0], np.int64)
     for begin in range(0, codes.shape[0], shape[1]):
         piece = codes[begin : begin + shape[1]]
         grad = np.zeros(shape, numpy_dtype(dtype))
@@ -60,12 +58,15 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
 
 
 def _experts(call: StudyCall) -> int:
-    """Return how many indices a token has."""
+    """Return the number of indices of a token."""
     return int(call.attributes["num_topk"])
 
 
 def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append tokens with rows of their own; where rows were dropped there is no room for them, as new rows would be those."""
+    """Return the call with tokens appended; None when rows were dropped.
+
+    New rows would then be assigned to dropped indices.
+    """
     grad, indices = call.tensors["permuted_output_grad"], call.tensors["sorted_indices"]
     rows, more = grad.shape[0], extra * _experts(call)
     if indices.max(initial=-1) >= rows:

@@ -1,4 +1,4 @@
-"""What the cores do in MoeTokenPermuteGrad, from the plan's tiling.
+"""Timeline of MoeTokenPermuteGrad: work of the cores and descriptions of tiles.
 
 Source: specification page ``moe_token_permute_grad``, "Tiling" and "Kernel and order".
 """
@@ -25,7 +25,7 @@ FP32 = 4
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does: tokens in batches, for each the rows of its experts, summed."""
+    """Return the work of every core: batches of tokens, and sums of the rows of each token."""
     tiling = plan.tiling
     grad = TensorSpec.parse(plan.arguments["permuted_output_grad"])
     topk = tiling["top_k"]
@@ -57,7 +57,10 @@ def program(plan: Plan) -> Program:
 def _token(
     hidden: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int]
 ) -> tuple[Node, ...]:
-    """One token: the first live row, the others added in order, the result rounded once; ``tensor_bytes`` of what is read and written."""
+    """Return one token: its live rows added in order, and the result rounded once.
+
+    ``tensor_bytes`` are the sizes of the tensors read and written.
+    """
     copy_in, copy_out = (
         (Copy(element_bytes * hidden, hidden, tensor_bytes=size),) for size in tensor_bytes
     )
@@ -77,7 +80,7 @@ def _token(
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return the descriptions of the tiles."""
     rows, columns = TensorSpec.parse(plan.arguments["permuted_output_grad"]).shape
     top_k = plan.tiling["top_k"]
     tokens = TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k

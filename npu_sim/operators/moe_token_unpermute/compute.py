@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def compute(run: "Run") -> None:
-    """Weight and sum the rows of every token; nothing depends on the order of arrival."""
+    """Weight and sum the rows of every token; no order of arrival matters."""
     case = run.case
     with run.watch.stage("check"):
         check_indices(run.tensors["sorted_indices"], "permuted_tokens")
@@ -26,11 +26,8 @@ def compute(run: "Run") -> None:
         from npu_sim.kernels.gathered_rows import gather_rows
         from npu_sim.kernels.token_sums import sum_tokens
     with run.watch.stage("compute"):
-        tokens, indices, out = (
-            run.stored("permuted_tokens"),
-            run.stored("sorted_indices"),
-            run.written("unpermuted_tokens"),
-        )
+        tokens, indices = run.stored("permuted_tokens"), run.stored("sorted_indices")
+        out = run.written("unpermuted_tokens")
         if case.row.has_probs:
             probs = widen_array(run.stored("probs")).reshape(-1)
             sum_tokens(
@@ -42,29 +39,38 @@ def compute(run: "Run") -> None:
 
 
 def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
-    """Warn of what only the data tells (page, "Warnings a plan or run gives")."""
-    row, indices, found = run.case.row, run.tensors["sorted_indices"], []
+    """Return the warnings that depend on data (page, "Warnings a plan or run gives")."""
+    row, indices, caveats = run.case.row, run.tensors["sorted_indices"], []
     dropped = int(np.count_nonzero(indices >= row.rows))
     if dropped and row.rows < row.entries:
-        message = f"{dropped} indices are at or beyond the {row.rows} rows of permuted_tokens: they were dropped and contribute nothing"
-        found.append(Caveat(code="tokens_dropped", argument="sorted_indices", message=message))
+        message = (
+            f"{dropped} indices are at or beyond the {row.rows} rows of permuted_tokens: "
+            "they were dropped and contribute nothing"
+        )
+        caveats.append(Caveat(code="tokens_dropped", argument="sorted_indices", message=message))
     elif dropped:
-        message = f"{dropped} indices are beyond the documented range [0, {row.entries - 1}]: they are treated as dropped"
-        found.append(
+        message = (
+            f"{dropped} indices are beyond the documented range [0, {row.entries - 1}]: "
+            "they are treated as dropped"
+        )
+        caveats.append(
             Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
         )
     if row.has_probs:
         hidden = _hidden_rows(run)
         if hidden:
-            message = f"{hidden} rows with inf or nan are not read, as their probs are 0: the formula gives nan there"
-            found.append(
+            message = (
+                f"{hidden} rows with inf or nan are not read, as their probs are 0: "
+                "the formula gives nan there"
+            )
+            caveats.append(
                 Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)
             )
-    return tuple(found)
+    return tuple(caveats)
 
 
 def _hidden_rows(run: "Run") -> int:
-    """Return how many rows with inf or nan probs of 0 hide."""
+    """Return the number of rows with inf or nan whose probs are 0."""
     indices, tokens = run.tensors["sorted_indices"], run.tensors["permuted_tokens"]
     rows = np.unique(
         indices[(run.tensors["probs"].reshape(-1) == 0) & (indices < run.case.row.rows)]
@@ -79,7 +85,7 @@ def _hidden_rows(run: "Run") -> int:
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Weight and sum the rows a token was sent to; dropped rows count nothing."""
+    """Return the weighted sum of the rows of every token; dropped rows count as 0."""
     tokens, probs = tensors["permuted_tokens"], tensors.get("probs")
     indices = tensors["sorted_indices"].reshape(-1, 1 if probs is None else probs.shape[1])
     out = np.zeros((indices.shape[0], tokens.shape[1]), precision)

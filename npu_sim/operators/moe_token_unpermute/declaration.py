@@ -1,4 +1,4 @@
-"""MoeTokenUnpermute: the rows that experts returned, weighted and summed for every token.
+"""MoeTokenUnpermute: weighted sum of the expert outputs of every token.
 
 Source: public product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
@@ -35,30 +35,28 @@ if TYPE_CHECKING:
     pass
 
 
-def _topk_words(call: Inspection) -> tuple[str, str]:
-    """The bound of the planner, and where the buffers really end (page, "Where 512 comes from")."""
-    tokens, ub_bytes, hidden = (
-        call.specs["permuted_tokens"],
-        call.device.ub_bytes,
-        call.size("hidden"),
-    )
+def _topk_message(call: Inspection) -> tuple[str, str]:
+    """Return message and hint for num_topk beyond the bound (page, "Where 512 comes from")."""
+    tokens, hidden = call.specs["permuted_tokens"], call.size("hidden")
+    ub_bytes = call.device.ub_bytes
     entry = tiler.bytes_of_entry(probs_code(call))
     own = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
     always = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
     message, hint = unpermuted_tokens.topk_words(call)
     return (
         message,
-        f"{hint}; what the buffers hold on {call.profile.title}: {own} at hidden {hidden}, {always} at every hidden size",
+        f"{hint}; what the buffers hold on {call.profile.title}: {own} at hidden {hidden}, "
+        f"{always} at every hidden size",
     )
 
 
-def _rows_words(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
     message = f"permuted_tokens has {rows} rows, sorted_indices only {entries} elements"
     return message, f"at most {entries} rows: one for every index, fewer when tokens were dropped"
 
 
-def _buffer_words(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> tuple[str, str, str]:
     return buffer_words(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )
@@ -79,7 +77,8 @@ def _study_hooks() -> dict[str, Any]:
 OPERATOR = Operator(
     name="moe_token_unpermute",
     title="MoeTokenUnpermute",
-    summary="Gather the rows that experts returned, weight them with probs and sum them for every token, as the product does.",
+    summary="Gather the rows that experts returned, weight them with probs "
+    "and sum them for every token, as the product does.",
     arguments=(
         unpermuted_tokens.permuted_tokens(
             "rows of the experts, (tokens * num_topk, hidden), or fewer when tokens were dropped"
@@ -112,10 +111,10 @@ OPERATOR = Operator(
         Ranks("sorted_indices", 1, 1, TILING_FAILURE),
         Ranks("probs", 2, 2, TILING_FAILURE),
         Shapes("permuted_tokens probs sorted_indices", TILING_FAILURE),
-        Holds(f"top_k <= {token_sums.MOST_TOPK}", "probs", _topk_words),
+        Holds(f"top_k <= {token_sums.MOST_TOPK}", "probs", _topk_message),
         Holds("top_k >= 1 or tokens == 0", "probs"),
         Holds("hidden >= 1", "permuted_tokens"),
-        Holds("rows <= entries", "permuted_tokens", _rows_words),
+        Holds("rows <= entries", "permuted_tokens", _rows_message),
         Shapes("out", TILING_FAILURE),
         NothingToDo("tokens == 0"),
     ),
@@ -127,7 +126,7 @@ OPERATOR = Operator(
     data=unpermuted_tokens.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
-    planner_words=_buffer_words,
+    planner_words=_buffer_message,
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

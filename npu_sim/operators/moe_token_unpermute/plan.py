@@ -1,4 +1,4 @@
-"""The plan of MoeTokenUnpermute: what it says beside what all sums over the rows of a token say.
+"""The plan of MoeTokenUnpermute: entries and warnings; the rest is in ``token_sums``.
 
 Source: specification page ``moe_token_unpermute``.
 """
@@ -31,25 +31,29 @@ def describe(case: Case) -> dict[str, Any]:
 
 
 def probs_code(call: Any) -> int:
-    """Return the code of the dtype of probs of a call, or that there are none."""
+    """Return the dtype code of probs, or ``NO_PROBS``."""
     return call.row.probs_dtype if call.row.has_probs else tiler.NO_PROBS
 
 
 def entry_name(case: Case) -> str:
-    """Return what the entries of a token are called."""
+    """Return the name of the entries of a token."""
     return "indices and probs" if case.row.has_probs else "indices"
 
 
 def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
-    found, row = [], case.row
+    caveats, row = [], case.row
     if beyond > 0:
         message = (
-            f"every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by {beyond} bytes, which the planner does not "
-            "count; whether anything else lies there is not published: the simulator computes as if not"
+            "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
+            f"{beyond} bytes, which the planner does not count; whether anything else lies there "
+            "is not published: the simulator computes as if not"
         )
-        found.append(Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message))
+        caveats.append(Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message))
     if row.rows < row.entries:
-        message = f"permuted_tokens has {row.rows} rows for {row.entries} indices: {row.entries - row.rows} at least point nowhere"
-        found.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
-    return tuple(found)
+        message = (
+            f"permuted_tokens has {row.rows} rows for {row.entries} indices: "
+            f"{row.entries - row.rows} at least point nowhere"
+        )
+        caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
+    return tuple(caveats)

@@ -1,4 +1,4 @@
-"""MoeTokenUnpermute in the laboratory: the tree of a token's row. No order is open."""
+"""Studies of MoeTokenUnpermute: the tree of a token's sum; every order is fixed."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -15,19 +15,19 @@ CHANGES = Changes(grown=grown, places=places)
 
 
 def live_entries(call: StudyCall, token: int) -> list[int]:
-    """Return the entries of a token that add a row, in k order: the others were dropped, or their probs are 0."""
+    """Return the entries of a token that are neither dropped nor weighted by 0, in k order."""
     return (token * experts(call) + np.flatnonzero(_live(call)[token])).tolist()
 
 
 def _live(call: StudyCall) -> np.ndarray:
-    """Return which entries add a row: (tokens, experts)."""
+    """Return the mask (tokens, experts) of entries that add a row."""
     indices = call.tensors["sorted_indices"].reshape(-1, experts(call))
     live: np.ndarray = indices < call.tensors["permuted_tokens"].shape[0]
     return live & (call.tensors["probs"] != 0) if "probs" in call.tensors else live
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of a token's row, one claim for all tokens with as many live entries."""
+    """Yield the tree of a token's sum, one claim per number of live entries."""
     hidden, counts = call.tensors["permuted_tokens"].shape[1], _live(call).sum(axis=1)
     for count in np.unique(counts[counts > 0]).tolist():
         tokens = np.flatnonzero(counts == count)
@@ -45,18 +45,13 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _outside(call: StudyCall, token: int, entries: list[int], codes: np.ndarray) -> np.ndarray:
-    """Run the kernel on probes, a column each, with probs of 1; return how many units survive."""
+    """Return the number of units that survive in the kernel, for one probe per column."""
     shape = call.tensors["permuted_tokens"].shape
     rows = call.tensors["sorted_indices"][entries]
-    dtype, counts = (
-        canonical_dtype(call.tensors["permuted_tokens"].dtype),
-        np.empty(codes.shape[0], np.int64),
-    )
-    ones = (
-        {"probs": (call.tensors["probs"] != 0).astype(call.tensors["probs"].dtype)}
-        if "probs" in call.tensors
-        else {}
-    )
+    dtype = canonical_dtype(call.tensors["permuted_tokens"].dtype)
+    counts = np.empty(codes.shape[0], np.int64)
+    probs = call.tensors.get("probs")
+    ones = {} if probs is None else {"probs": (probs != 0).astype(probs.dtype)}
     for begin in range(0, codes.shape[0], shape[1]):
         piece = codes[begin : begin + shape[1]]
         tokens = np.zeros(shape, numpy_dtype(dtype))
@@ -77,12 +72,11 @@ def _terms(call: StudyCall, entries: list[int], column: int) -> list[tuple[str, 
     if "probs" not in call.tensors:
         return [(f"tokens[{row}, {column}]", float(tokens[row, column])) for row in rows]
     probs = call.tensors["probs"].reshape(-1)[entries].astype(np.float64).tolist()
-    found = zip(entries, rows, probs, strict=True)
     top_k = experts(call)
     return [
         (
             f"tokens[{row}, {column}] * probs[{entry // top_k}, {entry % top_k}]",
             float(tokens[row, column]) * prob,
         )
-        for entry, row, prob in found
+        for entry, row, prob in zip(entries, rows, probs, strict=True)
     ]

@@ -1,4 +1,4 @@
-"""What the cores do in MoeTokenUnpermute, from the plan's tiling.
+"""Timeline of MoeTokenUnpermute: work of the cores and descriptions of tiles.
 
 Source: specification page ``moe_token_unpermute``, "Instructions and copies of a tile".
 """
@@ -26,7 +26,7 @@ FP32 = 4
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does: entries in batches, and for every token its rows, weighted and summed."""
+    """Return the work of every core: batches of entries, and weighted sums of each token."""
     tiling, top_k = plan.tiling, plan.tiling["top_k"]
     rows = TensorSpec.parse(plan.arguments["permuted_tokens"])
     probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
@@ -60,7 +60,7 @@ def program(plan: Plan) -> Program:
 
 
 def _entries(count: int, probs: int) -> Node:
-    """The indices of a batch, and its probs, widened where they have 16 bits."""
+    """Return the tile that reads indices and probs of a batch and widens 16-bit probs."""
     copies = [Copy(INDEX_BYTES * count, count)]
     if probs:
         copies.append(Copy(probs * count, count))
@@ -71,7 +71,7 @@ def _entries(count: int, probs: int) -> Node:
 def _token(
     columns: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int], weighted: bool
 ) -> tuple[Node, ...]:
-    """One token: the first live row starts the sum, the others are added in order, the result is rounded once.
+    """Return one token: its live rows added in order, and the result rounded once.
 
     ``tensor_bytes`` are the sizes of the permuted tokens and of the output.
     """
@@ -99,7 +99,7 @@ def _token(
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return the descriptions of the tiles."""
     rows, columns = TensorSpec.parse(plan.arguments["permuted_tokens"]).shape
     top_k = plan.tiling["top_k"]
     tokens = TensorSpec.parse(plan.arguments["sorted_indices"]).numel // top_k

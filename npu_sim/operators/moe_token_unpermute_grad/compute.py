@@ -19,20 +19,21 @@ if TYPE_CHECKING:
 
 
 NOBODY = -1
+"""Owner of a row that no entry writes."""
 
 
 @dataclass(frozen=True)
 class Owners:
-    """Who writes the rows.
+    """The entries that write the rows of permuted_tokens_grad.
 
     Attributes
     ----------
     entries : int32 (rows,)
-        The entry whose product a row holds, `NOBODY` where no live index names it.
+        Last entry to write each row; `NOBODY` when no live index refers to it.
     open_rows : bool (rows,)
-        Rows that entries of two cores name.
+        Rows written by more than one core.
     repeated
-        How many rows are named more than once.
+        Number of rows written more than once.
     """
 
     entries: np.ndarray
@@ -41,16 +42,19 @@ class Owners:
 
 
 def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owners:
-    """Return who writes the rows when the writes of the cores arrive in an order.
+    """Return the entries that write the rows, for one order of arrival.
+
+    The last of several entries wins. Entries of one core arrive in order; the order between cores
+    is open.
 
     Parameters
     ----------
     indices : int32 (tokens * top_k,)
-        None negative.
+        Non-negative indices of rows.
     tiling
-        Whose tokens are whose, and from where on indices are dropped.
+        Gives the tokens of every core, and the number of rows from which indices are dropped.
     order
-        Order of arrival: only rows of `Owners.open_rows` depend on it.
+        Order of arrival; only `Owners.open_rows` depend on it.
     """
     live = np.flatnonzero(indices < tiling.rows).astype(np.int32)
     entries = np.full(tiling.rows, NOBODY, np.int32)
@@ -71,7 +75,7 @@ def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owne
 
 
 def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
-    """Group entries by their row, in their order."""
+    """Return rows and their entries in order."""
     by_row = np.argsort(rows, kind="stable")
     starts = np.flatnonzero(np.diff(rows[by_row], prepend=NOBODY))
     return list(
@@ -80,12 +84,11 @@ def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]
 
 
 def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
-    """Return the core whose last write to a row arrives last; ``cores`` are those of its entries, in order."""
+    """Return the core whose write to a row arrives last; ``cores`` are sorted, one per entry."""
     if order.core_order == "reverse":
         return int(cores[0])
-    if (
-        order.core_order == "round_robin"
-    ):  # the first write of every core, then the second: the one with most of them is last
+    if order.core_order == "round_robin":
+        # All cores' first writes, then all second ones: the core with most writes is last.
         counts = np.bincount(cores)
         return int(np.flatnonzero(counts == counts.max())[-1])
     if order.core_order == "random":
@@ -94,7 +97,7 @@ def _last_core(cores: np.ndarray, row: int, order: Order) -> int:
 
 
 def compute(run: "Run") -> None:
-    """Compute both gradients; rows that no entry writes are +0, where the device keeps what memory held."""
+    """Compute both gradients; unwritten rows are +0 (on a device they keep old memory)."""
     case, indices = run.case, run.tensors["sorted_indices"]
     with run.watch.stage("check"):
         check_indices(indices, "permuted_tokens")
@@ -107,10 +110,8 @@ def compute(run: "Run") -> None:
         g, out = run.stored("unpermuted_tokens_grad"), run.written("permuted_tokens_grad")
         sums = np.empty(0, np.float32)
         if case.row.has_probs:
-            probs, sums = (
-                widen_array(run.stored("probs")).reshape(-1),
-                np.empty(indices.size, np.float32),
-            )
+            probs = widen_array(run.stored("probs")).reshape(-1)
+            sums = np.empty(indices.size, np.float32)
             rows, stored = run.stored("permuted_tokens"), run.stored("sorted_indices")
             weigh_and_multiply(
                 rows, g, stored, probs, owners.entries, case.tiling.piece_columns, out, sums
@@ -126,11 +127,12 @@ def compute(run: "Run") -> None:
 
 
 def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> tuple[Caveat, ...]:
-    """Warn of what only the data tells (page, "Warnings a plan or run gives"); ``sums`` is empty without probs."""
-    rows, found = owners.entries.size, []
+    """Return the warnings that depend on data (page, "Warnings a plan or run gives")."""
+    rows = owners.entries.size
+    caveats: list[Caveat] = []
 
     def warn(code: str, argument: str, message: str) -> None:
-        found.append(Caveat(code=code, argument=argument, message=message))
+        caveats.append(Caveat(code=code, argument=argument, message=message))
 
     dropped = indices >= rows
     if dropped.any():
@@ -140,7 +142,10 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
             f"{np.count_nonzero(dropped)} indices are at or beyond {rows}: they were dropped",
         )
     if unwritten := int(np.count_nonzero(owners.entries < 0)):
-        message = f"{unwritten} rows are named by no index: +0 here, on the device they keep what memory held"
+        message = (
+            f"{unwritten} rows are named by no index: +0 here, "
+            "on the device they keep what memory held"
+        )
         warn("rows_not_written", "permuted_tokens_grad", message)
     if owners.repeated:
         across = (
@@ -158,18 +163,15 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
             "unpermuted_tokens_grad",
             f"probs_grad of {count} dropped entries is nan: their g holds inf or nan",
         )
-    return tuple(found)
+    return tuple(caveats)
 
 
 def formula(
     arguments: Any, tensors: Mapping[str, np.ndarray], precision: np.dtype[Any]
 ) -> dict[str, np.ndarray]:
-    """Compute the gradients as their formulas say; a row that several indices name holds the last one's."""
-    g, probs, rows = (
-        tensors["unpermuted_tokens_grad"],
-        tensors.get("probs"),
-        tensors.get("permuted_tokens"),
-    )
+    """Return the gradients by their formulas; of several indices of a row the last wins."""
+    g = tensors["unpermuted_tokens_grad"]
+    probs, rows = tensors.get("probs"), tensors.get("permuted_tokens")
     indices = tensors["sorted_indices"].reshape(g.shape[0], -1)
     count = indices.size if rows is None else rows.shape[0]
     tokens_grad = np.zeros((count, g.shape[1]), precision)

@@ -1,6 +1,7 @@
-"""MoeTokenUnpermuteGrad: the gradients of the rows of the experts, and of the weights.
+"""MoeTokenUnpermuteGrad: the gradients of the expert outputs and of their weights.
 
-Source: public product document aclnnMoeTokenUnpermuteGrad; specification page ``moe_token_unpermute_grad``.
+Source: product document aclnnMoeTokenUnpermuteGrad; specification page
+``moe_token_unpermute_grad``.
 """
 
 from collections.abc import Mapping
@@ -38,11 +39,11 @@ if TYPE_CHECKING:
 
 
 def _rows_of(specs: Mapping[str, TensorSpec]) -> int:
-    """Rows of the experts; one for every index where they are not given."""
+    """Return the number of expert rows; one per index when they are not given."""
     return specs["permuted_tokens" if "permuted_tokens" in specs else "sorted_indices"].shape[0]
 
 
-def _missing_words(call: Inspection) -> tuple[str, str]:
+def _missing_message(call: Inspection) -> tuple[str, str]:
     why = (
         "with probs the gradient of probs is made of it"
         if "probs" in call.specs
@@ -54,19 +55,20 @@ def _missing_words(call: Inspection) -> tuple[str, str]:
     )
 
 
-def _rows_words(call: Inspection) -> tuple[str, str]:
+def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
     message = f"permuted_tokens has {rows} rows, sorted_indices {entries} elements"
     if rows > entries:
         return message, f"at most {entries} rows, one for every index"
     hint = (
-        f"{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices for the rows, and reads and writes behind "
-        "permuted_tokens and its gradient for every index that points nowhere; up to 9.0 it drops such tokens"
+        f"{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices "
+        "for the rows, and reads and writes behind permuted_tokens and its gradient "
+        "for every index that points nowhere; up to 9.0 it drops such tokens"
     )
     return message, hint
 
 
-def _fit_words(case: Case) -> tuple[str, str, str]:
+def _buffer_message(case: Case) -> tuple[str, str, str]:
     ub_bytes, title = case.device.ub_bytes, case.profile.title
     message = f"no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes"
     return (
@@ -105,7 +107,8 @@ OPERATOR = Operator(
         Tensor(
             "permuted_tokens",
             "rows hidden",
-            "rows of the experts, (tokens * num_topk, hidden); without probs it may be None from release 9.1 on",
+            "rows of the experts, (tokens * num_topk, hidden); "
+            "without probs it may be None from release 9.1 on",
             "dtype",
             document="permutedTokensOptional",
             optional=True,
@@ -144,7 +147,7 @@ OPERATOR = Operator(
         Holds(
             "has_tokens == 1 or (has_probs == 0 and counts_rows == 0)",
             "permuted_tokens",
-            _missing_words,
+            _missing_message,
             MISSING,
         ),
         Supported(),
@@ -168,7 +171,7 @@ OPERATOR = Operator(
         Holds(
             "rows == entries or (rows < entries and counts_rows == 1)",
             "permuted_tokens",
-            _rows_words,
+            _rows_message,
         ),
         Shapes("permuted_tokens_grad probs_grad", TILING_FAILURE),
         NothingToDo("tokens == 0"),
@@ -181,7 +184,7 @@ OPERATOR = Operator(
     data=unpermuted_tokens.data,
     evidence=Evidence.EXACT,
     empty="empty: no tokens, nothing runs",
-    planner_words=_fit_words,
+    planner_words=_buffer_message,
     timeline_hooks=_timeline_hooks,
     study_hooks=_study_hooks,
 )

@@ -13,7 +13,10 @@ from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.common import align
 from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES
 
-SAME_ROW = "of several entries that name a row the last one to write wins; distinct indices leave nothing open"
+SAME_ROW = (
+    "of several entries that name a row the last one to write wins; "
+    "distinct indices leave nothing open"
+)
 
 
 def _is_whole(row: Any, device: Any, rules: Any) -> bool:
@@ -30,7 +33,8 @@ SUMMED_WHOLE = Condition(
     "hidden, padded <= longest piece that fits with one of the experts",
     _is_whole,
     "rows pass through the buffer whole; no bit depends on cores or on the number of tokens",
-    "rows are cut into pieces, each summed by itself: how long they are decides the last bit of probs_grad",
+    "rows are cut into pieces, each summed by itself: "
+    "how long they are decides the last bit of probs_grad",
     ("hidden",),
 )
 COPIED_WHOLE = Condition(
@@ -112,16 +116,20 @@ def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
 
 def _caveats(case: Case) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
-    row, tiling, found = case.row, case.tiling, []
+    row, tiling, caveats = case.row, case.tiling, []
     if row.rows < row.entries:
-        message = f"permuted_tokens has {row.rows} rows for {row.entries} indices: {row.entries - row.rows} at least point nowhere"
-        found.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
+        message = (
+            f"permuted_tokens has {row.rows} rows for {row.entries} indices: "
+            f"{row.entries - row.rows} at least point nowhere"
+        )
+        caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
     if row.has_probs and tiling.pieces > 1:
         message = (
-            f"rows are summed in pieces of {tiling.piece_columns} columns, whose length follows from the tokens of a core: the last bit of "
+            f"rows are summed in pieces of {tiling.piece_columns} columns, "
+            "whose length follows from the tokens of a core: the last bit of "
             "probs_grad can change with the SoC and with the number of tokens"
         )
-        found.append(
+        caveats.append(
             Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)
         )
-    return tuple(found)
+    return tuple(caveats)

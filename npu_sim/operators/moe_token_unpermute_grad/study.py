@@ -1,4 +1,4 @@
-"""MoeTokenUnpermuteGrad in the laboratory: the tree of a gradient of probs, and the terms of an element."""
+"""Studies of MoeTokenUnpermuteGrad: the tree of a gradient of probs, the terms of an element."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,27 +14,27 @@ from npu_sim.orders.claims import Claim
 from npu_sim.orders.trees import folded
 
 PROBED_ROWS = 32
-"""Rows of random numbers on which the kernel is compared with the declared tree."""
+"""Rows of random numbers that compare the kernel with the declared tree."""
 
 
-def _found(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | None:
-    """The rows and tokens of the call are the first ones of a larger one."""
-    held = call.tensors[
+def _original(call: StudyCall, output: str, values: np.ndarray) -> np.ndarray | None:
+    """Return the original samples: rows and tokens come first in a larger call."""
+    tensor = call.tensors[
         "permuted_tokens" if output == "permuted_tokens_grad" else "unpermuted_tokens_grad"
     ]
-    return values[: held.shape[0]]
+    return values[: tensor.shape[0]]
 
 
 def _grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append tokens; where rows need not be given there is nothing to append theirs to."""
+    """Return the call with tokens appended; None when permuted_tokens is not given."""
     return grown(call, extra, fill) if "permuted_tokens" in call.tensors else None
 
 
-CHANGES = Changes(grown=_grown, found=_found, places=places)
+CHANGES = Changes(grown=_grown, found=_original, places=places)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of a gradient of probs; the other gradient is no sum."""
+    """Yield the tree of a gradient of probs; the other gradient is no sum."""
     if "probs" not in call.tensors:
         return
     hidden, count = call.tensors["unpermuted_tokens_grad"].shape[1], call.tensors["probs"].size
@@ -54,18 +54,22 @@ def claims(call: StudyCall) -> Iterator[Claim]:
 
 
 def _agrees(call: StudyCall, tree: trees.Tree) -> bool:
-    """Whether the kernel has, on random numbers, the bits of the declared tree: products can cancel, so that no bit is lucky."""
+    """Return whether the kernel has the bits of the declared tree on random numbers.
+
+    Products can cancel, so equal bits are no coincidence.
+    """
     g, rows = (call.tensors[name] for name in ("unpermuted_tokens_grad", "permuted_tokens"))
     random = np.random.default_rng(0)
-    drawn = [normal(random, TensorSpec(one.shape, str(one.dtype))) for one in (g, rows)]
-    found = call.outputs(unpermuted_tokens_grad=drawn[0], permuted_tokens=drawn[1])["probs_grad"]
+    drawn = [normal(random, TensorSpec(array.shape, str(array.dtype))) for array in (g, rows)]
+    outputs = call.outputs(unpermuted_tokens_grad=drawn[0], permuted_tokens=drawn[1])
+    gradient = outputs["probs_grad"]
     top_k, indices = experts(call), call.tensors["sorted_indices"]
     entries = np.flatnonzero(indices < rows.shape[0])[:PROBED_ROWS]
     products = drawn[1][indices[entries]].astype(np.float32) * drawn[0][entries // top_k].astype(
         np.float32
     )
     sums = trees.evaluate(tree, np.ascontiguousarray(products.T))
-    return np.array_equal(found.reshape(-1)[entries], sums.astype(found.dtype))
+    return np.array_equal(gradient.reshape(-1)[entries], sums.astype(gradient.dtype))
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

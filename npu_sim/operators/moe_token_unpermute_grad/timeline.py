@@ -1,4 +1,4 @@
-"""What the cores do in MoeTokenUnpermuteGrad, from the plan's tiling.
+"""Timeline of MoeTokenUnpermuteGrad: work of the cores and descriptions of tiles.
 
 Source: specification page ``moe_token_unpermute_grad``, "Instructions and copies of a tile".
 """
@@ -25,12 +25,12 @@ from npu_sim.timelines.steps import Step, StepTable, View
 INDEX_BYTES = 4
 FP32 = 4
 BLOCK_SUM = 8
-"""Numbers that one instruction of a tree adds up to one."""
+"""Numbers that one tree instruction reduces to one."""
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What the work of a core follows from; ``live`` of the ``entries`` are not dropped."""
+    """Sizes of a call; ``live`` of the ``entries`` are not dropped."""
 
     tiling: dict[str, int]
     element_bytes: int
@@ -39,12 +39,12 @@ class _Call:
     live: int
 
     def live_of(self, count: int) -> int:
-        """How many of so many entries are not dropped, when the dropped ones are spread evenly."""
+        """Return the number of live ones among ``count`` entries, with drops spread evenly."""
         return count * self.live // self.entries
 
 
 def program(plan: Plan) -> Program:
-    """Return what every core does: groups of entries, and for them pieces of rows."""
+    """Return the work of every core: groups of entries, each in pieces of rows."""
     size = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"]).itemsize
     probs = TensorSpec.parse(plan.arguments["probs"]).itemsize if "probs" in plan.arguments else 0
     entries, top_k = TensorSpec.parse(plan.arguments["sorted_indices"]).numel, plan.tiling["topK"]
@@ -65,7 +65,7 @@ def program(plan: Plan) -> Program:
 
 
 def _copies(call: _Call, count: int) -> tuple[Node, ...]:
-    """Key 0: rows of g come in, and go out to where their indices say."""
+    """Return key 0: rows of g are copied to the rows of their indices."""
     live = call.live_of(count)
 
     def piece(columns: int) -> tuple[Node, ...]:
@@ -78,7 +78,7 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
 
 
 def _sums(call: _Call, count: int) -> tuple[Node, ...]:
-    """Key 1: for a group of entries the products of rows, and their sums."""
+    """Return key 1: the products of rows for a group of entries, and their sums."""
     probs, top_k = call.probs_bytes, call.tiling["topK"]
     copy = (Copy(probs * count, count),)
 
@@ -103,7 +103,7 @@ def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-d
 
 
 def _token(call: _Call, columns: int) -> tuple[Node, ...]:
-    """A row of g, then the rows of its experts, as many at once as fit."""
+    """Return one token: its row of g, then the rows of its experts."""
     size, padded = call.element_bytes, call.tiling["hiddenSizeAlign"]
     copy, top_k = Copy(size * columns, columns), call.tiling["topK"]
     wide = _widen(columns, size, padded)
@@ -117,19 +117,19 @@ def _token(call: _Call, columns: int) -> tuple[Node, ...]:
     dropped = vector_tile(
         vector=(_duplicate(padded), *_narrow(columns, size, padded)), note="no row"
     )
-    kept = call.live_of(top_k)
+    live_experts = call.live_of(top_k)
     nodes: list[Node] = [vector_tile((copy,), wide, note="g")]
-    if kept:
+    if live_experts:
         row = vector_tile((copy,), product, note="row of the experts")
-        nodes.append(Loop((live, row), kept, "expert", 1))
-    if kept < top_k:
+        nodes.append(Loop((live, row), live_experts, "expert", 1))
+    if live_experts < top_k:
         nothing = vector_tile(vector=(_duplicate(padded), *product), note="zeros for a row")
-        nodes.append(Loop((dropped, nothing), top_k - kept, "expert", 1, kept))
+        nodes.append(Loop((dropped, nothing), top_k - live_experts, "expert", 1, live_experts))
     return tuple(nodes)
 
 
 def _reduce(columns: int) -> tuple[Work, ...]:
-    """The additions of a fold, block sums down to 8 lanes, and the repeat that adds them."""
+    """Return a row sum: fold, block sums down to 8 lanes, and their sum in one repeat."""
     width = width_of(columns)
     sums: list[Work] = [_add(count) for count in fold_adds(columns)]
     lanes = width or columns
@@ -148,14 +148,14 @@ def _duplicate(elements: int) -> Work:
 
 
 def _widen(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
-    """A cast, or of fp32 a copy of the padded row, whose rate is not published."""
+    """Return a cast to fp32; fp32 rows are copied, at an unpublished rate."""
     if element_bytes == FP32:
         return (Instruction("copy", "float32", padded),)
     return (Instruction("cast_16_to_32", "float32", elements),)
 
 
 def _narrow(elements: int, element_bytes: int, padded: int) -> tuple[Work, ...]:
-    """The same, the other way."""
+    """Return a cast from fp32; fp32 rows are copied, at an unpublished rate."""
     if element_bytes == FP32:
         return (Instruction("copy", "float32", padded),)
     return (Instruction("cast_32_to_16", "float32", elements),)
@@ -175,7 +175,7 @@ ROWS = (
 
 
 def steps(plan: Plan) -> StepTable:
-    """Return what every tile of the program holds and adds."""
+    """Return the descriptions of the tiles."""
     grad = TensorSpec.parse(plan.arguments["unpermuted_tokens_grad"])
     top_k, (tokens, columns) = plan.tiling["topK"], grad.shape
     rows = TensorSpec.parse(plan.arguments["permuted_tokens"]).shape[0]
