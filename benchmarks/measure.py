@@ -159,12 +159,13 @@ def matrix_peak(operations: int) -> dict[str, Limit]:
     """Return the register tile of the matrix kernel on operands in L1, on all threads."""
     from numba import get_num_threads
 
-    from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_SIZE, TILE_STRIDE
+    from npu_sim.kernels.conv_tbc_backward import tile
 
     multiply = _repeated_tile()
-    a, b = np.ones(TILE_STRIDE * CHUNK, np.float32), np.ones(CHUNK * TILE_COLUMNS, np.float32)
-    sums = np.zeros((get_num_threads(), TILE_SIZE), np.float32)
-    done = 2 * TILE_SIZE * CHUNK * TILE_REPEATS * len(sums)
+    a = np.ones(tile.TILE_STRIDE * tile.PACKED_STEPS, np.float32)
+    b = np.ones(tile.PACKED_STEPS * tile.TILE_COLUMNS, np.float32)
+    sums = np.zeros((get_num_threads(), tile.TILE_SIZE), np.float32)
+    done = 2 * tile.TILE_SIZE * tile.PACKED_STEPS * TILE_REPEATS * len(sums)
     return {"matrix peak": Limit(lambda: multiply(a, b, sums, TILE_REPEATS), operations / done)}
 
 
@@ -184,13 +185,13 @@ def _threaded_copy() -> Any:
 def _repeated_tile() -> Any:
     from numba import njit, prange
 
-    from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, Walk, multiply_channels
+    from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, Walk, multiply_channels
 
     @njit(parallel=True, error_model="numpy")
     def multiply(a: Any, b: Any, sums: Any, repeats: int) -> None:
         for thread in prange(sums.shape[0]):
             for _ in range(repeats):
-                multiply_channels(a, 0, b, 0, sums[thread], 0, Walk(1, 0, 0, 1, 0, CHUNK))
+                multiply_channels(a, 0, b, 0, sums[thread], 0, Walk(1, 0, 0, 1, 0, PACKED_STEPS))
 
     return multiply
 

@@ -1,7 +1,14 @@
-"""The arithmetic of each operator: Numba only, arrays in, arrays out, no validation, no policy.
+"""Arithmetic of each operator in Numba: arrays in, arrays out, no validation.
 
-A kernel is a function ``kernel(share, *arguments)`` that computes one share of the work, under ``@kernel``; ``kernel.over(shares,
-*arguments)`` spreads the shares over the threads. It calls functions under ``@device_function``, allocates nothing (scratch comes
-from the caller: `npu_sim.kernels.engine.scratch`), raises nothing, and shares write to different elements, so that no result
-depends on the number of threads. While NUMBA_DISABLE_JIT=1 everything is plain Python with the same bits.
+A kernel is a function ``kernel(chunk, *arguments)`` under ``@kernel`` that computes one chunk of
+the work. ``kernel.over(chunks, *arguments)`` spreads the chunks over the threads. (A kernel whose
+work is divided differently names its first parameter accordingly, for instance ``thread`` or
+``token``.)
+
+Kernels call functions under ``@device_function``, allocate nothing (the caller provides scratch;
+see `npu_sim.kernels.engine.scratch`) and raise nothing. Chunks write to different elements, so
+results do not depend on the number of threads. Arguments that belong together are passed as a
+NamedTuple, which costs nothing: Numba passes its fields in registers.
+
+With NUMBA_DISABLE_JIT=1 everything runs as plain Python and gives the same bits.
 """

@@ -12,7 +12,7 @@ from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.operands import round_row
 from npu_sim.kernels.conv_tbc_backward.order import arrival, tail_mask, visits_by_core
 from npu_sim.kernels.conv_tbc_backward.schedule import blocking, cut_output
-from npu_sim.kernels.conv_tbc_backward.tile import CHUNK, TILE_COLUMNS, TILE_ROWS
+from npu_sim.kernels.conv_tbc_backward.tile import PACKED_STEPS, TILE_COLUMNS, TILE_ROWS
 from npu_sim.kernels.elementwise import round_to_hf32
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL
 from npu_sim.kernels.vectors.fused import fused_multiply_add
@@ -46,7 +46,7 @@ def weight_gradient(
     rounding=kernels.EXACT,
 ):
     out = np.full((taps, x.shape[2], grad.shape[2]), np.nan, grad.dtype)
-    whole = kernels.Shares(grad.shape[1], grad.shape[1], grad.shape[0], grad.shape[0])
+    whole = kernels.ReductionSplit(grad.shape[1], grad.shape[1], grad.shape[0], grad.shape[0])
     views = (storage_view(one) for one in (x, grad))
     kernels.grad_weight(
         *views, pad, 1, rounding, storage_view(out), shares or whole, tail, order, seed
@@ -63,8 +63,8 @@ def input_gradient(grad, weight, time, pad, rounding=kernels.EXACT, result=kerne
 
 
 SMALL = (6, 3, 5, 4, 3, 1)
-SHARES = kernels.Shares(3, 1, 6, 3)
-ANEW = kernels.Shares(4, 4, 5, 5, anew=1)
+SHARES = kernels.ReductionSplit(3, 1, 6, 3)
+ANEW = kernels.ReductionSplit(4, 4, 5, 5, restarts=1)
 
 
 def parts_of(grad, x, shares, taps, pad):
@@ -124,13 +124,13 @@ def test_grad_input_adds_blocks_of_channels_then_taps_downwards(shape):
 def test_the_accumulator_of_grad_weight_goes_on_from_sample_to_sample():
     grad, x, _ = data(36, 3, 2, 3, 2, 1)
     steps = len(grad)
-    (whole,) = parts_of(grad, x, kernels.Shares(3, 3, steps, steps), 2, 1)
+    (whole,) = parts_of(grad, x, kernels.ReductionSplit(3, 3, steps, steps), 2, 1)
     np.testing.assert_array_equal(weight_gradient(grad, x, 2, 1), whole)
     sample_by_sample = folded(
         [reference.core_weight(grad, x, 2, 1, [sample], 0, steps) for sample in range(3)]
     )
     assert (whole != sample_by_sample).any()
-    anew = weight_gradient(grad, x, 2, 1, kernels.Shares(3, 3, steps, steps, anew=1))
+    anew = weight_gradient(grad, x, 2, 1, kernels.ReductionSplit(3, 3, steps, steps, restarts=1))
     np.testing.assert_array_equal(anew, sample_by_sample)
 
 
@@ -139,7 +139,7 @@ def test_the_accumulator_of_grad_weight_goes_on_from_sample_to_sample():
     [(SEQUENTIAL, [0, 1, 2, 3]), (REVERSE, [3, 2, 1, 0]), (ROUND_ROBIN, [0, 1, 2, 3])],
 )
 def test_sums_of_cores_are_added_in_the_order_of_arrival(order, sequence):
-    shares = kernels.Shares(3, 2, 6, 3)
+    shares = kernels.ReductionSplit(3, 2, 6, 3)
     grad, x, _ = data(*SMALL)
     parts = parts_of(grad, x, shares, 3, 1)
     assert [len(core) for core in visits_by_core(shares)] == [2, 2, 1, 1]
@@ -149,7 +149,7 @@ def test_sums_of_cores_are_added_in_the_order_of_arrival(order, sequence):
 
 def test_a_random_order_of_cores_is_drawn_for_every_row():
     grad, x, _ = data(*SMALL)
-    shares = kernels.Shares(3, 2, 6, 3)
+    shares = kernels.ReductionSplit(3, 2, 6, 3)
     parts = parts_of(grad, x, shares, 3, 1)
     orders = [
         folded([parts[one] for one in order]) for order in itertools.permutations(range(len(parts)))
@@ -167,7 +167,7 @@ def test_a_random_order_of_cores_is_drawn_for_every_row():
 
 
 def test_a_core_visits_its_samples_in_order():
-    visits, last = arrival(kernels.Shares(3, 2, 4, 4), REVERSE)
+    visits, last = arrival(kernels.ReductionSplit(3, 2, 4, 4), REVERSE)
     assert visits.tolist() == [[2, 0, 4], [0, 0, 4], [1, 0, 4]]
     assert last.tolist() == [1, 0, 1]
 
@@ -191,12 +191,15 @@ def test_tail_tiles_are_summed_in_slots(m_fastest):
 
 
 @pytest.mark.parametrize(
-    "shares", [kernels.Shares(2, 2, CHUNK + 40, CHUNK + 40, one) for one in (0, 1)]
+    "shares",
+    [kernels.ReductionSplit(2, 2, PACKED_STEPS + 40, PACKED_STEPS + 40, one) for one in (0, 1)],
 )
 def test_blocks_of_time_are_counted_from_the_start_of_a_sample(shares):
-    grad, x, _ = data(CHUNK + 41, 2, 1, 1, 4, 1)
-    samples = [[0, 1]] if not shares.anew else [[0], [1]]
-    expected = folded([reference.core_weight(grad, x, 4, 1, one, 0, CHUNK + 40) for one in samples])
+    grad, x, _ = data(PACKED_STEPS + 41, 2, 1, 1, 4, 1)
+    samples = [[0, 1]] if not shares.restarts else [[0], [1]]
+    expected = folded(
+        [reference.core_weight(grad, x, 4, 1, one, 0, PACKED_STEPS + 40) for one in samples]
+    )
     np.testing.assert_array_equal(weight_gradient(grad, x, 4, 1, shares), expected)
 
 
@@ -399,10 +402,10 @@ rng = np.random.default_rng(1)
 grad, x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 2, 3), (4, 2, 5), (3, 5, 3)))
 out_x, out_w, out_b = np.empty_like(x), np.empty_like(weight), np.empty(3, np.float32)
 kernels.grad_input(grad, weight, out_x, 1, kernels.TO_HF32, kernels.EXACT)
-kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, kernels.Shares(2, 1, 4, 2), kernels.NO_TAIL, 3, 9)
+kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, kernels.ReductionSplit(2, 1, 4, 2), kernels.NO_TAIL, 3, 9)
 kernels.grad_bias(grad, out_b, 3, 3, 5)
 anew, slotted = np.empty_like(weight), kernels.TailTiles(1, 0, 16, 16, 1, 1, 0)
-kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, anew, kernels.Shares(2, 2, 4, 4, anew=1), slotted, 0, 0)
+kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, anew, kernels.ReductionSplit(2, 2, 4, 4, restarts=1), slotted, 0, 0)
 product = np.empty((5, 3), np.float32)
 kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
 print(*(one.tobytes().hex() for one in (out_x, out_w, out_b, anew, product)))

@@ -1,4 +1,4 @@
-"""ConvTbcBackward: the three gradients."""
+"""Kernels of ConvTbcBackward: gradInput, gradWeight and gradBias."""
 
 from npu_sim.kernels.conv_tbc_backward.bias import core_sums, grad_bias
 from npu_sim.kernels.conv_tbc_backward.input import grad_input
@@ -9,7 +9,7 @@ from npu_sim.kernels.conv_tbc_backward.operands import (
     TO_HF32,
     multiply_elements,
 )
-from npu_sim.kernels.conv_tbc_backward.order import NO_TAIL, Shares, TailTiles
+from npu_sim.kernels.conv_tbc_backward.order import NO_TAIL, ReductionSplit, TailTiles
 from npu_sim.kernels.conv_tbc_backward.weight import grad_weight
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "TO_FP16",
     "TO_FP16_SATURATED",
     "TO_HF32",
-    "Shares",
+    "ReductionSplit",
     "TailTiles",
     "core_sums",
     "grad_bias",

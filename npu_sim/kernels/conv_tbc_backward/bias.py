@@ -1,7 +1,10 @@
 """ConvTbcBackward: gradBias, the sum of self over time and batch, in the dtype of self.
 
-Where cores share it (Atlas training series, fp32), each adds its rows to the zeroed output
-atomically, in any order.
+Order of accumulation: fp32, rows in groups of ROWS, added in order within a group, then the groups
+in order; rounded once. Where several cores reduce the rows (Atlas training series, fp32), each core
+adds its sum to the zeroed output atomically, in any order.
+
+Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
 import numpy as np
@@ -15,8 +18,7 @@ from npu_sim.numbers.scalars import widen
 from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 ROWS = 256
-"""Rows added one after the other; the sums of such groups are then added in their order (evidence:
-model)."""
+"""Rows of a group (evidence: model)."""
 
 
 @device_function
@@ -34,15 +36,15 @@ def _add_group(group: int, grad: Stored, groups: Floats) -> None:
 
 
 def core_sums(grad: Stored, core_rows: int) -> Floats:
-    """Return what every core that takes ``core_rows`` rows (time and batch) of self (To, B, Cout) sums: (cores, Cout)."""
+    """Return each core's sum (cores, Cout) of ``core_rows`` rows of self (To, B, Cout)."""
     rows = grad.reshape(-1, grad.shape[2])
     sums = np.empty((-(-len(rows) // core_rows), rows.shape[1]), np.float32)
     for core, total in enumerate(sums):
         own = rows[core * core_rows : (core + 1) * core_rows]
         count = -(-len(own) // ROWS)
-        groups = (
-            np.empty((count, rows.shape[1]), np.float32) if count > 1 else sums[core : core + 1]
-        )
+        groups = sums[core : core + 1]
+        if count > 1:
+            groups = np.empty((count, rows.shape[1]), np.float32)
         _add_group.over(count, own, groups)
         if count > 1:
             _add_in_order(groups, total)
@@ -50,7 +52,7 @@ def core_sums(grad: Stored, core_rows: int) -> Floats:
 
 
 def _add_in_order(parts: Floats, total: Floats) -> None:
-    # Few rows are left; NumPy adds them in this order too.
+    # Few rows are left, so NumPy is fast enough; it adds them in this order.
     total[...] = parts[0]
     with np.errstate(over="ignore", invalid="ignore"):
         for part in parts[1:]:
@@ -67,9 +69,9 @@ def grad_bias(
     grad, out
         Self and gradBias (Cout,) in storage form.
     core_rows : int
-        Rows (time and batch) of every core that shares the sum; 0 when one core adds all.
+        Rows (time and batch) of each core; 0 if one core adds all.
     core_order, seed : int
-        Order in which the sums of the cores arrive.
+        Code and seed of the order in which the sums of the cores arrive.
     """
     sums = core_sums(grad, core_rows or grad.shape[0] * grad.shape[1])
     total = sums[0]

@@ -1,10 +1,13 @@
-"""ConvTbcBackward: in which order the partial sums of gradWeight reach memory.
+"""ConvTbcBackward: the order in which the partial sums of gradWeight are added up.
 
-In default mode a core has one accumulator: it starts at 0 and takes sample after sample (of its share), each over its share of the
-time axis, ascending. Where several cores share an output, their sums arrive in any order. In deterministic mode on A2 and A3 one core
-computes a tile, its accumulator starts anew with every sample, and what it has summed is added to memory sample after sample.
+Default mode: each core has one accumulator per output element. It starts at 0 and takes the core's
+samples in order, each over the core's range of the time axis, ascending. If several cores reduce
+the same output, their sums arrive in any order. Deterministic mode on A2 and A3: one core computes
+a tile, its accumulator restarts with every sample, and the sums are added to memory sample by
+sample. A *visit* is one sample on one core's range of the time axis.
 
-Source: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition to global memory".
+Sources: specification pages ``conv_tbc_backward``, "Execution", and ``numerics``, "Atomic addition
+to global memory".
 """
 
 from typing import NamedTuple
@@ -17,33 +20,35 @@ from npu_sim.kernels.random_order import RANDOM, SEQUENTIAL, arrivals
 Integers = NDArray[np.int64]
 
 SAMPLE, START, STOP = 0, 1, 2
-"""Columns of a list of visits: the sample and its half-open range of output time."""
+"""Columns of a list of visits: sample, and half-open range of output time."""
 
 
-class Shares(NamedTuple):
-    """How the reduction of every output tile is shared by cores: plain integers out of the plan.
+class ReductionSplit(NamedTuple):
+    """Division of the reduction of every output tile among cores, as integers from the plan.
 
-    ``samples`` in groups of ``group_samples``, output time 0..``steps`` in pieces of ``piece_steps``: one core each. ``anew`` is 1 when
-    the accumulator starts anew with every sample; there is one core then.
+    Each core takes a group of ``group_samples`` of the ``samples``, and a piece of ``piece_steps``
+    of the ``steps`` of output time.
     """
 
     samples: int
     group_samples: int
     steps: int
     piece_steps: int
-    anew: int = 0
+    restarts: int = 0
+    """1 if the accumulator restarts with every sample; there is one core then."""
 
     @property
     def cores(self) -> int:
-        """How many cores share a tile."""
+        """Number of cores that reduce a tile."""
         return -(-self.samples // self.group_samples) * -(-self.steps // self.piece_steps)
 
 
 class TailTiles(NamedTuple):
-    """Output tiles whose samples are split over cores with private slots ("stream-K"): the tiles from ``first`` on.
+    """Output tiles, from ``first`` on, whose samples are split over cores with private slots.
 
-    Tiles are ``m_edge`` output channels x ``n_edge`` input channels with all taps; ``m_tiles`` x ``n_tiles`` of them, M
-    running fastest when ``m_fastest``. ``slot_samples`` consecutive samples share a slot; 0 when no tile is split.
+    This is "stream-K". Tiles are ``m_edge`` output channels x ``n_edge`` input channels with all
+    taps; there are ``m_tiles`` x ``n_tiles``, M running fastest if ``m_fastest``. ``slot_samples``
+    consecutive samples are summed in one slot; 0 if no tile is split.
     """
 
     slot_samples: int
@@ -60,38 +65,33 @@ NO_MASK = np.zeros((0, 0), np.bool_)
 
 
 def tail_mask(tiles: TailTiles, in_channels: int, out_channels: int) -> NDArray[np.bool_]:
-    """Return which (input channel, output channel) pairs lie in tiles with slots."""
-    n, m = (
-        np.arange(in_channels)[:, None] // tiles.n_edge,
-        np.arange(out_channels)[None, :] // tiles.m_edge,
-    )
+    """Return the mask (input channels, output channels) of the tiles with slots."""
+    n = np.arange(in_channels)[:, None] // tiles.n_edge
+    m = np.arange(out_channels)[None, :] // tiles.m_edge
     number = n * tiles.m_tiles + m if tiles.m_fastest else m * tiles.n_tiles + n
     mask: NDArray[np.bool_] = number >= tiles.first
     return mask
 
 
-def visits_by_core(shares: Shares) -> list[list[tuple[int, int, int]]]:
-    """Return which samples, over which output time, each core that shares a tile visits in its program order; cores ascending."""
+def visits_by_core(split: ReductionSplit) -> list[list[tuple[int, int, int]]]:
+    """Return the visits (sample, start, stop) of each core of a tile, in its program order."""
     cores = []
-    for first in range(0, shares.samples, shares.group_samples):
-        for start in range(0, shares.steps, shares.piece_steps):
-            samples = range(first, min(first + shares.group_samples, shares.samples))
-            cores.append(
-                [
-                    (sample, start, min(start + shares.piece_steps, shares.steps))
-                    for sample in samples
-                ]
-            )
+    for first in range(0, split.samples, split.group_samples):
+        for start in range(0, split.steps, split.piece_steps):
+            samples = range(first, min(first + split.group_samples, split.samples))
+            stop = min(start + split.piece_steps, split.steps)
+            cores.append([(sample, start, stop) for sample in samples])
     return cores
 
 
-def arrival(shares: Shares, order: int) -> tuple[Integers, Integers]:
-    """Return all visits, core after core as their sums arrive, and for each whether it is the last one of its core (1 or 0).
+def arrival(split: ReductionSplit, order: int) -> tuple[Integers, Integers]:
+    """Return all visits in the order of the cores' arrival, and a flag: last visit of its core.
 
-    ``RANDOM`` draws for every output row, so cores come in ascending order.
+    For ``RANDOM``, cores are in ascending order, because the order is drawn for every output row.
     """
-    cores = visits_by_core(shares)
+    cores = visits_by_core(split)
     fixed = SEQUENTIAL if order == RANDOM else order
     arrived = [cores[number] for number in arrivals(np.ones(len(cores), np.int64), fixed, 0, 1)[0]]
     last = [int(visit == own[-1]) for own in arrived for visit in own]
-    return np.array([visit for own in arrived for visit in own], np.int64), np.array(last, np.int64)
+    visits = [visit for own in arrived for visit in own]
+    return np.array(visits, np.int64), np.array(last, np.int64)

@@ -1,4 +1,9 @@
-"""ConvTbcBackward: how gradWeight is cut into blocks that threads own. The cut changes no bit of the result."""
+"""ConvTbcBackward: the work of gradWeight divided into blocks of the output, for threads to take.
+
+A thread takes one block after the other from a queue and adds all visits to it. Neither the
+division nor the thread that takes a block changes a bit of the result. Everything here follows from
+the sizes of a call alone.
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -12,7 +17,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
-from npu_sim.kernels.conv_tbc_backward.order import Integers, Shares, arrival
+from npu_sim.kernels.conv_tbc_backward.order import Integers, ReductionSplit, arrival
 from npu_sim.kernels.conv_tbc_backward.tile import (
     TILE_COLUMNS,
     TILE_ROWS,
@@ -27,39 +32,40 @@ MOST_TAPS = 16
 MOST_ROW_TILES = 8
 MOST_COLUMN_TILES = 8
 BLOCK_SUMS = 1 << 18
-"""Most sums of one block, 1 MiB: they stay in the second-level cache from visit to visit."""
-KEPT_SUMS = 1 << 22
-"""Most sums a thread keeps in the random order, 16 MiB, unless a register tile for each core needs
-more."""
+"""Maximum sums of one block, 1 MiB: they stay in the L2 cache from visit to visit."""
+CORE_SUMS = 1 << 22
+"""Maximum sums of all cores that a thread holds in the random order, 16 MiB, unless one register
+tile per core needs more."""
 
 
 class Blocking(NamedTuple):
-    """Taps and tiles of one block, at most."""
+    """Maximum taps and tiles of one block."""
 
     taps: int
     row_tiles: int
     column_tiles: int
 
 
-def blocking(kept: int) -> Blocking:
-    """Return the largest block whose sums, kept once for each of ``kept`` cores, fit their scratch."""
-    room = min(BLOCK_SUMS, KEPT_SUMS // max(kept, 1)) // TILE_SIZE
-    columns = max(min(MOST_COLUMN_TILES, room), 1)
-    rows = max(min(MOST_ROW_TILES, room // columns), 1)
-    return Blocking(max(min(MOST_TAPS, room // (columns * rows)), 1), rows, columns)
+def blocking(cores: int) -> Blocking:
+    """Return the largest block whose sums, held separately for each core, fit their scratch."""
+    tiles = min(BLOCK_SUMS, CORE_SUMS // max(cores, 1)) // TILE_SIZE
+    columns = max(min(MOST_COLUMN_TILES, tiles), 1)
+    rows = max(min(MOST_ROW_TILES, tiles // columns), 1)
+    return Blocking(max(min(MOST_TAPS, tiles // (columns * rows)), 1), rows, columns)
 
 
 def even_ranges(size: int, unit: int, pieces: int) -> list[tuple[int, int]]:
-    """Cut 0..size into pieces of whole units, as even as possible."""
+    """Divide 0..size into pieces of whole units, as evenly as possible."""
     units = -(-size // unit)
     bounds = [units * piece // pieces * unit for piece in range(pieces + 1)]
     return [(start, min(stop, size)) for start, stop in pairwise(bounds) if start < stop]
 
 
 def cut_output(shape: tuple[int, int, int], most: Blocking, threads: int) -> NDArray[np.int64]:
-    """Cut gradWeight (K, Cin, Cout) into blocks, one a line, such that the busiest thread has as little as possible.
+    """Divide gradWeight (K, Cin, Cout) into blocks so that the busiest thread has the least work.
 
-    Smaller blocks load operands more often, which the cost below counts as a fraction of a product.
+    Smaller blocks load operands more often; the cost below counts a load as a fraction of a
+    product. Return a row per block: half-open ranges of taps, input and output channels.
     """
     taps, in_channels, out_channels = shape
     in_tiles, out_tiles = -(-in_channels // TILE_ROWS), -(-out_channels // TILE_COLUMNS)
@@ -91,109 +97,115 @@ def cut_output(shape: tuple[int, int, int], most: Blocking, threads: int) -> NDA
 
 
 def block_sizes(blocks: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return how many sums every block of :func:`cut_output` has, in whole tiles."""
+    """Return the number of sums of every block of :func:`cut_output`, in whole tiles."""
     taps, inputs, outputs = (blocks[:, column + 1] - blocks[:, column] for column in (0, 2, 4))
-    sizes: NDArray[np.int64] = (
-        taps * -(-inputs // TILE_ROWS) * -(-outputs // TILE_COLUMNS) * TILE_SIZE
-    )
+    tiles = -(-inputs // TILE_ROWS) * -(-outputs // TILE_COLUMNS)
+    sizes: NDArray[np.int64] = taps * tiles * TILE_SIZE
     return sizes
 
 
 # --- Schedule of gradWeight ---
+
 Flags = NDArray[np.bool_]
 
 GROUP_BYTES = 1 << 23
-"""Packed operands held at a time, when one visit is not larger by itself."""
+"""Packed operands held at a time, unless a single visit is larger."""
 
 PLAIN, MIXED, SLOTS = 0, 1, 2
-"""Whether what a block sums goes to memory, to both, or only to what runs beside it (slots, the
-accumulators of a core)."""
+"""Destination of a block's sums: memory, both, or only running sums (slots, or the accumulators of
+a core)."""
 
 
 class Schedule(NamedTuple):
-    """In which order visits are added to which blocks. Arrays are kept from call to call, and not to be changed.
-
-    ``visits`` with ``ends``, 1 where a slot or a core ends; ``blocks`` of the output, whose sums,
-    ``size`` together, begin at ``starts`` and go where ``kinds`` says when no tile has slots;
-    ``group`` visits are packed at a time, each in ``x_shape`` and ``grad_shape``; ``part_size``
-    sums are kept by every thread.
-    """
+    """Visits and blocks of gradWeight. Cached between calls, so arrays must not be modified."""
 
     visits: Integers
     ends: Integers
+    """1 for a visit with which a slot or a core ends."""
     blocks: Integers
+    """From `cut_output`."""
     starts: Integers
+    """(blocks + 1,): first sum of each block."""
     kinds: Integers
+    """PLAIN or SLOTS for each block, if no tile has slots; see `slotted_kinds`."""
     size: int
+    """Sums of all blocks."""
     group: int
+    """Visits that are packed at a time."""
     x_shape: tuple[int, int, int]
+    """Shape of one packed visit of the input."""
     grad_shape: tuple[int, int, int]
     part_size: int
+    """Sums in the scratch of each thread."""
 
 
 @lru_cache(maxsize=64)
 def schedule(
     shape: tuple[int, int, int],
     tap_stride: int,
-    shares: Shares,
+    split: ReductionSplit,
     slot_samples: int,
     core_order: int,
     threads: int,
-    drawn: bool,
+    is_random: bool,
 ) -> Schedule:
-    """Return the schedule of gradWeight (K, Cin, Cout); arguments as for :func:`npu_sim.kernels.conv_tbc_backward.weight.grad_weight`.
+    """Return the schedule of gradWeight (K, Cin, Cout); see `weight.grad_weight` for the arguments.
 
-    ``drawn`` says whether the order of cores is drawn for every row, which needs all their sums.
+    ``is_random``: the order of cores is drawn for every row, which needs the sums of all cores.
     """
-    visits, ends = arrival(shares, core_order)
-    blocks = cut_output(shape, blocking(shares.cores if drawn else 0), threads)
+    visits, ends = arrival(split, core_order)
+    blocks = cut_output(shape, blocking(split.cores if is_random else 0), threads)
     sizes = block_sizes(blocks)
     if slot_samples:
         ends = np.zeros(len(visits), np.int64)
         ends[slot_samples - 1 :: slot_samples] = 1
         ends[-1] = 1
-    elif shares.cores == 1 and not shares.anew:
-        ends = np.zeros_like(ends)  # the one accumulator is what is added to the zeroed output
-    steps, halo = min(shares.piece_steps, shares.steps), (shape[0] - 1) * tap_stride
+    elif split.cores == 1 and not split.restarts:
+        # One accumulator per element, which becomes the output itself.
+        ends = np.zeros_like(ends)
+    steps, halo = min(split.piece_steps, split.steps), (shape[0] - 1) * tap_stride
     x_shape = (-(-shape[1] // TILE_ROWS), steps + halo, TILE_STRIDE)
     grad_shape = (-(-shape[2] // TILE_COLUMNS), steps, TILE_COLUMNS)
-    group = (
-        len(visits)
-        if drawn
-        else min(max(GROUP_BYTES // (4 * (prod(x_shape) + prod(grad_shape))), 1), len(visits))
-    )
+    visit_bytes = 4 * (prod(x_shape) + prod(grad_shape))
+    group = min(max(GROUP_BYTES // visit_bytes, 1), len(visits))
+    if is_random:
+        group = len(visits)
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-    kinds = np.full(len(blocks), PLAIN if shares.anew else SLOTS, np.int64)
-    part_size = int(sizes.max()) * (shares.cores if drawn else shares.anew)
+    kinds = np.full(len(blocks), PLAIN if split.restarts else SLOTS, np.int64)
+    part_size = int(sizes.max()) * (split.cores if is_random else split.restarts)
     return Schedule(
         visits, ends, blocks, starts, kinds, int(sizes.sum()), group, x_shape, grad_shape, part_size
     )
 
 
 def slotted_kinds(blocks: Integers, tail: Flags) -> Integers:
-    """Return for each block where its sums go when the pairs of channels in ``tail`` have slots."""
-    parts = [
-        tail[first_in:stop_in, first_out:stop_out]
-        for _, _, first_in, stop_in, first_out, stop_out in blocks
-    ]
-    return np.array(
-        [SLOTS if part.all() else MIXED if part.any() else PLAIN for part in parts], np.int64
-    )
+    """Return the destination of each block's sums; channel pairs in ``tail`` have slots."""
+    kinds = np.full(len(blocks), PLAIN, np.int64)
+    for number, (_, _, first_in, stop_in, first_out, stop_out) in enumerate(blocks):
+        part = tail[first_in:stop_in, first_out:stop_out]
+        if part.any():
+            kinds[number] = SLOTS if part.all() else MIXED
+    return kinds
 
 
 class Scratch(NamedTuple):
-    """Memory that gradWeight works in: packed operands of a group, sums, what runs beside them, what is finished, parts of threads."""
+    """Scratch of one call."""
 
     packed_x: Floats
+    """Packed input of a group of visits."""
     packed_grad: Floats
     sums: Floats
+    """Sums of all blocks."""
     running: Floats
+    """Running sums of a slot or a core."""
     finished: Floats
+    """Sums of finished slots."""
     parts: Floats
+    """(threads, part_size or more): accumulators of each thread."""
 
 
 def scratch_of(plan: Schedule, threads: int, running: int, finished: int) -> Scratch:
-    """Return the memory for a call, with all sums at 0; ``running`` and ``finished`` of them run beside those of the output."""
+    """Return scratch with all sums at 0; ``running`` and ``finished`` are sizes."""
     scratch = Scratch(
         aligned(plan.group, *plan.x_shape),
         aligned(plan.group, *plan.grad_shape),
@@ -208,8 +220,10 @@ def scratch_of(plan: Schedule, threads: int, running: int, finished: int) -> Scr
 
 
 # --- Work queue ---
+
+
 def take(queue: Integers) -> int:
-    """Return the number of the next piece and advance ``queue[0]``; safe from any thread."""
+    """Return ``queue[0]``, the number of the next block, and increment it atomically."""
     queue[0] += 1
     return int(queue[0]) - 1
 

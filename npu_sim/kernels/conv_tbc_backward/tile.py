@@ -1,20 +1,23 @@
-"""ConvTbcBackward: the register tile, a small matrix product that stays in vector registers.
+"""ConvTbcBackward: the register tile, a small matrix product held in vector registers.
 
-A tile is ``TILE_ROWS`` x ``TILE_COLUMNS`` accumulators in fp32. The products of a *block* are
-summed first, from 0, in one chain of fused multiply-adds in ascending order; the sum is then added
-to the accumulator once, as a cube unit adds the product of two blocks to L0C. A block has C0
-channels (gradInput) or TIME_BLOCK time steps (gradWeight). So the bits depend neither on the size
-of the tile nor on the processor nor on the number of threads. The page leaves the order inside a
-block open.
+A tile is ``TILE_ROWS`` x ``TILE_COLUMNS`` accumulators in fp32.
 
-Precision: the accumulator is rounded once for a block, not once for a product. The RMSE to float64
-of fp32 gradients of standard normal data is 0.38 (gradInput, median of 24 random shapes, 0.36 to
-0.46) and 0.28 (gradWeight, 10 shapes, 0.27 to 0.33) of what one chain of fused multiply-adds over
-all products gives.
+Order of accumulation: the reduction is divided into *blocks* of C0 channels (gradInput) or
+TIME_BLOCK time steps (gradWeight). The products of a block are summed from 0, in one chain of fused
+multiply-adds in ascending order. The sum is then added to the accumulator once, as a cube unit adds
+the product of two blocks to L0C. So the bits depend neither on the size of the tile nor on the
+processor nor on the number of threads. The specification leaves the order inside a block open.
 
-The compiled twins are written as LLVM vectors: a compiler may not fuse a multiplication and an
-addition by itself without ``fastmath``, and a loop that keeps 28 vectors in registers is not what
-its vectoriser makes.
+Precision: the accumulator is rounded once per block, not once per product. The RMSE against float64
+of fp32 gradients of standard normal data, relative to one chain of fused multiply-adds over all
+products, is 0.38 (gradInput, median of 24 random shapes, 0.36 to 0.46) and 0.28 (gradWeight, 10
+shapes, 0.27 to 0.33).
+
+The compiled versions emit LLVM vector instructions. Without ``fastmath`` a compiler may not fuse
+multiplications and additions by itself, and LLVM's vectoriser does not turn a loop into one that
+holds 28 vectors in registers.
+
+Source: specification page ``conv_tbc_backward``, "Execution".
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -35,9 +38,10 @@ Floats = NDArray[np.float32]
 
 
 class Walk(NamedTuple):
-    """Blocks of the reduction in their order: ``outer`` x ``inner`` of ``length`` steps, and how far they lie apart in both operands.
+    """Blocks of the reduction, in order, and their distances in both operands.
 
-    Inner blocks follow each other without gaps in the second operand.
+    There are ``outer`` x ``inner`` blocks of ``length`` steps. Inner blocks are contiguous in the
+    second operand.
     """
 
     outer: int
@@ -53,7 +57,7 @@ Multiply = Callable[[Floats, int, Floats, int, Floats, int, Walk], None]
 
 
 class RegisterTile(NamedTuple):
-    """Rows, vectors in a row, and fp32 lanes of a vector."""
+    """Shape of a tile: rows, vectors per row, and fp32 lanes per vector."""
 
     rows: int
     vectors: int
@@ -61,10 +65,10 @@ class RegisterTile(NamedTuple):
 
 
 def register_tile() -> RegisterTile:
-    """Return the tile that fills the vector registers of the processor the code is compiled for.
+    """Return the largest tile that fits the vector registers of the processor.
 
-    Rows times vectors are accumulators; one row of the second operand and one element of the first
-    need registers too.
+    Besides rows x vectors accumulators, registers hold one row of the second operand and one
+    element of the first.
     """
     if has_features("avx512f"):
         return RegisterTile(14, 2, 16)  # 28 + 2 + 1 of 32
@@ -72,7 +76,7 @@ def register_tile() -> RegisterTile:
         return RegisterTile(6, 2, 8)  # 12 + 2 + 1 of 16
     if is_arm():
         return RegisterTile(8, 3, 4)  # 24 + 3 + 1 of 32
-    return RegisterTile(4, 2, 4)  # no fused instruction either: llvm.fma calls the C library's fmaf
+    return RegisterTile(4, 2, 4)  # without FMA instructions, llvm.fma calls fmaf
 
 
 TILE = register_tile()
@@ -80,23 +84,22 @@ TILE_ROWS = TILE.rows
 TILE_COLUMNS = TILE.vectors * TILE.lanes
 TILE_SIZE = TILE_ROWS * TILE_COLUMNS
 PANELS = 16
-"""Tiles side by side in one block of rows."""
-CHUNK = 256
-"""Length of the reduction that lies packed at a time: a panel of the second operand then fits the
-first-level cache."""
+"""Tiles per block of columns."""
+PACKED_STEPS = 256
+"""Steps of the reduction that are packed at a time: a panel of the second operand then fits the L1
+cache."""
 CHANNEL_BLOCKS = (8, 16)
 """Values of C0: fp32 and hf32, 16-bit dtypes."""
 TIME_BLOCK = 16
-"""Time steps whose products are summed before they are added to the accumulator of gradWeight: a
-whole number of C0 for every dtype, and what every base_k of the published planner is a multiple
-of."""
+"""Time steps whose products are summed before they are added to the accumulator of gradWeight. It
+is a multiple of C0 for every dtype, and divides every base_k of the published planner."""
 ROW_CHANNELS = 128
-"""Most output channels that lie side by side in packed rows of self."""
+"""Maximum output channels in a packed row of self."""
 ROW_STRIDE = ROW_CHANNELS + 16
-"""Distance of those rows; an odd number of cache lines, so that rows do not compete for the same
-cache sets."""
+"""Distance of packed rows: an odd number of cache lines, so that rows map to different cache
+sets."""
 TILE_STRIDE = -(-TILE_ROWS // 16) * 16
-"""Distance of the time steps of a packed tile of input: whole cache lines."""
+"""Distance of time steps in a packed tile of input: whole cache lines."""
 
 
 def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:
@@ -124,7 +127,7 @@ def _definition(rows: int, row_stride: int, step_stride: int) -> Multiply:
 
 
 class _Tile:
-    """Writes the LLVM instructions of a tile product."""
+    """Emits the LLVM instructions of a tile product."""
 
     def __init__(
         self,
@@ -161,7 +164,7 @@ class _Tile:
     def step(
         self, a: ir.Value, b: ir.Value, number: ir.Value, sums: list[ir.Value] | None = None
     ) -> Iterator[ir.Value]:
-        """Yield the sums with the products of one step of the reduction added, vector by vector; the products when there are none."""
+        """Yield ``sums`` plus the products of one step, vector by vector; else the products."""
         builder, vectors = self.builder, TILE.vectors
         undefined = ir.Constant(self.vector, ir.Undefined)
         splat_mask = ir.Constant(ir.VectorType(ir.IntType(32), TILE.lanes), None)
@@ -169,24 +172,22 @@ class _Tile:
             builder.gep(base, [builder.mul(number, WORD(stride))])
             for base, stride in ((a, self.step_stride), (b, TILE_COLUMNS))
         )
-        right = [self.load(b, one * TILE.lanes) for one in range(vectors)]
+        right = [self.load(b, place * TILE.lanes) for place in range(vectors)]
         for row in range(self.rows):
             element = builder.load(builder.gep(a, [WORD(row * self.row_stride)]))
             splat = builder.shuffle_vector(
                 builder.insert_element(undefined, element, ir.IntType(32)(0)), undefined, splat_mask
             )
-            for one in range(vectors):
-                before = None if sums is None else sums[row * vectors + one]
-                yield (
-                    builder.fmul(splat, right[one])
-                    if before is None
-                    else builder.call(self.fma, [splat, right[one], before])
-                )
+            for place in range(vectors):
+                if sums is None:
+                    yield builder.fmul(splat, right[place])
+                else:
+                    addend = sums[row * vectors + place]
+                    yield builder.call(self.fma, [splat, right[place], addend])
 
     def add_to(self, c: ir.Value, sums: Iterable[ir.Value]) -> None:
-        """Add sums to the accumulators, each as soon as it is there."""
-        # The accumulators stay in memory: kept in registers, they would push the sums out to the
-        # stack.
+        """Add sums to the accumulators, each as soon as it is computed."""
+        # The fence keeps the accumulators in memory; in registers they would spill the sums.
         self.builder.fence("acq_rel", "singlethread")
         for place, value in enumerate(sums):
             total = self.builder.fadd(self.load(c, place * TILE.lanes), value)
@@ -194,9 +195,9 @@ class _Tile:
             stored.align = 4
 
     def straight(self, a: ir.Value, b: ir.Value, c: ir.Value, length: int) -> None:
-        """Add a block of known length: no branch between its steps."""
-        # 0 plus the first product is the product, but for the sign of a zero, which is lost in the
-        # accumulator anyway.
+        """Add a block of known length, without branches between steps."""
+        # The chain starts with the first product instead of 0 plus the product. They differ only in
+        # the sign of a zero, which the addition to the accumulator removes.
         sums = list(self.step(a, b, WORD(0)))
         for number in range(1, length - 1):
             sums = list(self.step(a, b, WORD(number), sums))
@@ -204,21 +205,22 @@ class _Tile:
 
     def looped(self, a: ir.Value, b: ir.Value, c: ir.Value, length: ir.Value) -> None:
         """Add a block of any length."""
-        # Local variables become registers in the end.
+        # LLVM promotes these stack variables to registers.
         sums = [
             cgutils.alloca_once_value(self.builder, self.zero)
             for _ in range(self.rows * TILE.vectors)
         ]
-        for one in sums:
-            self.builder.store(self.zero, one)
+        for variable in sums:
+            self.builder.store(self.zero, variable)
         with cgutils.for_range(self.builder, length, intp=WORD) as loop:
-            after = list(self.step(a, b, loop.index, [self.builder.load(one) for one in sums]))
-            for value, one in zip(after, sums, strict=True):
-                self.builder.store(value, one)
-        self.add_to(c, [self.builder.load(one) for one in sums])
+            before = [self.builder.load(variable) for variable in sums]
+            after = list(self.step(a, b, loop.index, before))
+            for value, variable in zip(after, sums, strict=True):
+                self.builder.store(value, variable)
+        self.add_to(c, [self.builder.load(variable) for variable in sums])
 
     def block(self, a: ir.Value, b: ir.Value, c: ir.Value, length: ir.Value) -> None:
-        """Add a block."""
+        """Add a block; lengths in ``self.lengths`` have straight-line code."""
         builder, done = self.builder, self.builder.append_basic_block("done")
         for known in self.lengths:
             with builder.if_then(builder.icmp_signed("==", length, WORD(known))):
@@ -232,7 +234,7 @@ class _Tile:
 def _reaches(
     builder: ir.IRBuilder, walk: Walk, rows: int, row_stride: int, step_stride: int
 ) -> Iterator[ir.Value]:
-    """Emit how many elements from the start of each operand a walk reads, and of the tile it writes; 0 when it has no blocks."""
+    """Emit the number of elements a walk reads of each operand, and writes of the tile."""
     last_outer, last_inner, last_step = (
         builder.sub(size, WORD(1)) for size in (walk.outer, walk.inner, walk.length)
     )
@@ -255,7 +257,7 @@ def _reaches(
 
 
 def _emitted(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]) -> Any:
-    """Return the intrinsic: sum a block with the sums in registers, add them to the tile in memory."""
+    """Return the intrinsic that implements `_tile_product`."""
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         arrays = [
@@ -294,16 +296,15 @@ def _emitted(rows: int, row_stride: int, step_stride: int, lengths: tuple[int, .
 def _tile_product(
     rows: int, row_stride: int, step_stride: int, lengths: tuple[int, ...]
 ) -> Multiply:
-    """Make ``multiply(a, a_start, b, b_start, c, c_start, walk)``; blocks of ``lengths`` have code of their own, without a branch.
+    """Return the function ``multiply(a, a_start, b, b_start, c, c_start, walk)``.
 
     It adds to the tile at ``c[c_start:]``, rows x TILE_COLUMNS without gaps, block after block, the
     sum of the products of ``a[a_start + block + row * row_stride + step * step_stride]`` and
-    ``b[b_start + block + step * TILE_COLUMNS + column]``.
+    ``b[b_start + block + step * TILE_COLUMNS + column]``. Blocks of ``lengths`` have straight-line
+    code.
     """
-    definition, emitted = (
-        _definition(rows, row_stride, step_stride),
-        _emitted(rows, row_stride, step_stride, lengths),
-    )
+    definition = _definition(rows, row_stride, step_stride)
+    emitted = _emitted(rows, row_stride, step_stride, lengths)
 
     @overload(definition, jit_options={"forceinline": True})
     def choose(a, a_start, b, b_start, c, c_start, walk):
@@ -315,8 +316,8 @@ def _tile_product(
 
 
 multiply_rows = _tile_product(TILE_ROWS, ROW_STRIDE, 1, CHANNEL_BLOCKS)
-"""gradInput: rows of self, the reduction runs along the channels of a row."""
+"""gradInput: rows of self; the reduction runs along the channels of a row."""
 multiply_row = _tile_product(1, ROW_STRIDE, 1, CHANNEL_BLOCKS)
 """gradInput: a single row."""
 multiply_channels = _tile_product(TILE_ROWS, 1, TILE_STRIDE, (TIME_BLOCK,))
-"""gradWeight: neighbouring channels of input, the reduction runs along time."""
+"""gradWeight: neighbouring channels of the input; the reduction runs along time."""

@@ -1,16 +1,30 @@
-"""ConvTbcBackward: what one sample adds to a block of gradWeight, tap by tap, in register tiles."""
+"""ConvTbcBackward: gradWeight.
+
+gradWeight[k, i, o] = sum over b and t of x[t + k*stride - pad, b, i] * grad[t, b, o].
+
+Order of accumulation: see `order` for samples and cores, and `tile` for the time steps of a sample.
+Threads take blocks of the output from a queue; which thread takes a block changes no bit.
+
+Neighbouring samples are adjacent within a row of time, so operands are packed for a group of visits
+at a time: a read touches whole rows, and every element is rounded once. Memory beyond inputs and
+output: the packed group (8 MiB, or one visit if that is more; all visits in the random order), one
+fp32 sum per weight (two if several cores reduce a tile, three if tiles have slots), and in the
+random order 16 MiB per thread for the sums of the cores.
+
+Source: specification page ``conv_tbc_backward``, "Execution".
+"""
 
 from typing import NamedTuple
 
 import numpy as np
 
-from npu_sim.kernels.conv_tbc_backward.operands import Stored, clear, pack_tiles
+from npu_sim.kernels.conv_tbc_backward.operands import Packing, Stored, clear, pack_tiles
 from npu_sim.kernels.conv_tbc_backward.order import (
     NO_MASK,
     START,
     STOP,
     Integers,
-    Shares,
+    ReductionSplit,
     TailTiles,
     tail_mask,
 )
@@ -24,7 +38,7 @@ from npu_sim.kernels.conv_tbc_backward.schedule import (
     take,
 )
 from npu_sim.kernels.conv_tbc_backward.tile import (
-    CHUNK,
+    PACKED_STEPS,
     TILE_COLUMNS,
     TILE_ROWS,
     TILE_SIZE,
@@ -43,7 +57,7 @@ from npu_sim.numbers.storage import FORMAT_OF_STORAGE
 
 
 class Block(NamedTuple):
-    """Half-open ranges of taps, input channels and output channels of the weight; channels start at whole tiles."""
+    """Half-open ranges of taps and channels of gradWeight; channels start at whole tiles."""
 
     first_tap: int
     stop_tap: int
@@ -54,7 +68,7 @@ class Block(NamedTuple):
 
 
 class Taps(NamedTuple):
-    """Output time t of tap k reads input time t + k * stride - pad, one of 0..``time``."""
+    """Taps: output time t of tap k reads input time t + k * stride - pad, if in 0..time."""
 
     pad: int
     stride: int
@@ -63,23 +77,22 @@ class Taps(NamedTuple):
 
 @device_function
 def row_tiles(block: Block) -> int:
-    """Tiles along the input channels."""
+    """Return the number of tiles along the input channels."""
     return (block.stop_in - block.first_in + TILE_ROWS - 1) // TILE_ROWS
 
 
 @device_function
 def column_tiles(block: Block) -> int:
-    """Tiles along the output channels."""
+    """Return the number of tiles along the output channels."""
     return (block.stop_out - block.first_out + TILE_COLUMNS - 1) // TILE_COLUMNS
 
 
 @device_function
 def place_in_block(block: Block, tap: int, in_channel: int, out_channel: int) -> int:
-    """Position of an element in the sums of its block."""
+    """Return the position of an element in the sums of its block."""
     row, column = in_channel - block.first_in, out_channel - block.first_out
-    tile = ((tap - block.first_tap) * column_tiles(block) + column // TILE_COLUMNS) * row_tiles(
-        block
-    ) + row // TILE_ROWS
+    panel = (tap - block.first_tap) * column_tiles(block) + column // TILE_COLUMNS
+    tile = panel * row_tiles(block) + row // TILE_ROWS
     return (tile * TILE_ROWS + row % TILE_ROWS) * TILE_COLUMNS + column % TILE_COLUMNS
 
 
@@ -90,222 +103,223 @@ def add_tile(target: Floats, tile: Floats) -> None:
         target[place] = target[place] + tile[place]
 
 
+class Sample(NamedTuple):
+    """Packed operands of one visit."""
+
+    x: Floats
+    """(tiles, x_rows, TILE_STRIDE), flat: row 0 is the input that tap 0 reads at ``start``."""
+    x_rows: int
+    grad: Floats
+    """(panels, grad_rows, TILE_COLUMNS), flat: row 0 is self at output time ``start``."""
+    grad_rows: int
+    start: int
+    stop: int
+    """Output time."""
+
+
+class Accumulators(NamedTuple):
+    """Sums of one block to which a sample is added."""
+
+    values: Floats
+    first: int
+    """Position of the block in ``values``."""
+    restarts: bool
+    """Whether they start at 0 with every sample; otherwise they continue."""
+
+
 @device_function
 def _multiply_time(
-    x: Floats,
-    left: int,
-    grad: Floats,
-    right: int,
-    parts: Floats,
-    place: int,
-    before: int,
-    steps: int,
+    sample: Sample, left: int, right: int, values: Floats, place: int, before: int, steps: int
 ) -> None:
-    """Add the products of some time steps to a tile, in blocks that are counted from ``before`` steps earlier on."""
+    """Add the products of some time steps to the tile at ``place``.
+
+    The steps are grouped in blocks of TIME_BLOCK, counted from ``before`` steps earlier.
+    """
     done = 0
     while done < steps:
-        # The rest of a block that began earlier, whole blocks, and the beginning of one.
+        # The rest of a block that began earlier, then whole blocks, then the start of the last one.
         length, blocks = min(TIME_BLOCK - (before + done) % TIME_BLOCK, steps - done), 1
         if length == TIME_BLOCK:
             blocks = (steps - done) // TIME_BLOCK
         walk = Walk(1, 0, 0, blocks, TIME_BLOCK * TILE_STRIDE, length)
-        multiply_channels(
-            x, left + done * TILE_STRIDE, grad, right + done * TILE_COLUMNS, parts, place, walk
-        )
+        a, b = left + done * TILE_STRIDE, right + done * TILE_COLUMNS
+        multiply_channels(sample.x, a, sample.grad, b, values, place, walk)
         done += blocks * length
 
 
 @device_function
-def add_sample(
-    x: Floats,
-    x_rows: int,
-    grad: Floats,
-    grad_rows: int,
-    start: int,
-    stop: int,
+def _add_sample(
+    sample: Sample,
     block: Block,
     taps: Taps,
-    parts: Floats,
-    first_part: int,
-    anew: bool,
+    accumulators: Accumulators,
     sums: Floats,
-    slots: Floats,
+    running: Floats,
 ) -> None:
-    """Add the products of one sample over output time start..stop to the accumulators of a block.
+    """Add the products of one sample to the accumulators of a block.
 
-    Time runs in chunks that fit the cache.
-
-    Parameters
-    ----------
-    x : (tiles, x_rows, TILE_STRIDE), flat
-        Packed input of the sample; row 0 is what tap 0 reads at ``start``.
-    grad : (panels, grad_rows, TILE_COLUMNS), flat
-        Packed self; row 0 is output time ``start``.
-    start, stop, block, taps
-        What to sum, for which part of gradWeight.
-    parts, first_part
-        Accumulators, from ``first_part`` on.
-    anew
-        Whether accumulators start at 0 and are added to ``sums`` and ``slots`` in the end; else
-        they go on from where they are.
-    sums, slots
-        Where finished accumulators are added; empty where they are not wanted.
+    Time is processed in pieces that fit the cache. Accumulators that restart are added to ``sums``
+    and ``running`` in the end; either may be empty.
     """
-    whole = start + CHUNK >= stop
+    start, stop, restarts = sample.start, sample.stop, accumulators.restarts
+    is_one_piece = start + PACKED_STEPS >= stop
     first_row = start - taps.pad
-    for begin in range(start, stop, CHUNK):
-        end = min(begin + CHUNK, stop)
+    for begin in range(start, stop, PACKED_STEPS):
+        end = min(begin + PACKED_STEPS, stop)
         number = 0
         for tap in range(block.first_tap, block.stop_tap):
             shift = tap * taps.stride - taps.pad
             valid_start, valid_stop = max(begin, -shift), min(end, taps.time - shift)
             for panel in range(column_tiles(block)):
-                right = (block.first_out // TILE_COLUMNS + panel) * grad_rows + valid_start - start
+                right_panel = block.first_out // TILE_COLUMNS + panel
+                right = right_panel * sample.grad_rows + valid_start - start
                 for row_tile in range(row_tiles(block)):
-                    # A tile that is added at once needs no place of its own: the first one stays in
+                    # A tile that is complete at once can use the first position, which stays in
                     # the cache.
-                    place = first_part + (0 if whole and anew else number * TILE_SIZE)
-                    tile = parts[place : place + TILE_SIZE]
-                    if anew and begin == start:
+                    offset = 0 if is_one_piece and restarts else number * TILE_SIZE
+                    place = accumulators.first + offset
+                    tile = accumulators.values[place : place + TILE_SIZE]
+                    if restarts and begin == start:
                         clear(tile)
                     if valid_start < valid_stop:
-                        left = (
-                            (block.first_in // TILE_ROWS + row_tile) * x_rows
-                            + valid_start
-                            + shift
-                            - first_row
-                        )
-                        steps = valid_stop - valid_start
+                        left_tile = block.first_in // TILE_ROWS + row_tile
+                        left = left_tile * sample.x_rows + valid_start + shift - first_row
                         _multiply_time(
-                            x,
+                            sample,
                             left * TILE_STRIDE,
-                            grad,
                             right * TILE_COLUMNS,
-                            parts,
+                            accumulators.values,
                             place,
                             valid_start - start,
-                            steps,
+                            valid_stop - valid_start,
                         )
-                    if anew and end == stop:
+                    if restarts and end == stop:
                         if sums.size > 0:
                             add_tile(sums[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
-                        if slots.size > 0:
-                            add_tile(slots[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
+                        if running.size > 0:
+                            add_tile(running[number * TILE_SIZE : (number + 1) * TILE_SIZE], tile)
                     number += 1
 
 
 # --- All samples, on all threads ---
+
+
+class Operands(NamedTuple):
+    """Packed operands of a group of visits, in the order in which they are added."""
+
+    x: Floats
+    """(visits, elements): see `Sample`."""
+    x_rows: int
+    grad: Floats
+    grad_rows: int
+    visits: Integers
+    ends: Integers
+    """1 for a visit with which a slot or a core ends."""
+    taps: Taps
+
+
+class Blocks(NamedTuple):
+    """Blocks of the output; see `Schedule`."""
+
+    ranges: Integers
+    starts: Integers
+    kinds: Integers
+
+
+class Sums(NamedTuple):
+    """Sums of all blocks; see `Scratch`."""
+
+    sums: Floats
+    running: Floats
+    finished: Floats
+
+
+class RandomOrder(NamedTuple):
+    """Seed of the random order, and scratch for drawing it."""
+
+    seed: tuple[int, int]
+    in_channels: int
+    counts: Integers
+    """(cores,): contributions of each core to an element, all 1."""
+    left: Integers
+    """(threads, cores or more)"""
+    drawn: Integers
+    """(threads, cores or more)"""
+
+
 @device_function
-def _block(blocks: Integers, number: int) -> Block:
-    line = blocks[number]
+def _block(blocks: Blocks, number: int) -> Block:
+    line = blocks.ranges[number]
     return Block(line[0], line[1], line[2], line[3], line[4], line[5])
+
+
+@device_function
+def _sample(operands: Operands, number: int) -> Sample:
+    first, last = operands.visits[number, START], operands.visits[number, STOP]
+    x, grad = operands.x[number], operands.grad[number]
+    return Sample(x, operands.x_rows, grad, operands.grad_rows, first, last)
 
 
 @long_kernel
 def _multiply(
     thread: int,
-    x: Floats,
-    x_rows: int,
-    grad: Floats,
-    grad_rows: int,
-    visits: Integers,
-    blocks: Integers,
-    starts: Integers,
-    kinds: Integers,
-    taps: Taps,
-    anew: bool,
-    ends: Integers,
-    sums: Floats,
-    running: Floats,
-    finished: Floats,
+    operands: Operands,
+    blocks: Blocks,
+    restarts: bool,
+    sums: Sums,
     queue: Integers,
     all_parts: Floats,
 ) -> None:
-    """Add the visits, in the order given, to every block.
+    """Add the visits, in the given order, to every block.
 
-    With ``anew`` the sum of a visit is added to ``sums``, and to ``running`` where the block has slots; else ``running`` is the
-    accumulator. After a visit that ends (a slot, a core), ``running`` is added to ``finished`` and starts at 0 again.
+    With ``restarts`` the sum of a visit is added to ``sums.sums``, and to ``sums.running`` if the
+    block has slots. Otherwise ``sums.running`` is the accumulator. When a slot or core ends,
+    ``sums.running`` is added to ``sums.finished`` and set to 0.
     """
-    parts, none = all_parts[thread], sums[:0]
+    parts, none = all_parts[thread], sums.sums[:0]
     number = take(queue)
-    while number < len(blocks):
-        block, start, stop = _block(blocks, number), starts[number], starts[number + 1]
-        plain = none if kinds[number] == SLOTS else sums[start:stop]
-        beside = none if kinds[number] == PLAIN else running[start:stop]
-        accumulators, slots = (parts, beside) if anew else (beside, none)
-        for at in range(len(visits)):
-            first, last = visits[at, START], visits[at, STOP]
-            add_sample(
-                x[at],
-                x_rows,
-                grad[at],
-                grad_rows,
-                first,
-                last,
-                block,
-                taps,
-                accumulators,
-                0,
-                anew,
-                plain,
-                slots,
-            )
-            if beside.size > 0 and ends[at] != 0:
-                add_tile(finished[start:stop], beside)
-                clear(beside)
+    while number < len(blocks.ranges):
+        block, kind = _block(blocks, number), blocks.kinds[number]
+        start, stop = blocks.starts[number], blocks.starts[number + 1]
+        plain = none if kind == SLOTS else sums.sums[start:stop]
+        running = none if kind == PLAIN else sums.running[start:stop]
+        accumulators = Accumulators(parts if restarts else running, 0, restarts)
+        slots = running if restarts else none
+        for visit in range(len(operands.visits)):
+            sample = _sample(operands, visit)
+            _add_sample(sample, block, operands.taps, accumulators, plain, slots)
+            if running.size > 0 and operands.ends[visit] != 0:
+                add_tile(sums.finished[start:stop], running)
+                clear(running)
         number = take(queue)
 
 
 @long_kernel
 def _multiply_random(
     thread: int,
-    x: Floats,
-    x_rows: int,
-    grad: Floats,
-    grad_rows: int,
-    visits: Integers,
-    ends: Integers,
-    blocks: Integers,
-    starts: Integers,
-    counts: Integers,
-    taps: Taps,
-    in_channels: int,
-    seed: tuple[int, int],
+    operands: Operands,
+    blocks: Blocks,
+    order: RandomOrder,
     sums: Floats,
     queue: Integers,
-    all_left: Integers,
-    all_drawn: Integers,
     all_parts: Floats,
 ) -> None:
-    """Keep the accumulators of every core, then add them row by row in an order drawn for each row."""
-    parts, none = all_parts[thread], sums[:0]
-    left, drawn = all_left[thread], all_drawn[thread, : counts.size]
+    """Compute the accumulators of every core, then add them row by row in a random order."""
+    parts, none, counts = all_parts[thread], sums[:0], order.counts
+    left, drawn = order.left[thread], order.drawn[thread, : counts.size]
     number = take(queue)
-    while number < len(blocks):
-        block, start = _block(blocks, number), starts[number]
-        size, core = starts[number + 1] - start, 0
+    while number < len(blocks.ranges):
+        block, start = _block(blocks, number), blocks.starts[number]
+        size, core = blocks.starts[number + 1] - start, 0
         clear(parts[: counts.size * size])
-        for at in range(len(visits)):
-            first, last = visits[at, START], visits[at, STOP]
-            add_sample(
-                x[at],
-                x_rows,
-                grad[at],
-                grad_rows,
-                first,
-                last,
-                block,
-                taps,
-                parts,
-                core * size,
-                False,
-                none,
-                none,
-            )
-            core += ends[at]
+        for visit in range(len(operands.visits)):
+            accumulators = Accumulators(parts, core * size, False)
+            _add_sample(_sample(operands, visit), block, operands.taps, accumulators, none, none)
+            core += operands.ends[visit]
         for tap in range(block.first_tap, block.stop_tap):
             for in_channel in range(block.first_in, block.stop_in):
-                draw_arrival(counts, seed, tap * in_channels + in_channel, left, drawn)
+                row = tap * order.in_channels + in_channel
+                draw_arrival(counts, order.seed, row, left, drawn)
                 for first in range(block.first_out, block.stop_out, TILE_COLUMNS):
                     place = place_in_block(block, tap, in_channel, first)
                     target = sums[start + place : start + place + TILE_COLUMNS]
@@ -318,27 +332,21 @@ def _multiply_random(
 def _store(
     blocks: Integers, starts: Integers, sums: Floats, slotted: Floats, tail: Flags, out: Stored
 ) -> None:
-    """Round the sums to the dtype of the output, block by block; elements in ``tail`` take what their slots gave."""
+    """Round the sums to the dtype of the output; elements in ``tail`` take the sums of slots."""
     for line, start, stop in zip(blocks.tolist(), starts[:-1], starts[1:], strict=True):
         block = Block(*line)
-        in_channels, out_channels = (
-            slice(block.first_in, block.stop_in),
-            slice(block.first_out, block.stop_out),
-        )
+        in_channels = slice(block.first_in, block.stop_in)
+        out_channels = slice(block.first_out, block.stop_out)
         values = _in_order(sums[start:stop], block)
         if tail.size:
-            values = np.where(
-                tail[in_channels, out_channels], _in_order(slotted[start:stop], block), values
-            )
-        narrow_array(
-            values,
-            FORMAT_OF_STORAGE[out.dtype],
-            out=out[block.first_tap : block.stop_tap, in_channels, out_channels],
-        )
+            slots = _in_order(slotted[start:stop], block)
+            values = np.where(tail[in_channels, out_channels], slots, values)
+        target = out[block.first_tap : block.stop_tap, in_channels, out_channels]
+        narrow_array(values, FORMAT_OF_STORAGE[out.dtype], out=target)
 
 
 def _in_order(sums: Floats, block: Block) -> Floats:
-    """Return the sums of a block, which lie tile by tile, as (taps, input channels, output channels)."""
+    """Return a block's sums, stored tile by tile, as (taps, input channels, output channels)."""
     row_tiles = -(-(block.stop_in - block.first_in) // TILE_ROWS)
     tiles = sums.reshape(block.stop_tap - block.first_tap, -1, row_tiles, TILE_ROWS, TILE_COLUMNS)
     rows = tiles.transpose(0, 2, 3, 1, 4).reshape(len(tiles), row_tiles * TILE_ROWS, -1)
@@ -352,12 +360,12 @@ def grad_weight(
     tap_stride: int,
     rounding: int,
     out: Stored,
-    shares: Shares,
+    split: ReductionSplit,
     tail: TailTiles,
     core_order: int,
     seed: int,
 ) -> None:
-    """Compute gradWeight[k, i, o] = sum over b and t of x[t + k * tap_stride - pad, b, i] * grad[t, b, o].
+    """Compute gradWeight; ``tap_stride`` is the stride of the formula in the module docstring.
 
     Parameters
     ----------
@@ -366,74 +374,56 @@ def grad_weight(
     grad : (To, B, Cout)
         Gradient of the output, C-contiguous.
     pad, tap_stride : int
-        Zeros at both ends of the time axis; distance of two taps in input.
+        Zeros at both ends of the time axis; distance of adjacent taps in the input.
     rounding : int
-        How operands are rounded to the compute dtype (codes of ``conv_tbc_backward_operands``).
+        Code of the rounding of operands to the compute dtype; see `operands`.
     out : (K, Cin, Cout)
         Result, C-contiguous.
-    shares : Shares
-        How the reduction is shared by cores.
+    split : ReductionSplit
+        Division of the reduction among cores.
     tail : TailTiles
-        Tiles summed through private slots; needs ``shares`` whose accumulator starts anew.
+        Tiles summed through private slots; requires a ``split`` that restarts.
     core_order, seed : int
-        Order in which the sums of different cores arrive.
+        Code and seed of the order in which the sums of different cores arrive.
     """
     taps, in_channels, out_channels = out.shape
-    drawn = core_order == RANDOM and shares.cores > 1
-    threads = thread_count() if drawn else threads_for(operations=grad.size * taps * in_channels)
-    plan = schedule(out.shape, tap_stride, shares, tail.slot_samples, core_order, threads, drawn)
+    is_random = core_order == RANDOM and split.cores > 1
+    operations = grad.size * taps * in_channels
+    threads = thread_count() if is_random else threads_for(operations=operations)
+    plan = schedule(out.shape, tap_stride, split, tail.slot_samples, core_order, threads, is_random)
     mask = tail_mask(tail, in_channels, out_channels) if tail.slot_samples else NO_MASK
     kinds = slotted_kinds(plan.blocks, mask) if mask.size else plan.kinds
     has_slots, size = bool(mask.any()), plan.size
-    scratch = scratch_of(
-        plan, threads, size if has_slots or shares.cores > 1 else 0, size if has_slots else 0
+    running_size = size if has_slots or split.cores > 1 else 0
+    scratch = scratch_of(plan, threads, running_size, size if has_slots else 0)
+    restarts, blocks = split.restarts == 1, Blocks(plan.blocks, plan.starts, kinds)
+    sums = Sums(
+        scratch.sums,
+        scratch.running if restarts or scratch.running.size else scratch.sums,
+        scratch.finished if has_slots else scratch.sums,
     )
-    operands = (
-        _flat(scratch.packed_x),
-        plan.x_shape[1],
-        _flat(scratch.packed_grad),
-        plan.grad_shape[1],
-    )
-    walk, halo = Taps(pad, tap_stride, x.shape[0]), (taps - 1) * tap_stride
     for first in range(0, len(plan.visits), plan.group):
-        part, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
-        visits, ends = plan.visits[part], plan.ends[part]
-        pack_tiles(x, visits, halo, pad, TILE_ROWS, rounding, scratch.packed_x)
-        pack_tiles(grad, visits, 0, 0, TILE_COLUMNS, rounding, scratch.packed_grad)
-        if drawn:
-            counts, own = np.ones(shares.cores, np.int64), seed_words(seed)
-            left, order = (thread_scratch(threads, shares.cores, dtype=np.int64) for _ in range(2))
-            common = (
-                *operands,
-                visits,
-                ends,
-                plan.blocks,
-                plan.starts,
-                counts,
-                walk,
-                in_channels,
-                own,
-                scratch.sums,
+        group, queue = slice(first, first + plan.group), np.zeros(1, np.int64)
+        visits = plan.visits[group]
+        halo = (taps - 1) * tap_stride
+        pack_tiles(x, visits, Packing(halo, pad, TILE_ROWS, rounding), scratch.packed_x)
+        pack_tiles(grad, visits, Packing(0, 0, TILE_COLUMNS, rounding), scratch.packed_grad)
+        operands = Operands(
+            scratch.packed_x.reshape(plan.group, -1),
+            plan.x_shape[1],
+            scratch.packed_grad.reshape(plan.group, -1),
+            plan.grad_shape[1],
+            visits,
+            plan.ends[group],
+            Taps(pad, tap_stride, x.shape[0]),
+        )
+        if is_random:
+            counts = np.ones(split.cores, np.int64)
+            left, drawn = (thread_scratch(threads, split.cores, dtype=np.int64) for _ in range(2))
+            order = RandomOrder(seed_words(seed), in_channels, counts, left, drawn)
+            _multiply_random.over(
+                threads, operands, blocks, order, scratch.sums, queue, scratch.parts
             )
-            _multiply_random.over(threads, *common, queue, left, order, scratch.parts)
         else:
-            anew = shares.anew == 1
-            running = scratch.running if anew or scratch.running.size else scratch.sums
-            target = scratch.finished if has_slots else scratch.sums
-            work = (
-                *operands,
-                visits,
-                plan.blocks,
-                plan.starts,
-                kinds,
-                walk,
-                anew,
-                ends,
-                scratch.sums,
-            )
-            _multiply.over(threads, *work, running, target, queue, scratch.parts)
+            _multiply.over(threads, operands, blocks, restarts, sums, queue, scratch.parts)
     _store(plan.blocks, plan.starts, scratch.sums, scratch.finished, mask, out)
-
-
-def _flat(packed: Floats) -> Floats:
-    return packed.reshape(len(packed), -1)

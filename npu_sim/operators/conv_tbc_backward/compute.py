@@ -24,26 +24,26 @@ from npu_sim.tiling.conv_tbc_backward.problem import ROUTE_MATMUL, ROUTE_PLANNER
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
-    from npu_sim.kernels.conv_tbc_backward import Shares, TailTiles
+    from npu_sim.kernels.conv_tbc_backward import ReductionSplit, TailTiles
 
 BIAS_SPREAD = 0.02
 """Standard deviation of a generated bias."""
 
 
-def shares_of(case: Case) -> tuple["Shares", "TailTiles"]:
+def shares_of(case: Case) -> tuple["ReductionSplit", "TailTiles"]:
     """Return how cores split the reduction of gradWeight, as the kernel takes it."""
-    from npu_sim.kernels.conv_tbc_backward import NO_TAIL, Shares, TailTiles
+    from npu_sim.kernels.conv_tbc_backward import NO_TAIL, ReductionSplit, TailTiles
 
     batch, out_time, tiling = case.row.B, case.row.To, case.tiling
     if tiling.route == ROUTE_MATMUL:
         # One product summed over the batch: the batch takes the place of time, see _grad_weight.
-        return Shares(1, 1, batch, batch), NO_TAIL
+        return ReductionSplit(1, 1, batch, batch), NO_TAIL
     if tiling.route == ROUTE_PLANNER:
         tail = tail_split(tiling.published, problem_of(case.row, case.rules))
-        shares = Shares(batch, batch, out_time, out_time, anew=1)
+        shares = ReductionSplit(batch, batch, out_time, out_time, restarts=1)
         return shares, NO_TAIL if tail is None else TailTiles(*tail)
     model = tiling.weight_model
-    return Shares(batch, model.single_samples, out_time, model.single_reduction), NO_TAIL
+    return ReductionSplit(batch, model.single_samples, out_time, model.single_reduction), NO_TAIL
 
 
 def roundings(case: Case) -> tuple[int, int]:

@@ -26,7 +26,7 @@ from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES, CUBE_E
 Array = np.ndarray[Any, Any]
 Roundings = tuple[int, int]
 """Rounding of operands, and of finished sums of gradInput, to the compute dtype."""
-Reduction = tuple[kernels.Shares, kernels.TailTiles]
+Reduction = tuple[kernels.ReductionSplit, kernels.TailTiles]
 """How cores split the reduction of gradWeight."""
 CHANNELS_FIRST = (1, 2, 0)
 """(time, batch, channels) to (batch, channels, time)."""

@@ -71,7 +71,7 @@ def _weight_parts(call: StudyCall, first: Result) -> Iterator[Parts]:
             (sample, start, stop), group = visits[0], len(visits)
             own = np.ascontiguousarray(grad[start:stop, sample : sample + group])
             samples = np.ascontiguousarray(x[:, sample : sample + group])
-            one_core = kernels.Shares(group, group, stop - start, stop - start)
+            one_core = kernels.ReductionSplit(group, group, stop - start, stop - start)
             whole = np.empty((row.K, channels, columns), np.float32)
             # A part of the time axis that starts at `start` reads input from there: shift the pad.
             shift = row.pad - start
