@@ -13,8 +13,8 @@ from typing import Any
 import npu_sim
 from npu_sim.framework.arguments import Attribute, IntArray, Output, Tensor
 from npu_sim.framework.axes import Word
-from npu_sim.framework.functions import signature_of
 from npu_sim.framework.operator import Operator
+from npu_sim.operators import signature_of
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.studies import functions as studies
 

@@ -28,7 +28,7 @@ MOST_FILES_IN_A_FOLDER = 30
 
 LOADERS = {
     "npu_sim.registry": "loads declarations of operators; also names the entry point group",
-    "npu_sim.plans.printing": "loads the text and HTML of an answer when it is printed",
+    "npu_sim.plans.answers": "loads the text and HTML of an answer when it is printed",
 }
 """Modules that may name a package above their own, because they load modules by name."""
 

@@ -18,8 +18,8 @@ from npu_sim.framework.execution import execute
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.results import Result
 from npu_sim.framework.target import Target
-from npu_sim.plans.areas import Areas
 from npu_sim.plans.model import Plan, Workspace
+from npu_sim.plans.workspace import Areas
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
 
 Array = np.ndarray[Any, Any]

@@ -27,9 +27,9 @@ from npu_sim.framework.target import Order, Target
 from npu_sim.numbers.arrays import as_array, have_own_memory
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
-from npu_sim.plans.areas import Areas, contiguous
+from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.workspace import Areas, contiguous
 from npu_sim.status import UsageError, closest
 
 Array = np.ndarray[Any, Any]

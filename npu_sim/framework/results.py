@@ -12,8 +12,8 @@ import numpy as np
 from npu_sim.numbers.arrays import memory_of, overlaps_itself
 from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns
+from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Caveat, Plan
-from npu_sim.plans.printing import Printed
 from npu_sim.status import RUNTIME_FAILURE, AclnnError, UsageError
 
 SCAN_ELEMENTS = 1 << 18

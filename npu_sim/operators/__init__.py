@@ -1,8 +1,10 @@
-"""The operators, one declaration each, and the two calls that serve them all: :func:`plan` and :func:`run`.
+"""The operators, a package each, and the calls that serve them all.
 
-Questions, sweeps and faces enter through :func:`npu_sim.registry.load_operator`; an operator's files are ``<name>*.py``.
+:func:`plan`, :func:`run` and :func:`prepare` take an operator by name; :func:`public_function`
+makes a function of each. Other packages load declarations by :func:`npu_sim.registry.load_operator`.
 """
 
+import inspect
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -11,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.cores import Profile
-from npu_sim.framework.arguments import tensor_of
+from npu_sim.framework import patterns
+from npu_sim.framework.arguments import OPTIONS, Attribute, Tensor, tensor_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.results import Result, Stopwatch
 from npu_sim.framework.target import CoreOrder, Limits, target_of
@@ -187,11 +190,76 @@ def public_function(name: str) -> Callable[..., Any]:
 
 
 @cache
-def _function_of(declared: Operator) -> Callable[..., Any]:
-    """Keep functions by declaration: a name may be registered again for a changed one."""
-    from npu_sim.framework import functions
+def _function_of(operator: Operator) -> Callable[..., Any]:
+    """Return the function of an operator: signature and help follow from its declaration."""
+    signature = signature_of(operator)
+    positions = [
+        one.name for one in signature.parameters.values() if one.kind is one.POSITIONAL_OR_KEYWORD
+    ]
+    required = {one.name for one in signature.parameters.values() if one.default is one.empty}
 
-    return functions.public_function(declared, _outputs)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        call = dict(zip(positions, args, strict=False)) | kwargs
+        if (
+            len(call) < len(args) + len(kwargs)
+            or not required <= call.keys() <= signature.parameters.keys()
+        ):
+            signature.bind(*args, **kwargs)  # raises the error; too slow for every call
+        return _outputs(operator.name, **call)
+
+    function.__name__ = function.__qualname__ = operator.name
+    function.__module__ = "npu_sim"
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    function.__doc__ = _help(operator)
+    return function
 
 
-__all__ = ["plan", "prepare", "public_function", "run"]
+def signature_of(operator: Operator) -> inspect.Signature:
+    """Return the signature of an operator's public function: its inputs and attributes, then the options."""
+    parameters: list[inspect.Parameter] = []
+    default: Any = inspect.Parameter.empty
+    for one in reversed([one for one in operator.arguments if one not in operator.outputs]):
+        # From the last one back: an optional tensor before one that must be given has no default,
+        # but may be None.
+        is_last = not parameters or parameters[-1].default is not inspect.Parameter.empty
+        if isinstance(one, Tensor):
+            default = None if one.optional and is_last else inspect.Parameter.empty
+        else:
+            default = inspect.Parameter.empty if one.required else one.default
+        parameters.append(
+            inspect.Parameter(one.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default)
+        )
+    parameters.reverse()
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=value)
+        for name, value in OPTIONS.items()
+    ]
+    return inspect.Signature(parameters + options)
+
+
+def _help(operator: Operator) -> str:
+    """Write the docstring: arguments, results, and what is raised."""
+    lines = [operator.summary, "", "Parameters", "----------"]
+    for one in operator.arguments:
+        if one not in operator.outputs:
+            lines += [one.name, f"    {_argument_help(operator, one)}"]
+    lines += [", ".join(OPTIONS), "    See :func:`npu_sim.run`.", "", "Returns", "-------"]
+    for output in operator.outputs:
+        lines += [f"{output.output} : ndarray", f"    {_argument_help(operator, output)}"]
+    lines += ["", "Raises", "------", "AclnnError"]
+    lines += [
+        "    With the product's status when the call is refused, 361001 for data out of bounds."
+    ]
+    return "\n".join(lines)
+
+
+def _argument_help(operator: Operator, one: Tensor | Attribute) -> str:
+    text = one.help[0].upper() + one.help[1:]
+    if isinstance(one, Attribute):
+        return f"{text}."
+    words = {axis.name: " or ".join(axis.words) for axis in operator.dtype_axes}
+    shape = "" if callable(one.shape) else f": {patterns.text(one.shape)}"
+    return f"{text}{shape}, {words.get(one.dtype, one.dtype)}."
+
+
+__all__ = ["plan", "prepare", "public_function", "run", "signature_of"]

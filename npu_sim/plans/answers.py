@@ -1,10 +1,14 @@
-"""Base of all answers: frozen models, each part with its evidence."""
+"""Base classes of all answers: frozen models with evidence, printed by :mod:`npu_sim.show`."""
 
 from enum import StrEnum
+from html import escape
+from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
+SHOW = "npu_sim.show"
+"""Package that prints answers. It is imported when one is printed: reading numbers needs no text."""
 _INHERITED = frozenset(dir(BaseModel))
 
 
@@ -46,3 +50,24 @@ class Evidence(StrEnum):
     """Our model of something the vendor does not publish."""
     UNKNOWN = "unknown"
     """Not published and not modelled; counted as 0 and named."""
+
+
+class Printed:
+    """Base of answers that print as the text of the command line and display as its report.
+
+    A dataclass among them sets ``repr=False``.
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        text: str | None = import_module(SHOW).text_of(self)
+        return super().__repr__() if text is None else text
+
+    def __str__(self) -> str:
+        return repr(self)
+
+    def _repr_html_(self) -> str:
+        """Return the report for notebooks, or the text where there is no report."""
+        html: str | None = import_module(SHOW).html_of(self)
+        return f"<pre>{escape(repr(self))}</pre>" if html is None else html

@@ -3,16 +3,15 @@
 One model serves every operator; text, JSON, reports, comparisons and the explorer are made from it.
 """
 
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable
+from functools import cached_property, partial
 from math import prod
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, computed_field
 
 from npu_sim.numbers.formats import itemsize
-from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, ReadOnlyDict
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, Printed, ReadOnlyDict
 
 
 class WorkspacePart(Frozen):
@@ -434,6 +433,8 @@ class Plan(Printed, Frozen):
         What a profile of one's own changes without effect on the tiling.
     evidence
         How sure the plan is; a model unless its planner says that it is the published rule.
+    decide
+        Parameter in place of ``decisions``: a function that returns them when they are first read.
     """
 
     operator: str
@@ -466,9 +467,16 @@ class Plan(Printed, Frozen):
     evidence: Evidence = Evidence.MODEL
     _decide: Callable[[], tuple[Decision, ...]] = PrivateAttr()
 
-    def __init__(self, decide: Callable[[], tuple[Decision, ...]] = tuple, **fields: Any) -> None:
+    def __init__(
+        self,
+        *,
+        decide: Callable[[], tuple[Decision, ...]] | None = None,
+        decisions: Iterable[Any] = (),
+        **fields: Any,
+    ) -> None:
         super().__init__(**fields)
-        self._decide = decide
+        given = tuple(map(Decision.model_validate, decisions))
+        self._decide = decide or partial(tuple, given)
 
     @computed_field  # type: ignore[prop-decorator]
     @cached_property

@@ -14,7 +14,7 @@ from npu_sim.cores import Profile
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
 from npu_sim.operators.timelines import estimator
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
 from npu_sim.questions.measured_device import (
     CLOCK_TOLERANCE,

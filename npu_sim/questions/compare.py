@@ -13,8 +13,8 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator
+from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Memory, Plan
-from npu_sim.plans.printing import Printed
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans
 from npu_sim.questions.upgrades import Upgrade, upgrades
 from npu_sim.questions.varied_calls import chosen_profiles

@@ -10,8 +10,8 @@ from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of, plan_with_results
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool, require_limits
 from npu_sim.operators.timelines import estimator, timeline
+from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
-from npu_sim.plans.printing import Printed
 from npu_sim.questions.determinism_price import mode_prices
 from npu_sim.questions.limits import MANY_PROBES, Bound, find_bound
 from npu_sim.questions.nearby_plans import NearbyPlan, nearby_plans

@@ -15,7 +15,7 @@ from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
 from npu_sim.registry import load_operator

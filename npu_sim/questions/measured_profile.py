@@ -11,7 +11,7 @@ from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.operators.timelines import estimator, timeline
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
 from npu_sim.questions.measured_cases import PossibleCall, possible_calls
 from npu_sim.questions.measured_device import MeasuredDevice, chosen_profile, find_device

@@ -6,8 +6,8 @@ from itertools import pairwise
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
-from npu_sim.plans.printing import Printed
 from npu_sim.releases import ReleaseSwitch, release_table
 from npu_sim.status import AclnnError
 

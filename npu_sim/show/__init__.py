@@ -1,6 +1,6 @@
 """Everything that turns an answer into text, tables, HTML or pictures.
 
-:mod:`npu_sim.plans.printing` calls :func:`text_of` and :func:`html_of` when an answer is printed.
+:mod:`npu_sim.plans.answers` calls :func:`text_of` and :func:`html_of` when an answer is printed.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -15,7 +15,7 @@ import numpy as np
 from npu_sim.operators.shared.study import study_call
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, Outside
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.status import straight
 
 MOST_RECOVERED_TERMS = 512

@@ -19,7 +19,7 @@ from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import StudyCall, study_call
 from npu_sim.orders.claims import Parts
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.status import straight
 from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
 from npu_sim.studies.worst_element import Orders, WorstElement, worst_element

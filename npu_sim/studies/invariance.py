@@ -12,7 +12,7 @@ import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.releases import release_names
 from npu_sim.status import AclnnError, straight
 

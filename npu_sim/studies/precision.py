@@ -14,7 +14,7 @@ from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.ulp import ulp_distance, ulp_error
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, plain, study_call
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.status import AclnnError, straight
 from npu_sim.studies import verdicts
 from npu_sim.studies.terms import Term, terms_of

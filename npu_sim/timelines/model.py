@@ -5,8 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from npu_sim.plans.answers import Evidence, Frozen
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Evidence, Frozen, Printed
 
 
 class CoreTime(Frozen):

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from npu_sim.framework.functions import signature_of
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
-from npu_sim.operators import run
+from npu_sim.operators import run, signature_of
 from npu_sim.registry import load_operator
 from npu_sim.settings import chosen_device, device
 from npu_sim.torch.memory import array_as_tensor, tensor_as_array

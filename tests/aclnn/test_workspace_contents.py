@@ -6,7 +6,7 @@ import pytest
 
 import npu_sim
 from npu_sim.aclnn import device
-from npu_sim.plans.areas import Areas
+from npu_sim.plans.workspace import Areas
 from tests.aclnn.calls import (
     BF16,
     FP32,

@@ -36,6 +36,11 @@ def test_a_plan_cannot_be_changed():
     assert pickle.loads(pickle.dumps(plan)) == copy.deepcopy(plan) == copy.copy(plan) == plan
 
 
+def test_a_plan_is_restored_from_its_data():
+    plan = cross_entropy()
+    assert Plan.model_validate(plan.model_dump()) == plan
+
+
 def test_decisions_are_computed_when_they_are_read():
     plan = cross_entropy()
     assert "decisions" not in vars(plan)

@@ -7,9 +7,8 @@ from hypothesis import strategies as st
 
 import npu_sim
 from npu_sim.plans.answers import Evidence
-from npu_sim.plans.areas import Areas
 from npu_sim.plans.model import Launch, LaunchTensor, WorkspacePart, contiguous_copy
-from npu_sim.plans.workspace import aligned_bytes, executor_workspace, kernel_workspace
+from npu_sim.plans.workspace import Areas, aligned_bytes, executor_workspace, kernel_workspace
 from npu_sim.tiling.common import sort_workspace_bytes
 
 SYSTEM = 16 * 2**20

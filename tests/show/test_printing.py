@@ -7,7 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 import npu_sim
-from npu_sim.plans.printing import Printed
+from npu_sim.plans.answers import Printed
 from npu_sim.show import HTMLS, TEXTS
 
 OPERATOR = "moe_token_permute_grad"
@@ -67,5 +67,5 @@ def test_a_plan_is_made_without_the_room_that_shows_it():
     loaded = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert "npu_sim.plans.printing" in loaded
+    assert "npu_sim.plans.answers" in loaded
     assert not [name for name in loaded if name.startswith("npu_sim.show")]

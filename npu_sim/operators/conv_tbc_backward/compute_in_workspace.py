@@ -18,7 +18,7 @@ from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.conv_tbc_backward.decisions import computed_in, converts_to_fp16
 from npu_sim.operators.conv_tbc_backward.workspace import ENTRY_ORDER, OPERANDS
-from npu_sim.plans.areas import Areas, contiguous
+from npu_sim.plans.workspace import Areas, contiguous
 from npu_sim.tiling.common import ceil_div
 from npu_sim.tiling.conv_tbc_backward.planner import problem_of
 from npu_sim.tiling.conv_tbc_backward.problem import CHANNEL_BLOCK_BYTES, CUBE_EDGE

@@ -22,7 +22,7 @@ from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.numbers.values import normal, zipf
 from npu_sim.operators.embedding_dense_backward.planner import GRAD, rows_per_flush
-from npu_sim.plans.areas import Areas, contiguous
+from npu_sim.plans.workspace import Areas, contiguous
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
