@@ -1,8 +1,7 @@
 """Rounding of arrays, and the saturation mode.
 
-The functions accept any shape and strides, run on all threads, and give the same bits for any number
-of threads. Arrays that are not C-contiguous are copied first. `npu_sim.numbers.scalars` rounds one
-element.
+The functions accept any shape and strides, and give the same bits for any number of threads.
+Arrays that are not C-contiguous are copied first. `npu_sim.numbers.scalars` rounds one element.
 """
 
 from __future__ import annotations
@@ -170,9 +169,9 @@ def _saturate_all(block, bits, magnitude_mask, infinity, counts):
 def saturate(out: Array) -> int:
     """Apply the saturation mode in place; return the number of elements replaced.
 
-    inf becomes the largest finite value with its sign, nan becomes 0. ``out`` is float16, bfloat16 or
-    float32, or a storage array (int16 is float16, uint16 is bfloat16). Source: specification page
-    ``numerics``, section Overflow.
+    inf becomes the largest finite value with its sign, nan becomes 0. ``out`` is float16, bfloat16
+    or float32, or a storage array (int16 is float16, uint16 is bfloat16). Source: specification
+    page ``numerics``, section Overflow.
     """
     _check_writable(out)
     kind = FORMATS[FORMAT_OF_STORAGE.get(out.dtype) or floating(out.dtype)]

@@ -51,8 +51,8 @@ def as_array(obj: Any) -> np.ndarray[Any, Any]:
 def memory_of(obj: Any) -> np.ndarray[Any, Any]:
     """Return the memory of ``obj`` as an array in its own byte order; writes reach the owner.
 
-    Accepts what :func:`as_array` accepts without a copy. No attribute of an object tells for certain
-    that it gives copies, so it is converted twice: two copies have different addresses.
+    Accepts what :func:`as_array` accepts without a copy. No attribute tells for certain that an
+    object gives copies, so it is converted twice: two copies have different addresses.
 
     Raises
     ------

@@ -135,7 +135,7 @@ _ALIASES: MappingProxyType[str, str] = MappingProxyType(
 def canonical_dtype(dtype: Any) -> str:
     """Return the canonical name of a dtype given by name, alias, NumPy dtype or framework dtype.
 
-    The Python types ``float`` and ``int`` have 64 bits, as in NumPy; the words have 32, as in C.
+    The Python types ``float`` and ``int`` have 64 bits, as in NumPy; the texts have 32, as in C.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def itemsize(dtype: Any) -> int:
 
 
 def numpy_dtype(dtype: Any) -> np.dtype[Any]:
-    """Return the NumPy dtype of ``dtype``: ``ml_dtypes.bfloat16`` for bfloat16, float32 for hf32."""
+    """Return the NumPy dtype of ``dtype``: ml_dtypes.bfloat16 for bfloat16, float32 for hf32."""
     return dtype_of_name(FORMATS["hf32"].storage if dtype == "hf32" else canonical_dtype(dtype))
 
 
@@ -240,7 +240,7 @@ class TensorSpec:
     def known(
         cls, shape: tuple[int, ...], dtype: str, contiguous: bool = True, storage_format: str = "ND"
     ) -> TensorSpec:
-        """Return the description of valid fields, unchecked: int sizes >= 0, a canonical dtype name."""
+        """Return the description with valid fields, unchecked: int sizes >= 0, canonical dtype."""
         spec = object.__new__(cls)
         for name, value in zip(
             cls.__slots__, (shape, dtype, contiguous, storage_format), strict=True

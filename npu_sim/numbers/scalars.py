@@ -8,10 +8,10 @@ implementation in `npu_sim.numbers.rounding` on NumPy scalars, with the same bit
 versions:
 
 - fp16: LLVM ``half`` conversions, which become vcvtph2ps and vcvtps2ph (fcvt on Arm). Where the
-  target processor lacks them, LLVM would call functions that Numba does not provide, and the process
-  would crash; the integer definition is compiled instead.
-- bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on processors
-  with AVX512-BF16, but that instruction flushes subnormals to zero.
+  target processor lacks them, LLVM would call functions that Numba does not provide, and the
+  process would crash; the integer definition is compiled instead.
+- bf16, hf32: integer arithmetic. A conversion through LLVM ``bfloat`` would be shorter on
+  processors with AVX512-BF16, but that instruction flushes subnormals to zero.
 
 nan: see `npu_sim.numbers.rounding`.
 """
@@ -95,7 +95,7 @@ def widen(stored: Any) -> np.float32:
 
 
 def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
-    """Return a fp32 value as an element of ``out``: int16 is fp16, uint16 is bf16, float32 is itself."""
+    """Return a fp32 value as an element of ``out``: int16 is fp16, uint16 bf16, float32 itself."""
     kind = out.dtype.type
     if kind is np.int16:
         return fp32_to_fp16(value)

@@ -73,8 +73,8 @@ def kernel_input(array: Any) -> Array:
     """Return an array that a kernel only reads: its storage view, C-contiguous and aligned.
 
     Other dtypes stay. Copies only arrays with another memory layout. A read-only array becomes a
-    writable view of the same memory: plain Numba would otherwise compile every kernel a second time.
-    Nothing may be written through the result.
+    writable view of the same memory: plain Numba would compile every kernel a second time. Nothing
+    may be written through the result.
     """
     stored = _as_stored(as_array(array))
     if stored.flags.carray:

@@ -34,10 +34,10 @@ def normal(random: "np.random.Generator", spec: TensorSpec, scale: float = 1.0) 
 
 
 def zipf(random: "np.random.Generator", count: int, size: int) -> np.ndarray:
-    """Draw integers in ``0 .. size - 1``, ``i`` with a probability proportional to ``log((i + 2) / (i + 1))``.
+    """Draw integers in ``0 .. size - 1`` from Zipf's law with exponent 1.
 
-    This is Zipf's law with exponent 1 (about ``1 / (i + 1)``) without a table: the logarithm of
-    ``i + 1`` is uniform.
+    The probability of ``i`` is proportional to ``log((i + 2) / (i + 1))``, about ``1 / (i + 1)``.
+    This form needs no table: the logarithm of ``i + 1`` is uniform.
 
     Parameters
     ----------

@@ -36,7 +36,7 @@ DIGEST_BYTES = 32
 OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 PRIVATE = 0o700
 COMPILED_PACKAGES = ("numbers", "kernels", "tiling", "sweeps")
-"""Subpackages with functions that become part of compiled code, besides the package's own modules."""
+"""Subpackages with functions that become part of compiled code, besides the root modules."""
 
 
 class KernelCacheWarning(UserWarning):
@@ -159,7 +159,7 @@ def cache_directory() -> Path | None:
 
 
 def _user_cache() -> Path:
-    """Return the user's cache folder; a temporary one for users without a home, as in containers."""
+    """Return the user's cache folder; a temporary one for users without a home."""
     with suppress(RuntimeError):
         return Path.home() / ".cache"
     return Path(tempfile.gettempdir()) / f"npu_sim-{os.getuid()}"
@@ -204,7 +204,7 @@ def own_digest(module: str, file: str) -> str | None:
 
 
 def read_kernel(path: Path, key: str) -> bytes | None:
-    """Return the content stored under a key; None without a valid file that only this user may write.
+    """Return the content stored under a key; None without a valid file that others cannot write.
 
     Raises
     ------

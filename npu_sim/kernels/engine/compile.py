@@ -1,9 +1,9 @@
 """Kernels: functions that compute one chunk of the work, compiled, and run on all host threads.
 
 All kernels share one compiled parallel loop, which calls them through their address. Numba's plain
-``njit(parallel=True)`` for each kernel would need less code here (`npu_sim.kernels.engine.entry` and
-`npu_sim.kernels.engine.device`), but compiling takes three times as long: the first calls of the
-five operators take 22 s on two cores instead of 7 s.
+``njit(parallel=True)`` for each kernel would replace `npu_sim.kernels.engine.entry` and
+`npu_sim.kernels.engine.device`, but compiling takes three times as long: on two cores the first
+calls of five operators take 22 s instead of 7 s.
 
 ``fastmath`` is never on: the order of additions, signed zeros, inf and nan are part of the
 simulation.

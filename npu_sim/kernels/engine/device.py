@@ -1,4 +1,4 @@
-"""Compilation of kernels and of the functions they call: LLVM optimises each kernel once, as a whole.
+"""Compilation of kernels and their helpers: LLVM optimises each kernel once, as a whole.
 
 Numba optimises every function and generates machine code for it, and does both again in every
 caller. A function that only kernels call needs neither before it is part of a kernel.
@@ -14,8 +14,8 @@ from numba import config, njit, types
 from npu_sim.kernels.engine.numba_inside import Compiler, JITCodeLibrary
 
 OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
-"""Options of kernels and of the functions they call. With ``_nrt`` off, allocating memory is a compile
-error: kernels work in the arrays they are given, so their peak memory is known."""
+"""Options of kernels and of the functions they call. With ``_nrt`` off, allocating memory is a
+compile error: kernels work in the arrays they are given, so their peak memory is known."""
 
 DEVICE_OPTIONS = {
     "forceinline": True,

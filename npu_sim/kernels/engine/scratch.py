@@ -25,8 +25,8 @@ def aligned(*shape: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
 def thread_scratch(threads: int, *sizes: int, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Return an uninitialised array (threads, *sizes) whose rows share no cache line.
 
-    The last axis is longer than requested, and rows start on a cache line: threads that write to the
-    same line wait for each other.
+    The last axis is longer than requested, and rows start on a cache line: threads that write to
+    the same line wait for each other.
     """
     size = np.dtype(dtype).itemsize
     last = -(-(sizes[-1] * size + APART_BYTES) // LINE_BYTES) * LINE_BYTES // size

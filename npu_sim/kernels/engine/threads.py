@@ -1,7 +1,7 @@
 """Host threads of kernels: how many there are, how loops use them, and what a fork needs.
 
 Numba's threads do not survive a fork: GNU OpenMP ends a child process that uses them, and PyTorch's
-data loaders fork. A forked child of a process that has run parallel loops computes on Python threads
+data loaders fork. After parallel loops in the parent, a forked child computes on Python threads
 instead. Results do not depend on which thread computes a chunk.
 """
 

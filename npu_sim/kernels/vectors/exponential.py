@@ -1,11 +1,11 @@
-"""exp in fp32, at most 1 ulp from the exact value, written so that the compiler turns loops over it into vector instructions.
+"""exp in fp32, at most 1 ulp from the exact value, in a form that compilers vectorise.
 
-x = k*ln2 + r with a whole k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of
+x = k*ln2 + r with an integer k and |r| <= ln2/2, then exp(x) = 2^k * exp(r) with a polynomial of
 degree 6. Here, unlike everywhere else, multiplications and additions are fused, with the same bits
 on every processor (`npu_sim.kernels.vectors.fused`): the device's exp is only known to 1 ulp, and
 fused it takes three fifths of the instructions. No library function is called. Largest error over
-all fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (found by trying every one;
-``tests/kernels/test_exponential.py`` tries a sample).
+all fp32 numbers: 0.891 ulp, at 5.199101 and -5.848642 (from an exhaustive test;
+``tests/kernels/test_exponential.py`` tests a sample).
 """
 
 import math
@@ -18,9 +18,9 @@ from npu_sim.kernels.vectors.fused import multiply_add
 from npu_sim.kernels.vectors.lane_blocks import power_of_two
 
 LOWEST_MODERATE = -87.0
-"""From here to -0 :func:`exp_moderate` is right; 2^k stays a normal number."""
+"""Lowest argument of :func:`exp_moderate`: 2^k stays a normal number."""
 
-# Beyond these the result is 0 and inf; the number of halvings stays bounded between them.
+# Beyond these the result is 0 or inf; between them k is bounded.
 _LOWEST = np.float32(-104.0)
 _HIGHEST = np.float32(89.0)
 
@@ -30,9 +30,9 @@ _LOG2_E = np.float32(1.44269504)
 _MINUS_LN2_HIGH = np.float32(-0.693145751953125)
 _MINUS_LN2_LOW = np.float32(-1.4286067653e-06)
 
-# exp(r) = 1 + r + r^2 * (C2 + r*C3 + ...): minimax in units of the last place of the result,
-# rounded one after the other to fp32, the others fitted again each time; largest error before
-# rounding 0.037 ulp.
+# exp(r) = 1 + r + r^2 * (C2 + r*C3 + ...): minimax in ulps of the result. The coefficients were
+# rounded to fp32 one by one, and the others fitted again each time; largest error before rounding
+# 0.037 ulp.
 _C2 = np.float32(0.49999991)
 _C3 = np.float32(0.16666521)
 _C4 = np.float32(0.041668896)
@@ -41,13 +41,12 @@ _C6 = np.float32(0.0013789239)
 _ONE = np.float32(1)
 _ZERO = np.float32(0)
 
-# Added to a number below 2^22 in magnitude, 1.5 * 2^23 leaves it rounded to a whole number, in the
-# low bits of the pattern. With the exponent bias 127 on top, these bits shifted to the place of the
-# exponent are a power of two.
-_ROUND_TO_WHOLE = np.float32(1.5 * 2.0**23)
+# Adding 1.5 * 2^23 to a number below 2^22 in magnitude rounds it to an integer, in the low bits of
+# the pattern. With the exponent bias 127 added, these bits shifted into the exponent field are a
+# power of two.
 _MODERATE_POWER = np.float32(1.5 * 2.0**23 + 127)
 
-# 2^k leaves the range of normal numbers at both ends: 2^(k + 63) * 2^-63 and 2^(k - 63) * 2^63 do
+# 2^k leaves the range of normal numbers at both ends; 2^(k + 63) * 2^-63 and 2^(k - 63) * 2^63 do
 # not, and round once.
 _NEGATIVE_POWER = np.float32(1.5 * 2.0**23 + 127 + 63)
 _POSITIVE_POWER = np.float32(1.5 * 2.0**23 + 127 - 63)
@@ -65,7 +64,7 @@ def _polynomial(x: Any, k: Any) -> Any:
 
 @device_function
 def exp_fp32(x: np.float32) -> np.float32:
-    """Return exp(x) for any fp32 number: 0 for -inf, inf beyond the range, subnormal results kept, nan for nan."""
+    """Return exp(x) for any fp32 number; results may be 0, subnormal, inf or nan."""
     x = _LOWEST if x < _LOWEST else x
     x = _HIGHEST if x > _HIGHEST else x
     power = _NEGATIVE_POWER if x < _ZERO else _POSITIVE_POWER
@@ -76,9 +75,10 @@ def exp_fp32(x: np.float32) -> np.float32:
 
 @device_function
 def exp_moderate(x: Any) -> Any:
-    """Return exp(x) for -87 <= x <= -0 only, with the bits of :func:`exp_fp32` in two thirds of its instructions.
+    """Return exp(x) for -87 <= x <= -0, in two thirds of the instructions of :func:`exp_fp32`.
 
-    ``x`` is a fp32 number or a block of lanes (:mod:`npu_sim.kernels.vectors.lane_blocks`).
+    The bits are the same. ``x`` is a fp32 number or a block of lanes
+    (:mod:`npu_sim.kernels.vectors.lane_blocks`).
     """
     shifted = multiply_add(x, _LOG2_E, _MODERATE_POWER)
     return _polynomial(x, shifted - _MODERATE_POWER) * power_of_two(shifted)
@@ -86,7 +86,7 @@ def exp_moderate(x: Any) -> Any:
 
 @device_function
 def exp_rounded(x: np.float32) -> np.float32:
-    """Return exp(x) rounded to fp32 from fp64, for the few places where a difference cancels and 1 ulp would become many."""
+    """Return exp(x) computed in fp64, where cancellation would turn 1 ulp into many."""
     if _LOWEST < x < _HIGHEST:
         return np.float32(math.exp(np.float64(x)))
     return exp_fp32(x)

@@ -1,6 +1,6 @@
-"""Multiplication and addition with one rounding, where a kernel asks for it; nowhere else are the two fused.
+"""Fused multiply-add for kernels that request it; nothing else is ever fused.
 
-The same bits on every processor: one without the instruction calls the C library's ``fmaf``.
+The bits are the same on every processor: one without the instruction calls ``fmaf`` in C.
 """
 
 from typing import Any
@@ -17,8 +17,8 @@ def fused_multiply_add(a: Any, b: Any, c: Any) -> Any:
     """Return a * b + c of float32 numbers or arrays with one rounding.
 
     The product of two fp32 numbers is exact in fp64. Its sum with c is rounded to odd there (Boldo
-    and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), after which rounding to
-    fp32 is as if there had been only one.
+    and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), so that the second
+    rounding, to fp32, gives the correctly rounded result.
     """
     with np.errstate(all="ignore"):
         product = np.multiply(a, b, dtype=np.float64)
@@ -39,13 +39,11 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        values = (
-            arguments
-            if result == types.float32
-            else as_lanes(builder, result, signature.args, arguments)
-        )
+        values, name = arguments, "llvm.fma.f32"
+        if result != types.float32:
+            values = as_lanes(builder, result, signature.args, arguments)
+            name = f"llvm.fma.v{result.count}f32"
         kind = values[0].type
-        name = "llvm.fma.f32" if result == types.float32 else f"llvm.fma.v{result.count}f32"
         function = builder.module.globals.get(name) or ir.Function(
             builder.module, ir.FunctionType(kind, [kind] * 3), name
         )
@@ -55,5 +53,4 @@ def _multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Emitted | None
 
 
 multiply_add = fused_multiply_add if config.DISABLE_JIT else _multiply_add
-"""The same for kernels: of fp32 numbers, or of lanes (`npu_sim.kernels.vectors.lane_type`) and fp32
-numbers."""
+"""Fused multiply-add in kernels, of fp32 numbers and lanes."""

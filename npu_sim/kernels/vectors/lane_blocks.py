@@ -1,10 +1,10 @@
-"""Blocks of fp32 lanes, for kernels that compute much on every element: several cache lines at once, so that no instruction waits.
+"""Blocks of fp32 lanes, for kernels that compute much on every element.
 
-The compiler turns plain loops into vector instructions too, but it neither splits the words of two
-bf16 elements as cheaply nor uses the widest registers for fp32. Lanes never mix: an operation on
-blocks (``+``, ``-`` and ``*`` with blocks and fp32 numbers, and the functions below) is one fp32
-operation for every lane. The Python definitions (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give
-the same bits.
+A block has several cache lines, so that no instruction waits for the one before. The compiler
+vectorises plain loops too, but it neither splits the words of two bf16 elements as cheaply nor uses
+the widest registers for fp32. Lanes are independent: an operation on blocks (``+``, ``-`` and ``*``
+with blocks and fp32 numbers, and the functions below) is one fp32 operation for every lane. The
+reference implementations (NUMBA_DISABLE_JIT=1) work on NumPy arrays and give the same bits.
 
 Arrays are storage arrays, 1-D and C-contiguous: float32, int16 (fp16) or uint16 (bf16). Indices
 count elements.
@@ -47,49 +47,50 @@ Values = NDArray[np.float32]
 Patterns = NDArray[np.signedinteger[Any]]
 
 NO_BLOCK = 1 << 62
-"""Length of a block where the processor cannot convert the elements: longer than any array."""
+"""Length of a block, longer than any array, where the processor cannot convert the elements."""
 
 
 BLOCK_BYTES = LINE_BYTES * (4 if has_features("avx512f") else 1)
-"""Bytes of the stored elements of a block: as many as the registers hold on the way through a
-polynomial."""
+"""Bytes of the stored elements of a block: as many as fit the registers during a polynomial."""
 
 _HALF = ir.HalfType()
 
 
-# --- what the functions mean --------------------------------------------------------------------------------
+# --- Reference implementations ---
 
 
 def block_length(array: Stored) -> int:
-    """Return how many elements of an array a block has."""
+    """Return the number of elements of a block of an array."""
     return BLOCK_BYTES // array.itemsize
 
 
 def load_block(array: Stored, index: int) -> Values:
     """Return the block of elements from ``index`` on, widened to fp32."""
-    return np.array(
-        [widen(element) for element in array[index : index + block_length(array)]], np.float32
-    )
+    block = array[index : index + block_length(array)]
+    return np.array([widen(element) for element in block], np.float32)
 
 
 def store_numbers(array: Stored, index: int, values: Values) -> None:
-    """Round a block, or the lanes of a line, once to the storage type and store it from ``index`` on; no value may be nan."""
+    """Round a block, or the lanes of a line, to the storage type and store it; no value is nan."""
     for lane, value in enumerate(values):
         array[index + lane] = narrow(value, array)
 
 
 def stream_numbers(array: Stored, index: int, values: Values) -> None:
-    """The same past the cache; ``index`` must start a cache line, and `npu_sim.kernels.vectors.lanes.end_streams` must follow."""
+    """Like `store_numbers`, with non-temporal stores.
+
+    ``index`` must start a cache line, and `npu_sim.kernels.vectors.lanes.end_streams` must follow.
+    """
     store_numbers(array, index, values)
 
 
 def power_of_two(shifted: Any) -> Any:
-    """Return 2^n of a block, or of one fp32 number, with the value 1.5 * 2^23 + 127 + n; 2^n must be a normal number."""
+    """Return 2^n, a normal number, from 1.5 * 2^23 + 127 + n, of a block or of one fp32 number."""
     return (shifted.view(np.uint32) << np.uint32(FP32_MANTISSA_BITS)).view(np.float32)
 
 
 def patterns_at(array: Stored, index: int) -> Patterns:
-    """Return the bit patterns of the block of stored elements from ``index`` on, as signed integers."""
+    """Return the bit patterns of the block from ``index`` on, as signed integers."""
     signed = np.int32 if array.itemsize == 4 else np.int16
     return array[index : index + block_length(array)].view(signed)
 
@@ -104,7 +105,7 @@ def largest(patterns: Patterns) -> int:
     return int(patterns.max())
 
 
-# --- compiled twins -----------------------------------------------------------------------------------------
+# --- Compiled versions ---
 
 
 class PatternsType(types.Type):  # type: ignore[misc]
@@ -124,34 +125,30 @@ class _PatternsModel(models.PrimitiveModel):  # type: ignore[misc]
 
 
 def _lane_count(array: Any) -> int:
-    """Return the lanes of a block of an array type; 0 when it is no storage array."""
-    fits = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
-    return (
-        8 * BLOCK_BYTES // array.dtype.bitwidth
-        if fits and array.dtype in (types.float32, types.int16, types.uint16)
-        else 0
-    )
+    """Return the number of lanes of a block of an array type; 0 when it is no storage array."""
+    is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+    if not is_flat or array.dtype not in (types.float32, types.int16, types.uint16):
+        return 0
+    return int(8 * BLOCK_BYTES // array.dtype.bitwidth)
 
 
 def _rounded_to_bfloat(builder: ir.IRBuilder, values: ir.Value, count: int) -> ir.Value:
-    """Add half a step, less one where the kept part is even: the upper halves are then rounded to nearest even."""
+    """Emit the addition after which the upper halves are rounded to nearest even.
+
+    It adds half a step, less one where the upper half is even.
+    """
     bits = builder.bitcast(values, ir.VectorType(I32, count))
     last = builder.and_(bits, constant_vector(I32, count, 1 << BF16_SHIFT))
     is_odd = builder.icmp_unsigned("!=", last, constant_vector(I32, count, 0))
     half = 1 << (BF16_SHIFT - 1)
-    return builder.add(
-        bits,
-        builder.select(
-            is_odd, constant_vector(I32, count, half), constant_vector(I32, count, half - 1)
-        ),
-    )
+    halves = (constant_vector(I32, count, value) for value in (half, half - 1))
+    return builder.add(bits, builder.select(is_odd, *halves))
 
 
 @intrinsic
 def _block_length(typing_context: Any, array: Any) -> Emitted | None:
-    length = (
-        _lane_count(array) if has_half_conversions() or array.dtype != types.int16 else NO_BLOCK
-    )
+    can_convert = has_half_conversions() or array.dtype != types.int16
+    length = _lane_count(array) if can_convert else NO_BLOCK
     return types.intp(array), lambda context, builder, signature, arguments: ir.IntType(64)(length)
 
 
@@ -166,12 +163,9 @@ def _load_block(typing_context: Any, array: Any, index: Any) -> Emitted | None:
         if array.dtype == types.float32:
             return load_vector(builder, address, FLOAT, count, 4)
         if not has_half_conversions():
-            return undefined_vector(
-                FLOAT, count
-            )  # never reached: there is no block of these elements
-        return builder.fpext(
-            load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count)
-        )
+            return undefined_vector(FLOAT, count)  # never reached: see `NO_BLOCK`
+        halves = load_vector(builder, address, _HALF, count, 2)
+        return builder.fpext(halves, ir.VectorType(FLOAT, count))
 
     return (LanesType(count)(array, types.intp), generate) if count else None
 
@@ -193,11 +187,8 @@ def _store_numbers(typing_context: Any, array: Any, index: Any, values: Any) -> 
         _emit_numbers(context, builder, array, arguments).align = array.dtype.bitwidth // 8
         return context.get_dummy_value()
 
-    return (
-        (types.void(array, types.intp, values), generate)
-        if values in (LanesType(_lane_count(array)), lanes_of(array))
-        else None
-    )
+    fits = values in (LanesType(_lane_count(array)), lanes_of(array))
+    return (types.void(array, types.intp, values), generate) if fits else None
 
 
 @intrinsic
@@ -206,27 +197,21 @@ def _stream_numbers(typing_context: Any, array: Any, index: Any, values: Any) ->
         mark_streamed(builder, _emit_numbers(context, builder, array, arguments))
         return context.get_dummy_value()
 
-    return (
-        (types.void(array, types.intp, values), generate)
-        if values in (LanesType(_lane_count(array)), lanes_of(array))
-        else None
-    )
+    fits = values in (LanesType(_lane_count(array)), lanes_of(array))
+    return (types.void(array, types.intp, values), generate) if fits else None
 
 
 @intrinsic
 def _power_of_two(typing_context: Any, shifted: Any) -> Emitted | None:
     vector = isinstance(shifted, LanesType)
-    whole = ir.VectorType(I32, shifted.count) if vector else I32
-    places = (
-        constant_vector(I32, shifted.count, FP32_MANTISSA_BITS)
-        if vector
-        else I32(FP32_MANTISSA_BITS)
-    )
+    integer, places = I32, I32(FP32_MANTISSA_BITS)
+    if vector:
+        integer = ir.VectorType(I32, shifted.count)
+        places = constant_vector(I32, shifted.count, FP32_MANTISSA_BITS)
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return builder.bitcast(
-            builder.shl(builder.bitcast(arguments[0], whole), places), arguments[0].type
-        )
+        bits = builder.shl(builder.bitcast(arguments[0], integer), places)
+        return builder.bitcast(bits, arguments[0].type)
 
     return (shifted(shifted), generate) if vector or shifted == types.float32 else None
 
@@ -237,13 +222,8 @@ def _patterns_at(typing_context: Any, array: Any, index: Any) -> Emitted | None:
     width = array.dtype.bitwidth
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return load_vector(
-            builder,
-            element_address(context, builder, array, count, *arguments),
-            ir.IntType(width),
-            count,
-            width // 8,
-        )
+        address = element_address(context, builder, array, count, *arguments)
+        return load_vector(builder, address, ir.IntType(width), count, width // 8)
 
     return (PatternsType(width, count)(array, types.intp), generate) if count else None
 
@@ -261,23 +241,16 @@ def _largest(typing_context: Any, patterns: Any) -> Emitted | None:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         element = ir.IntType(patterns.width)
         name = f"llvm.vector.reduce.smax.v{patterns.count}{element}"
-        reduce = builder.module.declare_intrinsic(
-            name, (), ir.FunctionType(element, [ir.VectorType(element, patterns.count)])
-        )
+        reduce_type = ir.FunctionType(element, [ir.VectorType(element, patterns.count)])
+        reduce = builder.module.declare_intrinsic(name, (), reduce_type)
         return builder.call(reduce, arguments)
 
-    return (
-        (types.Integer.from_bitwidth(patterns.width)(patterns), generate)
-        if isinstance(patterns, PatternsType)
-        else None
-    )
+    if not isinstance(patterns, PatternsType):
+        return None
+    return types.Integer.from_bitwidth(patterns.width)(patterns), generate
 
 
 if not config.DISABLE_JIT:
-    block_length, load_block, store_numbers, stream_numbers = (
-        _block_length,
-        _load_block,
-        _store_numbers,
-        _stream_numbers,
-    )
+    block_length, load_block = _block_length, _load_block
+    store_numbers, stream_numbers = _store_numbers, _stream_numbers
     power_of_two, patterns_at, larger, largest = _power_of_two, _patterns_at, _larger, _largest

@@ -1,7 +1,7 @@
-"""Numba's type of vectors of fp32 lanes, its arithmetic, and what emits its instructions.
+"""Numba type of vectors of fp32 lanes, its arithmetic, and helpers that emit its instructions.
 
-``+``, ``-`` and ``*`` work on vectors of one length, and on a vector and a fp32 number: one fp32 operation for every lane. Lanes never
-mix.
+``+``, ``-`` and ``*`` work on vectors of one length, and on a vector and a fp32 number: one fp32
+operation for every lane.
 """
 
 import operator
@@ -19,7 +19,7 @@ from npu_sim.kernels.engine.numba_inside import CHECKED
 LINE_BYTES = scratch.LINE_BYTES
 """Bytes of a cache line, and of the stored elements of one vector."""
 Emitted = tuple[Any, Callable[..., Any]]
-"""What an intrinsic returns: its signature, and the function that emits its instructions."""
+"""Result of an intrinsic: its signature, and the function that emits its instructions."""
 
 FLOAT, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
@@ -46,11 +46,12 @@ class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
 
 def lanes_of(array: Any) -> LanesType | None:
     """Return the type of the lanes of an array type; None when it is no storage array."""
-    fits = (
-        isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C" and array.aligned
-    )
-    stored = fits and array.dtype in (types.float32, types.int16, types.uint16)
-    return LanesType(LINE_BYTES * 8 // array.dtype.bitwidth) if stored else None
+    is_flat = isinstance(array, types.Array) and array.ndim == 1 and array.layout == "C"
+    if not is_flat or not array.aligned:
+        return None
+    if array.dtype not in (types.float32, types.int16, types.uint16):
+        return None
+    return LanesType(LINE_BYTES * 8 // array.dtype.bitwidth)
 
 
 def constant_vector(element: ir.Type, count: int, value: int) -> ir.Constant:
@@ -59,12 +60,12 @@ def constant_vector(element: ir.Type, count: int, value: int) -> ir.Constant:
 
 
 def undefined_vector(element: ir.Type, count: int) -> ir.Constant:
-    """Return a vector whose lanes do not matter."""
+    """Return a vector of undefined lanes."""
     return ir.Constant(ir.VectorType(element, count), ir.Undefined)
 
 
 def counting_vector(first: int, count: int) -> ir.Constant:
-    """Return first, first + 1, ..."""
+    """Return the vector first, first + 1, ..."""
     return ir.Constant(ir.VectorType(I32, count), list(range(first, first + count)))
 
 
@@ -76,7 +77,10 @@ def element_address(
     array: ir.Value,
     index: ir.Value,
 ) -> ir.Value:
-    """Emit the address of an element of a 1-D, C-contiguous array, from which ``count`` elements are read or written there."""
+    """Emit the address of an element of a 1-D, C-contiguous array.
+
+    ``count`` elements are read or written there; see :func:`require_elements`.
+    """
     require_elements(context, builder, array_type, count, array, index)
     return builder.gep(context.make_array(array_type)(context, builder, array).data, [index])
 
@@ -89,7 +93,7 @@ def require_elements(
     array: ir.Value,
     first: ir.Value,
 ) -> None:
-    """Emit, where kernels are checked, an IndexError unless an array without gaps has ``count`` elements from ``first`` on."""
+    """In checked kernels, emit an IndexError unless ``count`` elements from ``first`` on exist."""
     if not CHECKED:
         return
     count = I64(count) if isinstance(count, int) else count
@@ -120,7 +124,7 @@ def splat_numbers(builder: ir.IRBuilder, value: ir.Value, count: int) -> ir.Valu
 
 
 def common_lanes(kinds: tuple[Any, ...]) -> LanesType | None:
-    """Return the type of the blocks among some operands, whose others are fp32 numbers; None when they do not go together."""
+    """Return the lanes type of operands of one type of lanes and fp32 numbers; None for others."""
     blocks = {kind for kind in kinds if isinstance(kind, LanesType)}
     others = {kind for kind in kinds if kind not in blocks}
     return blocks.pop() if len(blocks) == 1 and others <= {types.float32} else None
@@ -136,7 +140,7 @@ def as_lanes(builder: ir.IRBuilder, lanes: LanesType, kinds: Any, values: Any) -
 
 
 def _define_operator(function: Callable[..., Any], instruction: str) -> None:
-    """Let an operator work on two blocks, or on one and a fp32 number."""
+    """Define an operator on two vectors of lanes, and on one and a fp32 number."""
 
     @type_callable(function)
     def choose(context):

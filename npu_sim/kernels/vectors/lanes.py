@@ -1,14 +1,14 @@
-"""Vectors of fp32 values for kernels that sum rows element by element: a cache line of stored elements at a time.
+"""Lanes: vectors of fp32 values, each a cache line of stored elements, for sums over rows.
 
-Numba vectorises plain loops well as long as it can prove that arrays do not overlap; a sum of many
-rows is beyond that, and it has no way to ask for stores past the cache. So the few operations such
-kernels need are given here as vector instructions; arithmetic on lanes is in
-`npu_sim.kernels.vectors.lane_type`. A lane holds the same bits as a scalar would.
+LLVM vectorises plain loops as long as it can prove that arrays do not overlap, which it cannot for
+sums of many rows, and Numba has no non-temporal stores. The operations that such kernels need are
+therefore vector instructions here; `npu_sim.kernels.vectors.lane_type` has arithmetic on lanes. A
+lane has the same bits as a scalar.
 
-``array`` and ``like`` name the storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
-C-contiguous and aligned. Indices count elements; nothing but NPU_SIM_CHECK=1 checks them. While
-NUMBA_DISABLE_JIT=1, the names are the Python definitions below, which work on small fp32 arrays and
-give the same bits; otherwise they are intrinsics, to be called by kernels only.
+``array`` and ``like`` have a storage type: float32, int16 (fp16) or uint16 (bf16), 1-D,
+C-contiguous and aligned. Indices count elements; only NPU_SIM_CHECK=1 checks them. With
+NUMBA_DISABLE_JIT=1 the names are the reference implementations below, on small fp32 arrays and with
+the same bits; otherwise they are intrinsics for kernels.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from numba import config, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from npu_sim.kernels.engine.device import device_function
+from npu_sim.kernels.engine.compile import device_function
 from npu_sim.kernels.vectors.lane_type import (
     FLOAT,
     I32,
@@ -40,18 +40,18 @@ from npu_sim.numbers.scalars import fp16_to_fp32, fp32_to_fp16, has_half_convers
 
 Stored = NDArray[Any]
 Values = NDArray[np.float32]
-"""What lanes are when kernels are not compiled."""
+"""Lanes of the reference implementations."""
 
 STREAM_BYTES = 1 << 23
-"""Results larger than this are stored past the cache, which would otherwise read every line before
-it is overwritten. Smaller results stay in the cache for whoever reads them next."""
+"""Larger results are written with non-temporal stores: a cached store reads every line first.
+Smaller results stay in the cache for their reader."""
 STREAM_ROW_BYTES = 3072
-"""Shorter rows are not stored past the cache where they begin and end within lines: a store to the
-part of a line holds up those behind it. Rows of 2 KiB were 5 to 50 % slower that way, rows of 4 KB
-a tenth faster."""
+"""Shorter rows that begin or end within a cache line do not use non-temporal stores: a partial
+store to a line delays the next ones. Rows of 2 KiB were 5 to 50 % slower that way, rows of 4 KB
+10 % faster."""
 
 
-# --- what the functions mean --------------------------------------------------------------------------------
+# --- Reference implementations ---
 
 
 def splat(value: np.float32, like: Stored) -> Values:
@@ -61,10 +61,8 @@ def splat(value: np.float32, like: Stored) -> Values:
 
 def load(array: Stored, index: int) -> Values:
     """Return the elements from ``index`` on, widened to fp32."""
-    return np.array(
-        [widen(element) for element in array[index : index + LINE_BYTES // array.itemsize]],
-        np.float32,
-    )
+    line = array[index : index + LINE_BYTES // array.itemsize]
+    return np.array([widen(element) for element in line], np.float32)
 
 
 def store(array: Stored, index: int, lanes: Values) -> None:
@@ -74,35 +72,38 @@ def store(array: Stored, index: int, lanes: Values) -> None:
 
 
 def stream(array: Stored, index: int, lanes: Values) -> None:
-    """Store past the cache; ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow."""
+    """Like `store`, with non-temporal stores.
+
+    ``index`` must start a cache line (`to_next_line`), and `end_streams` must follow.
+    """
     for lane, value in enumerate(lanes):
         array[index + lane] = narrow(value, array)
 
 
 def end_streams() -> None:
-    """Make what was streamed visible to other threads."""
+    """Make non-temporal stores visible to other threads."""
 
 
 def to_next_line(array: Stored, index: int) -> int:
-    """Return how many elements lie between ``index`` and the next start of a cache line; 0 when it is one."""
+    """Return the number of elements from ``index`` to the next start of a cache line; 0 at one."""
     return int(-(array.ctypes.data + index * array.itemsize) % LINE_BYTES // array.itemsize)
 
 
 def prefetch(array: Stored, index: int) -> None:
-    """Ask for the cache line of an element of any array, which need not exist; changes nothing."""
+    """Prefetch the cache line of an element of any array; the element need not exist."""
 
 
 def prefetch_to_write(array: Stored, index: int) -> None:
-    """Ask for the cache line of an element that will be written."""
+    """Prefetch the cache line of an element that will be written."""
 
 
-# --- compiled twins -----------------------------------------------------------------------------------------
+# --- Compiled versions ---
 
 _HALF, _I8, _I16 = ir.HalfType(), ir.IntType(8), ir.IntType(16)
 _UPPER_HALF = 0xFFFF_0000
 Rounding = Callable[[ir.IRBuilder, ir.Value, int], ir.Value]
-"""Emits the rounding of a vector of so many lanes; the upper halves of the result are the bf16
-elements."""
+"""Function that emits the rounding of a vector and its number of lanes; the upper halves of the
+result are the bf16 elements."""
 
 
 def _lane_by_lane(
@@ -113,7 +114,7 @@ def _lane_by_lane(
     vector: ir.Value,
     result: ir.Type,
 ) -> ir.Value:
-    """Apply a Python function to every lane: for processors that have no instruction for it."""
+    """Emit a scalar function for every lane, for processors without an instruction for it."""
     count = vector.type.count
     lanes = undefined_vector(result, count)
     for lane in range(count):
@@ -127,9 +128,8 @@ def _lane_by_lane(
 def widen_half(context: Any, builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
     """Emit the load of fp16 elements at an address, widened."""
     if has_half_conversions():
-        return builder.fpext(
-            load_vector(builder, address, _HALF, count, 2), ir.VectorType(FLOAT, count)
-        )
+        halves = load_vector(builder, address, _HALF, count, 2)
+        return builder.fpext(halves, ir.VectorType(FLOAT, count))
     bits = load_vector(builder, address, _I16, count, 2)
     return _lane_by_lane(
         context, builder, lambda bits: fp16_to_fp32(bits), types.float32(types.int16), bits, FLOAT
@@ -146,7 +146,10 @@ def narrow_to_half(context: Any, builder: ir.IRBuilder, lanes: ir.Value, count: 
 
 
 def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Value:
-    """Take two elements as a word: its lower half is the even one, its upper half the odd one. All even ones come first."""
+    """Emit the load of bf16 elements, widened: all even elements, then all odd ones.
+
+    A word of two elements has the even one in its lower half and the odd one in its upper half.
+    """
     half = count // 2
     words = load_vector(builder, address, I32, half, 2)
     even = builder.shl(words, constant_vector(I32, half, rounding.BF16_SHIFT))
@@ -158,7 +161,7 @@ def widen_bfloat(builder: ir.IRBuilder, address: ir.Value, count: int) -> ir.Val
 
 
 def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.Value:
-    """Round to nearest even; the upper halves of the result are the bf16 elements. See `npu_sim.numbers.rounding` for nan."""
+    """Emit the rounding to nearest even, a :data:`Rounding`."""
     bits = builder.bitcast(lanes, ir.VectorType(I32, count))
     last = builder.and_(
         builder.lshr(bits, constant_vector(I32, count, rounding.BF16_SHIFT)),
@@ -174,7 +177,7 @@ def _round_to_bfloat(builder: ir.IRBuilder, lanes: ir.Value, count: int) -> ir.V
 def narrow_to_bfloat(
     builder: ir.IRBuilder, lanes: ir.Value, count: int, round_to_bfloat: Rounding = _round_to_bfloat
 ) -> ir.Value:
-    """Round, and undo the order of `widen_bfloat`."""
+    """Emit the rounding to bf16, in the order of elements again (see `widen_bfloat`)."""
     half, unused = count // 2, undefined_vector(FLOAT, count)
     even, odd = (
         round_to_bfloat(
@@ -187,7 +190,7 @@ def narrow_to_bfloat(
 
 
 def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.Value) -> ir.Value:
-    """Emit what widens a cache line of elements at an address."""
+    """Emit the load of a cache line of elements at an address, widened."""
     count = LINE_BYTES * 8 // array_type.dtype.bitwidth
     if array_type.dtype == types.int16:
         return widen_half(context, builder, address, count)
@@ -197,7 +200,7 @@ def emit_load(context: Any, builder: ir.IRBuilder, array_type: Any, address: ir.
 
 
 def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir.Value) -> ir.Value:
-    """Emit the rounding of lanes to the elements of an array: numbers, halves, or words of two bf16 elements."""
+    """Emit the rounding of lanes to elements: fp32, fp16, or words of two bf16 elements."""
     if array_type.dtype == types.float32:
         return lanes
     if array_type.dtype == types.int16:
@@ -206,7 +209,7 @@ def narrow_lanes(context: Any, builder: ir.IRBuilder, array_type: Any, lanes: ir
 
 
 def mark_streamed(builder: ir.IRBuilder, stored: Any) -> None:
-    """Let a store to the start of a cache line go past the cache."""
+    """Make a store to the start of a cache line non-temporal."""
     stored.align = LINE_BYTES
     stored.set_metadata("nontemporal", builder.module.add_metadata([I32(1)]))
 
@@ -237,12 +240,8 @@ def _load(typing_context: Any, array: Any, index: Any) -> Emitted | None:
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return emit_load(
-            context,
-            builder,
-            array,
-            element_address(context, builder, array, lanes.count, *arguments),
-        )
+        address = element_address(context, builder, array, lanes.count, *arguments)
+        return emit_load(context, builder, array, address)
 
     return lanes(array, types.intp), generate
 
@@ -274,7 +273,7 @@ def _stream(typing_context: Any, array: Any, index: Any, lanes: Any) -> Emitted 
 @intrinsic
 def _end_streams(typing_context: Any) -> Emitted:
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        builder.fence("seq_cst")  # weaker fences do not wait for nontemporal stores on x86
+        builder.fence("seq_cst")  # weaker fences do not wait for non-temporal stores on x86
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -320,20 +319,19 @@ def _prefetch_to_write(typing_context: Any, array: Any, index: Any) -> Emitted:
 
 
 if not config.DISABLE_JIT:
-    # Overloads would do as well, but Numba compiles each of them as a function of its own, which
-    # takes longer than the kernel.
+    # Numba would compile overloads as separate functions, which takes longer than the kernel.
     splat, load, store, stream = _splat, _load, _store, _stream
     end_streams, to_next_line, prefetch = _end_streams, _to_next_line, _prefetch
     prefetch_to_write = _prefetch_to_write
 
 
 def is_streamed(out: Stored, least_row_bytes: int = STREAM_ROW_BYTES) -> bool:
-    """Whether a result (rows, columns) is to be stored past the cache."""
+    """Return whether a result (rows, columns) is written with non-temporal stores."""
     return out.nbytes > STREAM_BYTES and out.shape[1] * out.itemsize >= least_row_bytes
 
 
 @device_function
 def prefetch_lines(array: Stored, index: int, count: int) -> None:
-    """Ask for the cache lines of ``count`` elements from ``index`` on, which need not exist."""
+    """Prefetch the cache lines of ``count`` elements from ``index`` on, which need not exist."""
     for element in range(index, index + count, LINE_BYTES // array.itemsize):
         prefetch(array, element)

@@ -1,7 +1,8 @@
-"""The first and the last cache line of a row, which it shares with its neighbours.
+"""First and last cache line of a row, which it shares with its neighbours.
 
-A line that is stored past the cache should be stored once and whole (`npu_sim.kernels.vectors.lanes.stream`); a row that does not
-start or end with a line stores only its own elements of those, through the cache.
+A non-temporal store (`npu_sim.kernels.vectors.lanes.stream`) should write a line once and as a
+whole. A row that does not start or end with a line writes its elements of that line with cached
+stores.
 """
 
 from typing import Any
@@ -32,15 +33,19 @@ from npu_sim.numbers.scalars import narrow, widen
 
 
 def load_like(array: Stored, index: int, like: Stored) -> Values:
-    """Return the elements from ``index`` on, widened, as lanes of ``like``, which has elements of the same type or smaller ones."""
-    return np.array(
-        [widen(element) for element in array[index : index + LINE_BYTES // like.itemsize]],
-        np.float32,
-    )
+    """Return the elements from ``index`` on, widened, as lanes of ``like``.
+
+    The elements of ``like`` have the same type, or ``array`` is fp32.
+    """
+    line = array[index : index + LINE_BYTES // like.itemsize]
+    return np.array([widen(element) for element in line], np.float32)
 
 
 def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) -> Values:
-    """Return the elements ``index + first`` to ``index + stop``, widened, in the lanes first..stop of ``like``, and 0 in the others."""
+    """Return the elements from ``index + first`` on in the lanes first..stop of ``like``.
+
+    They are widened; the other lanes are 0.
+    """
     lanes = np.zeros(LINE_BYTES // like.itemsize, np.float32)
     for lane in range(first, stop):
         lanes[lane] = widen(array[index + lane])
@@ -50,19 +55,23 @@ def load_some(array: Stored, index: int, first: int, stop: int, like: Stored) ->
 def store_some(array: Stored, index: int, lanes: Values, first: int, stop: int) -> None:
     """Round once and store the lanes first..stop to the elements from ``index + first`` on.
 
-    ``index`` had better start a line, even one that starts before the array: else the processor fetches the neighbouring line too.
+    ``index`` should start a line, even one that starts before the array: otherwise the processor
+    also reads the neighbouring line.
     """
     for lane in range(first, stop):
         array[index + lane] = narrow(lanes[lane], array)
 
 
 def merge(before: Values, after: Values, place: int, like: Stored) -> Values:
-    """Return the lanes of the elements below ``place`` of ``before`` and the others of ``after``."""
+    """Return the elements below ``place`` of ``before``, and the others of ``after``."""
     return np.where(np.arange(after.size) < place, before, after)
 
 
 def _has_masks(width: int) -> bool:
-    """Whether one instruction reads or writes some elements of so many bits; elsewhere LLVM's masked access is a branch for each."""
+    """Return whether the processor has masked loads and stores of elements of ``width`` bits.
+
+    Without them, LLVM emits a branch for every element.
+    """
     return has_features("avx" if width == I32.width else "avx512bw")
 
 
@@ -78,14 +87,11 @@ def _copy_some(builder: ir.IRBuilder, target: ir.Value, source: ir.Value, bounds
 
 
 def _mask(builder: ir.IRBuilder, count: int, bounds: Any) -> ir.Value:
-    """Emit which elements of a line lie in first..stop."""
-    element, (first, stop) = (
-        counting_vector(0, count),
-        (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds),
-    )
-    return builder.and_(
-        builder.icmp_signed(">=", element, first), builder.icmp_signed("<", element, stop)
-    )
+    """Emit the mask of the elements first..stop of a line."""
+    element = counting_vector(0, count)
+    first, stop = (splat_numbers(builder, builder.trunc(bound, I32), count) for bound in bounds)
+    is_below = builder.icmp_signed("<", element, stop)
+    return builder.and_(builder.icmp_signed(">=", element, first), is_below)
 
 
 def _line_address(
@@ -96,25 +102,23 @@ def _line_address(
     bounds: Any,
     bits: ir.VectorType,
 ) -> ir.Value:
-    """Emit the address of a line, of which the elements first..stop are read or written."""
+    """Emit the address of a line whose elements first..stop are read or written."""
     array, index = place
     first, count = _elements_between(builder, bounds, bits.count)
     require_elements(context, builder, array_type, count, array, builder.add(index, first))
-    return builder.bitcast(
-        element_address(context, builder, array_type, 0, array, index), bits.as_pointer()
-    )
+    address = element_address(context, builder, array_type, 0, array, index)
+    return builder.bitcast(address, bits.as_pointer())
 
 
 def _elements_between(builder: ir.IRBuilder, bounds: Any, count: int) -> tuple[ir.Value, ir.Value]:
-    """Emit the first of the elements of a line within bounds, and how many they are."""
+    """Emit the first element of a line within bounds, and the number of such elements."""
     first, stop = (_within_line(builder, bound, count) for bound in bounds)
-    return first, builder.select(
-        builder.icmp_signed("<", first, stop), builder.sub(stop, first), I64(0)
-    )
+    is_any = builder.icmp_signed("<", first, stop)
+    return first, builder.select(is_any, builder.sub(stop, first), I64(0))
 
 
 def _within_line(builder: ir.IRBuilder, bound: ir.Value, count: int) -> ir.Value:
-    """Emit the element of a line that a bound stands for: its first for one before it, its end for one behind it."""
+    """Emit a bound clamped to 0..count, the elements of a line."""
     low = builder.select(builder.icmp_signed("<", bound, I64(0)), I64(0), bound)
     return builder.select(builder.icmp_signed(">", low, I64(count)), I64(count), low)
 
@@ -147,20 +151,16 @@ def _merge(typing_context: Any, before: Any, after: Any, place: Any, like: Any) 
 
 
 def _element_order(array: Any, count: int) -> list[int]:
-    """Return which element every lane holds: `npu_sim.kernels.vectors.lanes` widens all even elements of bf16 before the odd ones."""
-    return (
-        [*range(0, count, 2), *range(1, count, 2)]
-        if array.dtype == types.uint16
-        else list(range(count))
-    )
+    """Return the element in every lane: in lanes of bf16 even elements precede odd ones."""
+    if array.dtype == types.uint16:
+        return [*range(0, count, 2), *range(1, count, 2)]
+    return list(range(count))
 
 
 def _lanes_as(array: Any, like: Any) -> LanesType | None:
-    """Return the type of the lanes of ``like`` when elements of ``array`` can be loaded as such."""
-    fits = lanes_of(array) is not None and array.dtype in (
-        getattr(like, "dtype", None),
-        types.float32,
-    )
+    """Return the lanes type of ``like`` if elements of ``array`` can be loaded as such."""
+    loadable = getattr(like, "dtype", None), types.float32
+    fits = lanes_of(array) is not None and array.dtype in loadable
     return lanes_of(like) if fits else None
 
 
@@ -172,9 +172,8 @@ def _load_as(
         return emit_load(context, builder, array, address)
     count = LINE_BYTES * 8 // like.dtype.bitwidth
     numbers = load_vector(builder, address, FLOAT, count, 4)
-    return builder.shuffle_vector(
-        numbers, numbers, ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
-    )
+    order = ir.Constant(ir.VectorType(I32, count), _element_order(like, count))
+    return builder.shuffle_vector(numbers, numbers, order)
 
 
 @intrinsic
@@ -184,13 +183,8 @@ def _load_like(typing_context: Any, array: Any, index: Any, like: Any) -> Emitte
         return None
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
-        return _load_as(
-            context,
-            builder,
-            array,
-            like,
-            element_address(context, builder, array, lanes.count, *arguments[:2]),
-        )
+        address = element_address(context, builder, array, lanes.count, *arguments[:2])
+        return _load_as(context, builder, array, like, address)
 
     return lanes(array, types.intp, like), generate
 
@@ -207,19 +201,15 @@ def _load_some(
         count, width = lanes.count, array.dtype.bitwidth
         bits = ir.VectorType(ir.IntType(width), count)
         address = _line_address(context, builder, array, arguments[:2], arguments[2:4], bits)
-        room = cgutils.alloca_once(builder, bits)
+        slot = cgutils.alloca_once(builder, bits)
         if _has_masks(width):
-            operands = [
-                address,
-                I32(width // 8),
-                _mask(builder, count, arguments[2:4]),
-                ir.Constant(bits, None),
-            ]
-            builder.store(_call_masked(builder, "load", bits, bits, operands), room)
+            mask = _mask(builder, count, arguments[2:4])
+            operands = [address, I32(width // 8), mask, ir.Constant(bits, None)]
+            builder.store(_call_masked(builder, "load", bits, bits, operands), slot)
         else:
-            builder.store(ir.Constant(bits, None), room)
-            _copy_some(builder, room, address, arguments[2:4])
-        return _load_as(context, builder, array, like, room)
+            builder.store(ir.Constant(bits, None), slot)
+            _copy_some(builder, slot, address, arguments[2:4])
+        return _load_as(context, builder, array, like, slot)
 
     return lanes(array, types.intp, types.intp, types.intp, like), generate
 
@@ -242,18 +232,13 @@ def _store_some(
             operands = [bits, address, I32(width // 8), _mask(builder, count, arguments[3:])]
             _call_masked(builder, "store", bits.type, ir.VoidType(), operands)
         else:
-            room = cgutils.alloca_once(builder, bits.type)
-            builder.store(bits, room)
-            _copy_some(builder, address, room, arguments[3:])
+            slot = cgutils.alloca_once(builder, bits.type)
+            builder.store(bits, slot)
+            _copy_some(builder, address, slot, arguments[3:])
         return context.get_dummy_value()
 
     return types.void(array, types.intp, lanes, types.intp, types.intp), generate
 
 
 if not config.DISABLE_JIT:
-    load_like, load_some, store_some, merge = (
-        _load_like,
-        _load_some,
-        _store_some,
-        _merge,
-    )  # see `npu_sim.kernels.vectors.lanes`
+    load_like, load_some, store_some, merge = _load_like, _load_some, _store_some, _merge

@@ -1,7 +1,7 @@
-"""Lanes that wait in memory between two passes over their rows, and lanes in the order of their elements.
+"""Lanes in memory between two passes over a row, and lanes in the order of their elements.
 
-Kept lanes are fp32 values in no particular order (lanes of bf16 elements are not in the order of the elements), so only `recall` with
-the same ``like`` can make sense of them. ``kept`` is a float32 array, 1-D, C-contiguous and aligned.
+`keep` writes lanes to a float32 array ``kept``, 1-D, C-contiguous and aligned. Lanes of bf16
+elements are not in the order of the elements, so `recall` must have the same ``like``.
 """
 
 from typing import Any
@@ -30,7 +30,7 @@ from npu_sim.numbers.scalars import widen
 
 Kept = NDArray[np.float32]
 ORDERED_LANES = 16
-"""Lanes of a vector in the order of its elements: a cache line of fp32 numbers."""
+"""Lanes of a vector in the order of the elements: a cache line of fp32 numbers."""
 
 
 def keep(kept: Kept, index: int, lanes: Values) -> None:
@@ -39,19 +39,18 @@ def keep(kept: Kept, index: int, lanes: Values) -> None:
 
 
 def recall(kept: Kept, index: int, like: Stored) -> Values:
-    """Return lanes of ``like`` that were kept from ``index`` on."""
+    """Return the lanes of ``like`` that `keep` wrote from ``index`` on."""
     return kept[index : index + LINE_BYTES // like.itemsize].copy()
 
 
 def load_ordered(array: Stored, index: int) -> Values:
-    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order; ``keep`` puts them into an array of fp32 numbers."""
-    return np.array(
-        [widen(element) for element in array[index : index + ORDERED_LANES]], np.float32
-    )
+    """Return `ORDERED_LANES` elements from ``index`` on, widened, in their order."""
+    elements = array[index : index + ORDERED_LANES]
+    return np.array([widen(element) for element in elements], np.float32)
 
 
 def add_neighbours(lanes: Values, like: Stored) -> Values:
-    """Return the sums of two neighbouring elements each, in their order, of lanes of ``like``."""
+    """Return the sums of neighbouring pairs of elements, in their order, of lanes of ``like``."""
     return np.asarray(lanes[0::2] + lanes[1::2])
 
 
@@ -65,10 +64,8 @@ def _load_ordered(typing_context: Any, array: Any, index: Any) -> Emitted | None
             return load_vector(builder, address, FLOAT, lanes.count, 4)
         if array.dtype == types.int16:
             return widen_half(context, builder, address, lanes.count)
-        words = builder.zext(
-            load_vector(builder, address, ir.IntType(16), lanes.count, 2),
-            ir.VectorType(I32, lanes.count),
-        )
+        elements = load_vector(builder, address, ir.IntType(16), lanes.count, 2)
+        words = builder.zext(elements, ir.VectorType(I32, lanes.count))
         bits = builder.shl(words, constant_vector(I32, lanes.count, BF16_SHIFT))
         return builder.bitcast(bits, ir.VectorType(FLOAT, lanes.count))
 
@@ -82,9 +79,8 @@ def _keep(typing_context: Any, kept: Any, index: Any, lanes: Any) -> Emitted | N
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         address = element_address(context, builder, kept, lanes.count, *arguments[:2])
-        builder.store(
-            arguments[2], builder.bitcast(address, arguments[2].type.as_pointer())
-        ).align = 4
+        target = builder.bitcast(address, arguments[2].type.as_pointer())
+        builder.store(arguments[2], target).align = 4
         return context.get_dummy_value()
 
     return types.void(kept, types.intp, lanes), generate
@@ -108,12 +104,10 @@ def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | Non
     if lanes is None or lanes != lanes_of(like):
         return None
     count = lanes.count // 2
-    split_by_widening = like.dtype == types.uint16
-    places = (
-        [range(count), range(count, 2 * count)]
-        if split_by_widening
-        else [range(side, 2 * count, 2) for side in (0, 1)]
-    )
+    if like.dtype == types.uint16:  # widening has split even and odd elements
+        places = [range(count), range(count, 2 * count)]
+    else:
+        places = [range(side, 2 * count, 2) for side in (0, 1)]
 
     def generate(context: Any, builder: ir.IRBuilder, signature: Any, arguments: Any) -> ir.Value:
         unused, kind = undefined_vector(FLOAT, 2 * count), ir.VectorType(I32, count)
@@ -127,9 +121,5 @@ def _add_neighbours(typing_context: Any, lanes: Any, like: Any) -> Emitted | Non
 
 
 if not config.DISABLE_JIT:
-    keep, recall, load_ordered = (
-        _keep,
-        _recall,
-        _load_ordered,
-    )  # see `npu_sim.kernels.vectors.lanes`
-    add_neighbours = _add_neighbours
+    keep, recall = _keep, _recall
+    load_ordered, add_neighbours = _load_ordered, _add_neighbours

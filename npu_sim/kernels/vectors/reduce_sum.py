@@ -1,4 +1,4 @@
-"""``reduce_sum`` of Atlas A2 and A3: how one vector core adds up fp32 numbers.
+"""``reduce_sum`` of Atlas A2 and A3: the sum of fp32 numbers in one vector core.
 
 Source: specification page ``numerics``, "Sums inside one vector core".
 """
@@ -26,7 +26,7 @@ LANE_COUNT = 64
 """fp32 lanes of one vector instruction."""
 _ZERO = np.float32(0)
 NOTHING_YET = np.float32(-0.0)
-"""What any number can be added to without a change."""
+"""Neutral element of addition: -0 + x is x for every x, with its sign."""
 Floats = NDArray[np.float32]
 
 
@@ -56,12 +56,12 @@ def _add_lanes(typing_context: Any, lanes: Any) -> Emitted:
 
 
 if not config.DISABLE_JIT:
-    add_lanes = _add_lanes  # see `npu_sim.kernels.vectors.lanes`
+    add_lanes = _add_lanes
 
 
 @device_function
 def tree64(values: Floats, lanes: Floats) -> np.float32:
-    """Sum of at most 64 values as a binary tree of neighbours; missing lanes count as +0.
+    """Return the sum of at most 64 values as a binary tree of neighbours; missing lanes are +0.
 
     Parameters
     ----------
@@ -78,7 +78,7 @@ def tree64(values: Floats, lanes: Floats) -> np.float32:
 
 @device_function
 def reduce_sum(values: Floats, lanes: Floats) -> np.float32:
-    """Sum of at least one value: tree64 of every 64, then the sums of these blocks one after the other from the first."""
+    """Return the sum of at least one value: `tree64` of every 64, added from first to last."""
     total = NOTHING_YET
     for begin in range(0, values.size, LANE_COUNT):
         total = total + tree64(values[begin : begin + LANE_COUNT], lanes)

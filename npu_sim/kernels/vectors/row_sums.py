@@ -1,6 +1,7 @@
-"""How one vector core adds up the numbers of a row: by halving, or in 64 lanes.
+"""Sum of a row in one vector core: by halving, or in 64 lanes.
 
-Sources: specification page ``rms_norm_grad``, "Kernels and accumulation order" (``halving``); ``numerics``, "tree64".
+Sources: specification page ``rms_norm_grad``, "Kernels and accumulation order" (``halving``);
+``numerics``, "tree64".
 """
 
 import numpy as np
@@ -40,10 +41,10 @@ def keep_lanes(lanes: Floats, first: Values, second: Values, third: Values, four
 
 @device_function
 def front_of(columns: int) -> int:
-    """Return how many numbers of a row its first halving leaves: the others are added to them.
+    """Return the number of values of a row after its first halving, which adds the others to them.
 
-    When the number of columns is a power of two itself, its first halving adds nothing, so the next one comes first. At most 64
-    numbers are not halved.
+    For a power of two, the first halving would add nothing, so the next one comes first. At most 64
+    values are not halved.
     """
     front = LANE_COUNT
     while 2 * front < columns:
@@ -53,7 +54,10 @@ def front_of(columns: int) -> int:
 
 @device_function
 def halve(numbers: Floats, front: int) -> np.float32:
-    """Return the sum by ``halving`` of the first ``front`` numbers, a power of two and at least 64; overwrites them."""
+    """Return the sum by ``halving`` of the first ``front`` numbers; overwrites them.
+
+    ``front`` is a power of two and at least 64.
+    """
     while front > LANE_COUNT:
         front //= 2
         add_to(numbers[:front], numbers[front : 2 * front])

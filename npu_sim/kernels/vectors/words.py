@@ -1,8 +1,9 @@
-"""Moving rows without computing: 16-bit words from one array to another, whatever they mean.
+"""Copies of 16-bit words from one array to another, without conversion.
 
-Widening and rounding, as `npu_sim.kernels.vectors.lanes` do, would change the bits of nan; these do not look at what they move. Arrays are
-uint16, 1-D, C-contiguous and aligned; indices and counts are words, nothing but NPU_SIM_CHECK=1 checks them. While
-NUMBA_DISABLE_JIT=1, the names are the Python definitions below; otherwise they are intrinsics, to be called by kernels only.
+Widening and rounding, as in `npu_sim.kernels.vectors.lanes`, would change the bits of nan. Arrays
+are uint16, 1-D, C-contiguous and aligned. Indices and counts are in words; only NPU_SIM_CHECK=1
+checks them. With NUMBA_DISABLE_JIT=1 the names are the reference implementations below; otherwise
+they are intrinsics for kernels.
 """
 
 from typing import Any
@@ -28,15 +29,18 @@ def copy_words(source: Words, at: int, target: Words, to: int, count: int) -> No
 
 
 def stream_line(source: Words, at: int, target: Words, to: int) -> None:
-    """Copy a cache line of words past the cache; ``to`` must start a line (`to_next_line`), and `end_streams` must follow."""
+    """Copy a cache line of words with non-temporal stores.
+
+    ``to`` must start a line (`to_next_line`), and `end_streams` must follow.
+    """
     target[to : to + LINE_WORDS] = source[at : at + LINE_WORDS]
 
 
 def _are_words(*arrays: Any) -> bool:
     return all(
-        isinstance(one, types.Array)
-        and (one.dtype, one.ndim, one.layout, one.aligned) == (types.uint16, 1, "C", True)
-        for one in arrays
+        isinstance(kind, types.Array)
+        and (kind.dtype, kind.ndim, kind.layout, kind.aligned) == (types.uint16, 1, "C", True)
+        for kind in arrays
     )
 
 
@@ -72,4 +76,4 @@ def _stream_line(typing_context: Any, source: Any, at: Any, target: Any, to: Any
 
 
 if not config.DISABLE_JIT:
-    copy_words, stream_line = _copy_words, _stream_line  # see `npu_sim.kernels.vectors.lanes`
+    copy_words, stream_line = _copy_words, _stream_line
