@@ -33,10 +33,10 @@ TWO_DEVICES = "two public devices"
 COMPARED_BAND, NOT_COMPARED_BAND, STREAMING_BAND = 0.10, 0.25, 0.15
 """Relative error of an estimate (page, first table)."""
 MOSTLY_START_UP, START_UP_RANGE = 0.6, (0.85, 1.10)
-"""Share of start-up above which an estimate may be about 10 % high, and the range printed then
+"""Fraction of start-up above which an estimate may be about 10 % high, and the range printed then
 (page, "Residuals")."""
 DOUBTFUL_SHARE = 0.1
-"""Share of the least certain instruction above which a note names it (page, "Residuals")."""
+"""Fraction of the least certain instruction above which a note names it (page, "Residuals")."""
 STREAMED_BYTES = 400_000_000
 """Smaller launches are not estimated: L2 dominates (page, "Streaming launches")."""
 BYTES_PER_US = 1e6
@@ -130,7 +130,7 @@ def vector_estimate(
     device = profile.chip.short_soc_version, profile.chip.vector_cores, profile.release
     profiled = calibration is not None and calibration.vector_shapes > 0
     compared = lists.compared and (profiled or device == COMPARED_DEVICE)
-    band = COMPARED_BAND if compared else NOT_COMPARED_BAND
+    band, evidence = (COMPARED_BAND, COMPARED) if compared else (NOT_COMPARED_BAND, NOT_COMPARED)
     low, high = START_UP_RANGE if start_up > MOSTLY_START_UP * mean_cycles else (1 - band, 1 + band)
     doubt = f"{narrowing / mean_cycles:.0%} of it is {NARROWING}, the least sure entry"
     return VectorEstimate(
@@ -143,7 +143,7 @@ def vector_estimate(
         startup_share=start_up / mean_cycles,
         conflict_share=mean(lambda issue: issue.conflict_cycles) / mean_cycles,
         conflicts=_conflicts(longest, factor),
-        evidence=PROFILED if profiled else COMPARED if compared else NOT_COMPARED,
+        evidence=PROFILED if profiled else evidence,
         note=doubt if narrowing > DOUBTFUL_SHARE * mean_cycles else "",
     )
 

@@ -113,14 +113,14 @@ class Scheduler:
         for pipe in range(pipes):
             if not tile.work[pipe]:
                 continue
-            start = old[pipe]  # a pipe works in order
+            start = old[pipe]  # pipes process tiles in order
             if before is not None:
-                start = np.maximum(start, new[before])  # and waits for the tile's data
+                start = np.maximum(start, new[before])  # the tile's data must be there
             elif pipe:
                 start = np.maximum(start, old[pipe - 1])
             for hold, first in self._holds(tile):
                 if hold.filled_by == pipe:
-                    start = np.maximum(start, old[first + hold.count - 1])  # and for a free buffer
+                    start = np.maximum(start, old[first + hold.count - 1])  # a buffer must be free
             new[pipe] = start + cost[pipe]
             before = pipe
         for hold, first in self._holds(tile):
@@ -200,7 +200,7 @@ def _outline(
 
 
 def _outline_long(loop: Loop, limit: int, prefix: str) -> Iterator[tuple[str, tuple[Node, ...]]]:
-    if limit < 3:  # no room for a first, a run and a last
+    if limit < 3:  # too few events for a first tile, a run and a last tile
         yield _extend(prefix, loop, 0, loop.count) or "tiles", (loop,)
         return
     if loop.count <= limit:

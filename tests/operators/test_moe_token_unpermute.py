@@ -140,7 +140,7 @@ def test_the_plan_hangs_together(hidden, dtype, probs):
 
 
 def test_rounded_buffers_beyond_the_unified_buffer_are_warned_of():
-    """By hand: 12288 columns leave 196352 - 12288 * 14 - 256 = 24064 bytes, 4 batches of 343 tokens with 7 entries of 10 bytes."""
+    """12288 columns leave 196352 - 12288 * 14 - 256 = 24064 bytes: 4 batches of 343 tokens."""
     made = plan(
         permuted_tokens="448000x12288:bf16", sorted_indices="448000:int32", probs="64000x7:bf16"
     )

@@ -189,7 +189,8 @@ def test_the_plan_of_the_user_guide():
         ((480, 6500), "one group of 10 rows, 2 pieces of columns (4096, 2404)"),
         (
             (12000, 20000),
-            "8 groups of rows (32 each, the last one 26), 5 pieces of columns (4096 each, the last one 3616)",
+            "8 groups of rows (32 each, the last one 26), "
+            "5 pieces of columns (4096 each, the last one 3616)",
         ),
         ((4096, 4096), "86 batches of 1 row, 4096 columns wide"),
         ((96, 1), "one batch of 2 rows, 1 column wide"),

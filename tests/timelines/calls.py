@@ -1,4 +1,4 @@
-"""Calls of every kind that timelines, reports and the explorer are tried on, by name: (operator, product, options and arguments)."""
+"""Calls for tests of timelines, reports and the explorer: name to operator, product, arguments."""
 
 EMBEDDING = "embedding_dense_backward"
 

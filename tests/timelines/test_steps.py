@@ -1,4 +1,4 @@
-"""One core tile by tile: what the page that steps through it is given."""
+"""The data of the page that steps through the tiles of one core."""
 
 import json
 from itertools import islice
@@ -82,7 +82,7 @@ def extent(walk, size, axes, ranges):
 
 
 def touched(plan, most=None):
-    """Yield (tile, its step, view, rows, columns) for what every tile of every core reads and writes."""
+    """Yield tile, step, view, rows and columns of all reads and writes of all tiles."""
     table = step_table(plan)
     views = {view.name: view for view in table.views}
     for phase in program_of(plan).phases:

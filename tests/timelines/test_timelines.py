@@ -159,7 +159,7 @@ def test_a_small_call_by_hand():
 
 
 def test_a_permutation_by_hand():
-    """Two tokens of 16 fp32 columns, two experts each, int64 ids: core 0 sorts, then two cores move a row each, 1850 MHz."""
+    """Two tokens of 16 fp32 columns, two experts each: core 0 sorts, then two cores move a row."""
     profile = npu_sim.load_profile("atlas_a2")
     plan = npu_sim.plan(
         "moe_token_permute", product=profile, tokens="2x16:fp32", indices="2x2:int64"

@@ -2,7 +2,7 @@
 
 Its sorted indices are an input of MoeTokenPermuteGrad.
 
-Source: public product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
+Source: product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -228,7 +228,7 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
         copies["numOutTokens"] * row_bytes,
     )
 
-    def piece(width: int, rows: int, kept: int) -> tuple[Node, ...]:
+    def piece(width: int, rows: int, copies_out: int) -> tuple[Node, ...]:
         whole = width == columns
         own_bytes = tokens.itemsize * width
         copy_in = Copy(
@@ -236,15 +236,21 @@ def _row_tiles(plan: Plan, copies: Mapping[str, Any]) -> Callable[[int, int], tu
             width * rows,
             tensor_bytes=tokens.nbytes,
         )
-        copy_out = Copy(own_bytes, width, kept, tensor_bytes=permuted_bytes)
+        copy_out = Copy(own_bytes, width, copies_out, tensor_bytes=permuted_bytes)
         return (
-            vector_tile((copy_in,) if rows else (), (), (copy_out,) if kept else (), note="rows"),
+            vector_tile(
+                (copy_in,) if rows else (), (), (copy_out,) if copies_out else (), note="rows"
+            ),
         )
 
     if copies["oneTokenMoveTimes"] == 1:
         return partial(piece, columns)
-    return lambda rows, kept: ranged(
-        "columns", 0, columns, copies["oneTokenOnceMove"], lambda width: piece(width, rows, kept)
+    return lambda rows, copies_out: ranged(
+        "columns",
+        0,
+        columns,
+        copies["oneTokenOnceMove"],
+        lambda width: piece(width, rows, copies_out),
     )
 
 
@@ -257,13 +263,13 @@ KEYS = {"ids": "ids", "order": "places that the first sort has left"}
 def steps(plan: Plan) -> StepTable:
     """Return the descriptions of the tiles."""
     tokens, top_k, columns = plan.tiling["n"], plan.tiling["topK"], plan.tiling["cols"]
-    kept = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"]
+    kept_rows = plan.tiling["indexCopyComputeParamsOp"]["numOutTokens"]
     entries = {"tokens": top_k, "rows": top_k, "ids": 1}
     views = (
         View("tokens", tokens, columns, {"tokens": 1, "rows": 1}, {"columns": 1}),
         View("indices", tokens * top_k, by_row={"ids": 1}),
         View("sorted_indices", tokens * top_k, by_row=entries),
-        View("permuted_tokens", kept, columns, by_column={"columns": 1}),
+        View("permuted_tokens", kept_rows, columns, by_column={"columns": 1}),
     )
     out = ("permuted_tokens",)
     descriptions = {

@@ -1,6 +1,6 @@
 """MoeTokenUnpermute: weighted sum of the expert outputs of every token.
 
-Source: public product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
+Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
 
 from typing import TYPE_CHECKING, Any

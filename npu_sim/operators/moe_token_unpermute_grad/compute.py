@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from npu_sim.framework.execution import Run
 
 
-NOBODY = -1
+NO_ENTRY = -1
 """Owner of a row that no entry writes."""
 
 
@@ -29,7 +29,7 @@ class Owners:
     Attributes
     ----------
     entries : int32 (rows,)
-        Last entry to write each row; `NOBODY` when no live index refers to it.
+        Last entry to write each row; `NO_ENTRY` when no live index refers to it.
     open_rows : bool (rows,)
         Rows written by more than one core.
     repeated
@@ -57,10 +57,10 @@ def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owne
         Order of arrival; only `Owners.open_rows` depend on it.
     """
     live = np.flatnonzero(indices < tiling.rows).astype(np.int32)
-    entries = np.full(tiling.rows, NOBODY, np.int32)
-    entries[indices[live]] = live  # the last one stays
+    entries = np.full(tiling.rows, NO_ENTRY, np.int32)
+    entries[indices[live]] = live  # the last assignment wins
     open_rows = np.zeros(tiling.rows, np.bool_)
-    if np.count_nonzero(entries != NOBODY) == live.size:
+    if np.count_nonzero(entries != NO_ENTRY) == live.size:
         return Owners(entries, open_rows, 0)
     named = np.bincount(indices[live], minlength=tiling.rows)
     stops = np.array(
@@ -77,7 +77,7 @@ def find_owners(indices: np.ndarray, tiling: tiler.Tiling, order: Order) -> Owne
 def _by_row(rows: np.ndarray, places: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """Return rows and their entries in order."""
     by_row = np.argsort(rows, kind="stable")
-    starts = np.flatnonzero(np.diff(rows[by_row], prepend=NOBODY))
+    starts = np.flatnonzero(np.diff(rows[by_row], prepend=NO_ENTRY))
     return list(
         zip(rows[by_row][starts].tolist(), np.split(places[by_row], starts[1:]), strict=True)
     )

@@ -1,6 +1,6 @@
-"""RmsNorm: RMS normalisation, the forward operator whose rstd RmsNormGrad takes.
+"""RmsNorm: RMS normalisation. Its rstd is an input of RmsNormGrad.
 
-Source: public product document aclnnRmsNorm; specification page ``rms_norm``.
+Source: product document aclnnRmsNorm; specification page ``rms_norm``.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,9 @@
 """Timeline of RmsNorm: work of the cores, descriptions of tiles, and vector instructions.
 
 Sources: specification pages ``rms_norm``, "Vector instructions of a tile" and "Unified Buffer of a
-core", and ``estimate``, "Instruction lists". A row, or a group of rows that shares the Unified
-Buffer, is two tiles: the first ends with the last instruction that reads x, after which the next x
-can be copied in; the second writes y, which requires that the previous y has been copied out.
+core", and ``estimate``, "Instruction lists". A row, or a group of rows in the Unified Buffer, is
+two tiles: the first ends with the last instruction that reads x, after which the next x can be
+copied in; the second writes y, which requires that the previous y has been copied out.
 
 In the instruction lists, an operand whose buffer is not published is assumed to be in the buffer
 that holds its values (a model): on keys 0 and 1 a widened gamma takes the place of the squares, and
@@ -237,20 +237,20 @@ def steps(plan: Plan) -> StepTable:
         View("rstd", rows, by_row=by_row),
         View("y", rows, columns, by_row, by_column),
     )
-    kept = () if key == KEY_SPLIT_D else ("gamma",)
+    gamma = () if key == KEY_SPLIT_D else ("gamma",)
     row = "row {row} of the group"
     sums = (
         f"{row}, columns {{columns}}: the row's sum += x * x over these columns"
         if key == KEY_SPLIT_D
         else _sum_of_a_row(row)
     )
-    found = {
+    descriptions = {
         "gamma": Step(
             "gamma comes in",
             ("gamma",),
-            live=(*kept, "gamma", *(("sums",) if key == KEY_SPLIT_D else ())),
+            live=(*gamma, "gamma", *(("sums",) if key == KEY_SPLIT_D else ())),
         ),
-        "sum": Step(sums, ("x",), (), kept, (*SUMMING, *kept)),
+        "sum": Step(sums, ("x",), (), gamma, (*SUMMING, *gamma)),
         "sums": Step(
             "rows {rows}: x * x is added up lane by lane, 64 columns apart, then the lanes; "
             "rstd = 1 / root(mean + epsilon); x * rstd",
@@ -281,9 +281,9 @@ def steps(plan: Plan) -> StepTable:
             ("gamma", "rstd"),
             WRITING,
         ),
-        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), kept, ("rstd", *kept)),
+        "rstd": Step("rstd of rows {rows} goes out", (), ("rstd",), gamma, ("rstd", *gamma)),
     }
-    return StepTable(views, {("rows", note): step for note, step in found.items()})
+    return StepTable(views, {("rows", note): step for note, step in descriptions.items()})
 
 
 def _sum_of_a_row(row: str) -> str:

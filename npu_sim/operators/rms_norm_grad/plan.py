@@ -343,11 +343,9 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         return ()
     current = 4 * tiling.block_dim * tiling.columns_aligned
     unwrapped = current * 20 > true_total
-    same = (
-        "the decision is the same"
-        if unwrapped == bool(tiling.chunks.need)
-        else f"{'with' if unwrapped else 'without'} chunks otherwise"
-    )
+    same = f"{'with' if unwrapped else 'without'} chunks otherwise"
+    if unwrapped == bool(tiling.chunks.need):
+        same = "the decision is the same"
     message = (
         f"the product computes the size of the inputs, {true_total} bytes, in 32 bits "
         f"and sees {seen}: "
