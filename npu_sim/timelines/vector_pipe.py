@@ -1,8 +1,8 @@
 """Cycles of vector instructions on architecture 2201: start-up, repeats and bank conflicts.
 
 Source: specification page ``estimate``, "Vector pipe". All of it is published except two rules that
-the page calls a model: the slowdown is proportional to the overlap of bank groups, and an operand read
-twice counts as equal alignment.
+the page calls a model: the slowdown is proportional to the overlap of bank groups, and an operand
+read twice counts as equal alignment.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -44,7 +44,7 @@ def test_many_indices_are_sorted_on_all_cores():
 
 
 def test_clearing_and_rounding_the_result_are_the_largest_parts_of_a_call_that_was_measured():
-    """Release 8.3, 40 cores at 1650 MHz: 2567 us, 130 of them in the planned kernel (``releases``)."""
+    """Release 8.3, 40 cores, 1650 MHz: 2567 us, 130 of them in the planned kernel."""
     table = bound(release="8.3", **(VOCABULARY | {"scale_grad_by_freq": False}))
     at_1650_mhz = table.bound_us * 1800 / 1650
     assert 0.2 * 2567 < at_1650_mhz < 2567
