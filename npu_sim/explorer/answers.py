@@ -1,4 +1,4 @@
-"""What the page is told: a plan with its pictures, or the refusal as the command line words it."""
+"""JSON answers to the page: a plan with its pictures, or the refusal of the command line."""
 
 import json
 import time
@@ -11,7 +11,6 @@ from npu_sim.explorer.state import Call, State, axis_numbers, call_of
 from npu_sim.files.schemas import schema
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.results import Result
-from npu_sim.framework.target import require_limits
 from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks
@@ -30,18 +29,18 @@ from npu_sim.timelines.trace import trace
 
 SHOWN_AT_ONCE = ("Cores", "On-chip memory of one core", "Workspace in global memory")
 SHOWN_AFTER = ("Launches", "Decisions", "Tiling")
-"""Sections of a plan that come with every key, and those that follow when nobody types."""
+"""Sections of a plan that follow every keystroke, and those that follow when the user pauses."""
 
 
 def refusal(error: NpuSimError) -> dict[str, Any]:
-    """Return a refusal, or what is wrong with a state that is no call, as the page shows it."""
+    """Return a refused call or an invalid state as the page shows it."""
     if isinstance(error, AclnnError):
         return {"outcome": "refused", "error": error.as_dict(), "text": refusal_text(error)}
     return {"outcome": "usage", "error": error.as_dict(), "text": str(error)}
 
 
 def failure(error: Exception) -> dict[str, str]:
-    """Return a bug as the page shows it, and print where it is."""
+    """Return a bug as the page shows it, and print its traceback."""
     traceback.print_exception(error)
     return {
         "outcome": "failed",
@@ -50,7 +49,9 @@ def failure(error: Exception) -> dict[str, str]:
 
 
 def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Plan the call of a state: what is shown with every key. What takes longer is in :func:`work_answer`.
+    """Plan the call of a state and return the part of the answer that follows every keystroke.
+
+    The slower part is in :func:`work_answer`.
 
     Parameters
     ----------
@@ -65,52 +66,52 @@ def plan_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]
         call = call_of(state, products)
     except NpuSimError as error:
         return {**refusal(error), "numbers": numbers}
-    said = {
+    common = {
         "numbers": numbers,
-        "cli": _written(command_line, call),
-        "python": _written(python_call, call),
+        "cli": command_line(call.operator, call.arguments, call.product, call.target),
+        "python": python_call(call.operator, call.arguments, call.product, call.target),
         "arguments": {
             name: value for name, value in call.arguments.items() if isinstance(value, str)
         },
     }
     try:
-        made = plan(call.operator, **call.options)
+        result = plan(call.operator, **call.options)
     except NpuSimError as error:
-        return {**refusal(error), **said}
+        return {**refusal(error), **common}
     return {
-        "outcome": made.outcome,
-        "headline": plan_headline(made),
-        "lines": block_html(Lines(tuple(plan_lines(made)))),
-        "sections": _sections(made, SHOWN_AT_ONCE),
+        "outcome": result.outcome,
+        "headline": plan_headline(result),
+        "lines": block_html(Lines(tuple(plan_lines(result)))),
+        "sections": _sections(result, SHOWN_AT_ONCE),
         "milliseconds": 1000 * (time.perf_counter() - start),
-        **said,
+        **common,
     }
 
 
 def work_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return what follows from a plan: its lower bound, what would change it, and what the page draws of its work.
+    """Return the lower bound of a plan, the changes of its path, and the data of its drawings.
 
-    Its ``time`` and ``steps`` are what :func:`npu_sim.timelines.tracks.tracks` and :func:`npu_sim.timelines.steps.steps` return; steps
-    are None when no core starts.
+    ``time`` is from :func:`npu_sim.timelines.tracks.tracks`, ``steps`` from
+    :func:`npu_sim.timelines.steps.steps`; ``steps`` is None if no core starts.
     """
     try:
         call = call_of(state, products)
-        made = plan(call.operator, **call.options)
+        result = plan(call.operator, **call.options)
     except NpuSimError as error:
         return refusal(error)
-    bound = timeline(made, call.profile)
+    bound = timeline(result, call.target.profile)
     return {
-        "outcome": made.outcome,
+        "outcome": result.outcome,
         "bound": block_html(Lines(tuple(timeline_lines(bound)))),
-        "changes": _changes(call, made),
-        "sections": _sections(made, SHOWN_AFTER),
-        "time": translated_data(tracks(made, call.profile, bound)),
-        "steps": translated_data(steps(made)) if made.block_dim else None,
+        "changes": _changes(call, result),
+        "sections": _sections(result, SHOWN_AFTER),
+        "time": translated_data(tracks(result, call.target.profile, bound)),
+        "steps": translated_data(steps(result)) if result.block_dim else None,
     }
 
 
-def _sections(made: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
-    return [section_answer(section) for section in plan_sections(made, titles)]
+def _sections(result: Plan, titles: Sequence[str]) -> list[dict[str, str]]:
+    return [section_answer(section) for section in plan_sections(result, titles)]
 
 
 def section_answer(section: Section) -> dict[str, str]:
@@ -132,34 +133,21 @@ def document_answer(document: Document) -> dict[str, Any]:
     }
 
 
-def _written(write: Any, call: Call) -> str:
-    text: str = write(
-        call.operator,
-        call.arguments,
-        call.product,
-        call.profile.soc,
-        call.profile.release,
-        call.deterministic,
-        call.limits,
-    )
-    return text
-
-
-def _changes(call: Call, made: Plan) -> list[dict[str, Any]]:
-    """Return the nearest changes that turn a decision around, each with what it leads to."""
-    fixed = fixed_call(load_operator(call.operator), call.arguments, call.deterministic)
-    found = [
-        one.as_dict()
-        for one in nearby_plans(made, fixed, call.profile, require_limits(call.limits))
+def _changes(call: Call, result: Plan) -> list[dict[str, Any]]:
+    """Return the nearest changes that turn a decision around, each with the resulting path."""
+    fixed = fixed_call(load_operator(call.operator), call.arguments, call.target.deterministic)
+    changes = [
+        nearby.as_dict()
+        for nearby in nearby_plans(result, fixed, call.target.profile, call.target.limits)
     ]
     return [
-        {**one, **{name: translated(one[name]) for name in ("decision", "path", "refusal")}}
-        for one in found
+        {**change, **{name: translated(change[name]) for name in ("decision", "path", "refusal")}}
+        for change in changes
     ]
 
 
 def result_answer(result: Result) -> dict[str, Any]:
-    """Return what a run on generated data gave."""
+    """Return the result of a run on generated data."""
     strips = order_strips(result)
     return {
         "outcome": "ran",
@@ -174,32 +162,32 @@ def result_answer(result: Result) -> dict[str, Any]:
 
 def report_html(state: State, products: Mapping[str, Profile]) -> str:
     """Return the report of a plan."""
-    call, made = _planned(state, products)
+    call, result = _planned(state, products)
     return render(
         plan_report(
-            made,
-            plan_command(made, call.product),
-            tracks(made, call.profile, timeline(made, call.profile)),
+            result,
+            plan_command(result, call.product),
+            tracks(result, call.target.profile, timeline(result, call.target.profile)),
         )
     )
 
 
 def trace_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return the trace of a plan, for Perfetto."""
-    call, made = _planned(state, products)
+    call, result = _planned(state, products)
     return json.dumps(
-        trace([timed_plan(made, call.profile)]), ensure_ascii=False, separators=(",", ":")
+        trace([timed_plan(result, call.target.profile)]), ensure_ascii=False, separators=(",", ":")
     )
 
 
 def plan_json(state: State, products: Mapping[str, Profile]) -> str:
     """Return a plan and its lower bound as data."""
-    call, made = _planned(state, products)
-    bound = timeline(made, call.profile)
+    call, result = _planned(state, products)
+    bound = timeline(result, call.target.profile)
     content = {
         "schema": schema("plan"),
-        "outcome": made.outcome,
-        "plan": made.as_dict(),
+        "outcome": result.outcome,
+        "plan": result.as_dict(),
         "timeline": bound.as_dict(),
     }
     return json.dumps(content, indent=2, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What takes longer than a page waits: runs on generated data, profiles of devices, files of calls. Computed in a process of its own."""
+"""Computations that take long: runs on generated data, device profiles, files of calls."""
 
 import shlex
 import threading
@@ -24,17 +24,29 @@ if TYPE_CHECKING:
     from npu_sim.questions.preflight import Column
 
 MOST_BYTES = 1 << 31
-"""Tensors of one run together; more is for the command line."""
-TELL_SECONDS = 0.05
-"""Time between two reports of a share."""
+"""Largest total size of the tensors of one run; larger runs are left to the command line."""
+REPORT_SECONDS = 0.05
+"""Minimum time between two progress reports."""
 
-Tell = Callable[[str, float | None], None]
-"""Takes the stage that begins or goes on, and the share of it that is done where that is known."""
+Report = Callable[[str, float | None], None]
+"""Receives the current stage and its completed fraction, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """What to compute: a run of a state (without ``file``), or a ``file`` of the ``kind`` ``profile`` or ``calls`` on products."""
+    """A run of a state, or a file to read.
+
+    Attributes
+    ----------
+    state
+        State of the page.
+    products
+        Products that can be chosen.
+    kind
+        ``run``, ``profile`` or ``calls``.
+    file
+        The file of a ``profile`` or of ``calls``.
+    """
 
     state: State
     products: Mapping[str, Profile]
@@ -42,41 +54,39 @@ class Task:
     file: Path | None = None
 
 
-def compute(task: Task, tell: Tell) -> dict[str, Any]:
-    """Compute a task, telling how far it is.
+def compute(task: Task, report: Report) -> dict[str, Any]:
+    """Compute a task and report its progress.
 
     Raises
     ------
     NpuSimError
-        When the call is refused, or the file is none.
+        If the call is refused, or the file is invalid.
     """
     if task.kind == "run":
-        return run_answer(task, tell)
-    return profile_answer(task, tell) if task.kind == "profile" else calls_answer(task, tell)
+        return run_answer(task, report)
+    return profile_answer(task, report) if task.kind == "profile" else calls_answer(task, report)
 
 
-def run_answer(task: Task, tell: Tell) -> dict[str, Any]:
+def run_answer(task: Task, report: Report) -> dict[str, Any]:
     """Generate data for the call of a state and run it."""
     from npu_sim.operators import plan, run
 
-    tell("planning", None)
+    report("planning", None)
     call = call_of(task.state, task.products)
     plan(call.operator, **call.options)
     declared: Operator = load_operator(call.operator)
     arguments = declared.build(call.arguments)
     require_runnable(arguments)
-    from npu_sim.operators.shared.generate import (
-        generate,
-    )  # only now: data and kernels cost time to load
+    from npu_sim.operators.shared.generate import generate  # imports kernels
 
-    progress = Progress("generating data", drawn_elements(declared, arguments), tell)
+    progress = Progress("generating data", drawn_elements(declared, arguments), report)
     data = generate(call.operator, arguments, CountingGenerator(np.random.PCG64(0), progress))
-    tell("computing", None)
+    report("computing", None)
     return result_answer(run(call.operator, **{**call.options, **data}))
 
 
 def require_runnable(arguments: Mapping[str, Any]) -> None:
-    """Refuse tensors that a page should not try to fill."""
+    """Refuse tensors that are too large for generated data."""
     specs = specs_of(arguments)
     total = sum(spec.nbytes for spec in specs.values())
     if total > MOST_BYTES:
@@ -91,7 +101,7 @@ def specs_of(arguments: Mapping[str, Any]) -> dict[str, TensorSpec]:
 
 
 def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
-    """Return how many elements the floating inputs of a call have: about as many normal numbers are drawn for its data."""
+    """Return the number of elements of the floating inputs: the normal numbers drawn for them."""
     from npu_sim.operators.shared.generate import FLOATING
 
     drawn = (
@@ -103,50 +113,50 @@ def drawn_elements(operator: Operator, arguments: Mapping[str, Any]) -> int:
 
 
 class Progress:
-    """Counts what is done of a stage and tells its share now and then; from several threads."""
+    """Thread-safe counter of the completed work of a stage; reports its fraction."""
 
-    def __init__(self, stage: str, total: int, tell: Tell) -> None:
-        self.stage, self.total, self._tell = stage, max(total, 1), tell
-        self._done, self._told = 0, 0.0
+    def __init__(self, stage: str, total: int, report: Report) -> None:
+        self.stage, self.total, self._report = stage, max(total, 1), report
+        self._done, self._reported = 0, 0.0
         self._lock = threading.Lock()
-        tell(stage, 0.0)
+        report(stage, 0.0)
 
     def add(self, count: int) -> None:
-        """Count so much more."""
+        """Add completed work."""
         with self._lock:
             self._done += count
-            if time.monotonic() - self._told > TELL_SECONDS:
-                self._told = time.monotonic()
-                self._tell(self.stage, min(self._done / self.total, 1.0))
+            if time.monotonic() - self._reported > REPORT_SECONDS:
+                self._reported = time.monotonic()
+                self._report(self.stage, min(self._done / self.total, 1.0))
 
 
 class CountingGenerator(np.random.Generator):
-    """A generator of random numbers that counts the normal ones, of which tensors are made."""
+    """Random generator that counts the normal numbers it draws."""
 
     def __init__(self, bits: np.random.BitGenerator, progress: Progress) -> None:
         super().__init__(bits)
         self._progress = progress
 
     def standard_normal(self, *arguments: Any, **options: Any) -> Any:
-        """Draw, then count."""
+        """Draw numbers and count them."""
         drawn = super().standard_normal(*arguments, **options)
         self._progress.add(np.size(drawn))
         return drawn
 
     def spawn(self, n_children: int) -> list[np.random.Generator]:
-        """Return generators that count for the same tensor."""
+        """Return generators that count into the same progress."""
         return [
             CountingGenerator(bits, self._progress) for bits in self.bit_generator.spawn(n_children)
         ]
 
 
-def profile_answer(task: Task, tell: Tell) -> dict[str, Any]:
-    """Read the profile of a device; where the file does not say of which, it is taken to be of the SoC that the page shows."""
+def profile_answer(task: Task, report: Report) -> dict[str, Any]:
+    """Read the profile of a device; a file without a SoC gets the SoC of the page."""
     from npu_sim.questions.measured_profile import read_profile
     from npu_sim.show.reports.measured_profile import measured_report
 
     assert task.file is not None
-    tell("reading", None)
+    report("reading", None)
     try:
         answer = read_profile(task.file)
     except NpuSimError as error:
@@ -156,7 +166,7 @@ def profile_answer(task: Task, tell: Tell) -> dict[str, Any]:
     return document_answer(measured_report(replace(answer, file=task.file.name)))
 
 
-def calls_answer(task: Task, tell: Tell) -> dict[str, Any]:
+def calls_answer(task: Task, report: Report) -> dict[str, Any]:
     """Check a file of calls for the products that the page shows."""
     from npu_sim.questions.preflight import check_file
     from npu_sim.show.reports.preflight import preflight_report
@@ -164,7 +174,7 @@ def calls_answer(task: Task, tell: Tell) -> dict[str, Any]:
     assert task.file is not None
     targets = list(dict.fromkeys(_target(state, task.products) for state in panes(task.state)))
     with task.file.open("rb") as file:
-        lines = _counted(file, Progress("checking calls", task.file.stat().st_size, tell))
+        lines = _counted(file, Progress("checking calls", task.file.stat().st_size, report))
         matrix = check_file(lines, targets, directory=task.file.parent)
     return document_answer(
         preflight_report(matrix, task.file.name, f"npu-sim preflight {shlex.quote(task.file.name)}")

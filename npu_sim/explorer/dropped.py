@@ -1,4 +1,4 @@
-"""Files dropped on the page: a product of one's own, a device's profile, a file of calls. The newest are kept while the explorer runs."""
+"""Files dropped on the page: products, device profiles and files of calls."""
 
 import itertools
 import os
@@ -22,7 +22,7 @@ KINDS = {
     ".jsonl": CALLS,
     ".json": CALLS,
 }
-"""What a file is, by the end of its name."""
+"""Kind of a file by its suffix."""
 MOST_BYTES = {PRODUCT: YAML_BYTES, PROFILE: DROPPED_BYTES, CALLS: DROPPED_BYTES}
 MOST_FILES = 16
 PIECE = 1 << 16
@@ -31,12 +31,12 @@ NAME = re.compile(r"[\w +-][\w. +-]{0,99}")
 
 
 def kind_of(name: str) -> str:
-    """Return what a file is; see ``KINDS``.
+    """Return the kind of a file; see ``KINDS``.
 
     Raises
     ------
     UsageError
-        For a name that tells none, or is no plain name.
+        If the suffix is unknown, or the name is not a plain file name.
     """
     kind = KINDS.get(Path(name).suffix.lower())
     if kind is None or not NAME.fullmatch(name):
@@ -47,26 +47,26 @@ def kind_of(name: str) -> str:
 
 @dataclass
 class DroppedFiles:
-    """The files, in a folder that goes with the process."""
+    """The newest dropped files, in a temporary folder of this process."""
 
     _folder: TemporaryDirectory[str] | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Iterator[int] = field(default_factory=itertools.count)
 
     def keep(self, name: str, body: IO[bytes], length: int) -> Path:
-        """Write a file to the folder in the place of one of the same name, and forget the oldest.
+        """Store a file, replacing one of the same name, and remove the oldest files.
 
         Parameters
         ----------
         name
-            Name that :func:`kind_of` takes.
+            Name that :func:`kind_of` accepts.
         body, length
-            Where its content is read from, and how many bytes it has.
+            Content, and its length in bytes.
 
         Raises
         ------
         UsageError
-            For a file that is larger than its kind may be, or ends early.
+            If the file is too large for its kind, or shorter than ``length``.
         """
         most = MOST_BYTES[kind_of(name)]
         if length > most:
@@ -88,11 +88,9 @@ class DroppedFiles:
                     length -= file.write(piece)
             with self._lock:
                 part.replace(folder / name)
-                kept = sorted(
-                    (one for one in folder.iterdir() if NAME.fullmatch(one.name)),
-                    key=lambda one: one.stat().st_mtime_ns,
-                )
-                for old in kept[:-MOST_FILES]:
+                files = [file for file in folder.iterdir() if NAME.fullmatch(file.name)]
+                files.sort(key=lambda file: file.stat().st_mtime_ns)
+                for old in files[:-MOST_FILES]:
                     old.unlink()
         finally:
             part.unlink(missing_ok=True)
@@ -105,7 +103,7 @@ class DroppedFiles:
 
 
 def without_folder(error: NpuSimError, folder: Path) -> NpuSimError:
-    """Return an error that names files as the user knows them."""
+    """Return an error whose message omits the temporary folder from file names."""
     message, hint = (text.replace(f"{folder}{os.sep}", "") for text in (error.message, error.hint))
     if isinstance(error, AclnnError):
         return AclnnError(error.status, error.argument, message, hint)

@@ -15,19 +15,19 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 from npu_sim.explorer.answers import failure, refusal
-from npu_sim.explorer.computations import Task, Tell, compute
+from npu_sim.explorer.computations import Report, Task, compute
 from npu_sim.explorer.dropped import without_folder
 from npu_sim.explorer.state import language_of
 from npu_sim.language import speaking
 from npu_sim.status import NpuSimError
 
 Message = tuple[str, Any]
-"""A stage with its share, or ``done`` with the answer."""
+"""A stage with its fraction, or ``done`` with the answer."""
 DONE = "done"
 
 
 class Worker:
-    """The process, from outside; it starts with the first task and again after it was ended."""
+    """The process that computes; it starts with the first task, and again after it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Worker:
         self._connection: Any = None
 
     def compute(self, task: Task) -> Iterator[Message]:
-        """Yield how far a task is, then its answer; neither comes after :meth:`end`."""
+        """Yield the progress of a task and then its answer; nothing more after :meth:`end`."""
         with self._lock:
             if self._process is None or not self._process.is_alive():
                 self._start()
@@ -50,17 +50,16 @@ class Worker:
             return
 
     def end(self) -> None:
-        """End the process, whatever it is doing."""
+        """Kill the process."""
         with self._lock:
             if self._process is not None:
                 self._process.kill()
                 self._process.join()
-                self._process = self._connection = (
-                    None  # not closed: whoever reads it comes to its end
-                )
+                # The connection is not closed: its reader gets EOFError.
+                self._process = self._connection = None
 
     def _start(self) -> None:
-        context = get_context("spawn")  # a forked one would share the threads of the server
+        context = get_context("spawn")  # a fork would inherit locks of the server's threads
         self._connection, theirs = context.Pipe()
         self._process = context.Process(target=_work, args=(theirs,), daemon=True)
         self._process.start()
@@ -68,26 +67,23 @@ class Worker:
 
 
 def _work(connection: "Connection[Message, Task]") -> None:
-    """Compute what is asked for until nobody asks any more."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C is for the server, with which this process ends
+    """Compute tasks until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C stops the server, which ends this process
     threading.Thread(target=_end_with_the_parent, daemon=True).start()
     while True:
         try:
             task = connection.recv()
         except EOFError:
             return
-        connection.send(
-            (DONE, answer_of(task, lambda stage, share: connection.send((stage, share))))
-        )
+        answer = answer_of(task, lambda stage, fraction: connection.send((stage, fraction)))
+        connection.send((DONE, answer))
 
 
-def answer_of(task: Task, tell: Tell) -> dict[str, Any]:
-    """Return the answer to a task, also when it is refused or ends in a bug, of which the page must hear."""
+def answer_of(task: Task, report: Report) -> dict[str, Any]:
+    """Return the answer to a task; refusals and bugs become answers too."""
     with speaking(language_of(task.state)):
         try:
-            return compute(task, tell)
+            return compute(task, report)
         except NpuSimError as error:
             return refusal(error if task.file is None else without_folder(error, task.file.parent))
         except Exception as error:
@@ -101,10 +97,10 @@ def _end_with_the_parent() -> None:
     os._exit(1)
 
 
-KEPT_JOBS = 8
-"""Computations that are over and can still be asked for."""
+STORED_JOBS = 8
+"""Finished computations whose answers are stored."""
 MOST_WAITING = 4
-"""Computations that wait for the one at work; a page has one at a time."""
+"""Computations that may wait for the running one; a page has one at a time."""
 WAITING = "waiting"
 UNFINISHED = "the computation ended before its end: not enough memory?"
 
@@ -113,7 +109,7 @@ Job = dict[str, Any]
 
 @dataclass
 class Jobs:
-    """Computations that were asked for."""
+    """The computations of one explorer; one runs at a time."""
 
     _jobs: dict[str, Job] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -121,7 +117,7 @@ class Jobs:
     _worker: Worker = field(default_factory=Worker)
 
     def start(self, task: Task) -> str | None:
-        """Start a computation; return its number, or None when too many wait already."""
+        """Start a computation; return its number, or None if too many are waiting."""
         with self._lock:
             if sum(job["stage"] == WAITING for job in self._jobs.values()) >= MOST_WAITING:
                 return None
@@ -134,13 +130,13 @@ class Jobs:
                 "cancelled": False,
             }
             over = [old for old, job in self._jobs.items() if job["stage"] == DONE]
-            for old in over[:-KEPT_JOBS]:
+            for old in over[:-STORED_JOBS]:
                 del self._jobs[old]
         threading.Thread(target=self._run, args=(number, task), daemon=True).start()
         return number
 
     def report(self, number: str) -> Job | None:
-        """Return how far a computation is: its stage, the share of it where that is known, the seconds, and in the end its answer."""
+        """Return the stage, completed fraction, seconds and answer of a computation."""
         with self._lock:
             job = self._jobs.get(number)
             if job is None:
@@ -154,13 +150,13 @@ class Jobs:
             }
 
     def cancel(self, number: str) -> None:
-        """End a computation; nothing happens to one that is over."""
+        """End a computation; finished ones are left as they are."""
         with self._lock:
             job = self._jobs.get(number)
             if job is None or job["stage"] == DONE:
                 return
             if job["stage"] != WAITING:
-                self._worker.end()  # with the lock: the next computation cannot have begun
+                self._worker.end()  # under the lock: the next computation cannot have begun
             job.update(
                 cancelled=True, stage=DONE, answer={"outcome": "cancelled", "text": "cancelled"}
             )
@@ -170,7 +166,7 @@ class Jobs:
         self._worker.end()
 
     def _set(self, number: str, **changes: Any) -> bool:
-        """Change a job; return False when nobody waits for it any more."""
+        """Change a job; return False if it was cancelled or removed."""
         with self._lock:
             job = self._jobs.get(number)
             if job is None or job["cancelled"]:
@@ -184,10 +180,10 @@ class Jobs:
             if not self._set(number, stage="starting", began=began):
                 return
             answer = {"outcome": "failed", "text": UNFINISHED}
-            for stage, told in self._worker.compute(task):
+            for stage, value in self._worker.compute(task):
                 if stage == DONE:
-                    answer = told
-                elif not self._set(number, stage=stage, share=told):
+                    answer = value
+                elif not self._set(number, stage=stage, share=value):
                     self._worker.end()  # cancelled before the process began
             self._set(
                 number, stage=DONE, share=None, answer=answer, seconds=time.monotonic() - began

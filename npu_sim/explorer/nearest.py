@@ -1,4 +1,4 @@
-"""What the page shows of a refused call: what would run, and how far from it the call is."""
+"""Answer to a refused call: the nearest calls that run, and its distance from them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,6 @@ from npu_sim.explorer.state import Call, State, call_of
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.target import require_limits
 from npu_sim.language import translated
 from npu_sim.operators import plan
 from npu_sim.plans.model import Plan
@@ -26,35 +25,35 @@ MOST_CHANGES = 8
 
 
 def nearest_answer(state: State, products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return the changes that make a refused call run, the nearest first, and pictures of what it is beyond.
+    """Return the changes that make a refused call run, nearest first, with pictures.
 
     Parameters
     ----------
     state
-        State of one pane, whose call is refused.
+        State of one pane.
     products
         Products that can be chosen.
     """
     try:
         call = call_of(state, products)
     except NpuSimError as error:
-        return {"changes": _mended(state, error), "sections": []}
-    found = _found(call)
+        return {"changes": _default_change(state, error), "sections": []}
+    nearest = _nearest(call)
     changes = [
-        {"key": one.axis.name, "value": _text(one.value), "path": translated(one.plan.path)}
-        for one in found[:MOST_CHANGES]
+        {"key": near.axis.name, "value": _text(near.value), "path": translated(near.plan.path)}
+        for near in nearest[:MOST_CHANGES]
     ]
     sections = [
-        section for one in found if isinstance(one.axis, Number) for section in _pictures(one)
+        section for near in nearest if isinstance(near.axis, Number) for section in _pictures(near)
     ]
     return {
         "changes": changes or _other_products(call, products),
-        "sections": [section_answer(one) for one in sections[:MOST_CHANGES]],
+        "sections": [section_answer(section) for section in sections[:MOST_CHANGES]],
     }
 
 
-def _mended(state: State, error: NpuSimError) -> list[dict[str, str]]:
-    """Return the default in the place of a value that is none."""
+def _default_change(state: State, error: NpuSimError) -> list[dict[str, str]]:
+    """Return the change of an invalid value to its default."""
     try:
         operator: Operator = load_operator(state.get("operator", ""))
         axis = operator.axis(error.argument)
@@ -67,54 +66,55 @@ def _text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _found(call: Call) -> list[NearestCall]:
+def _nearest(call: Call) -> list[NearestCall]:
     try:
-        fixed = fixed_call(load_operator(call.operator), call.arguments, call.deterministic)
-        return nearest_calls(fixed, call.profile, require_limits(call.limits))
-    except NpuSimError:  # tensors that no sizes explain: nothing can be varied
+        fixed = fixed_call(load_operator(call.operator), call.arguments, call.target.deterministic)
+        return nearest_calls(fixed, call.target.profile, call.target.limits)
+    except NpuSimError:  # the tensors do not follow from sizes, so no size can be varied
         return []
 
 
 def _other_products(call: Call, products: Mapping[str, Profile]) -> list[dict[str, str]]:
-    found = []
+    changes = []
     for name, profile in products.items():
-        made = _planned(call, profile)
-        if made is not None:
-            found.append({"key": "product", "value": name, "path": translated(made.path)})
-    return found
+        result = _planned(call, profile)
+        if result is not None:
+            changes.append({"key": "product", "value": name, "path": translated(result.path)})
+    return changes
 
 
 def _planned(call: Call, profile: Profile) -> Plan | None:
     try:
         return plan(
-            call.operator, **{**call.options, "product": profile.with_release(call.profile.release)}
+            call.operator,
+            **{**call.options, "product": profile.with_release(call.target.profile.release)},
         )
     except NpuSimError:
         return None
 
 
-def _pictures(one: NearestCall) -> list[Section]:
+def _pictures(near: NearestCall) -> list[Section]:
     accepted = ", ".join(
-        str(first) if first == last else f"{first} to {last}" for first, last in one.ranges[:3]
+        str(first) if first == last else f"{first} to {last}" for first, last in near.ranges[:3]
     )
-    caption = f"{one.axis.name} = {one.now} is asked; accepted: {accepted}"
+    caption = f"{near.axis.name} = {near.now} is asked; accepted: {accepted}"
     shown = (
-        [Section(f"What {one.axis.name} may be", (Picture(reach_map(one), caption),))]
-        if int(one.value) >= 0 <= int(one.now)
+        [Section(f"What {near.axis.name} may be", (Picture(reach_map(near), caption),))]
+        if int(near.value) >= 0 <= int(near.now)
         else []
     )
-    if one.plan.memories:
-        title = f"On-chip memory of one core at {one.axis.name} = {one.value}"
-        shown.append(Section(title, (Picture(memory_map(one.plan.memories)),)))
+    if near.plan.memories:
+        title = f"On-chip memory of one core at {near.axis.name} = {near.value}"
+        shown.append(Section(title, (Picture(memory_map(near.plan.memories)),)))
     return shown
 
 
-def reach_map(one: NearestCall) -> Markup:
-    """Draw the legal values of a number from 0 on, and a mark at the value that is asked."""
-    now, value = int(one.now), int(one.value)
+def reach_map(near: NearestCall) -> Markup:
+    """Draw the legal values of a number from 0 on, and a mark at the given value."""
+    now, value = int(near.now), int(near.value)
     end = max(now, value) * 1.1 + 1
     parts = [element("rect", x=0, y=20, width=WIDTH, height=BAR_HEIGHT, class_="free")]
-    for first, last in one.ranges:
+    for first, last in near.ranges:
         if first <= end:
             x = first * WIDTH / end
             parts.append(
@@ -133,7 +133,7 @@ def reach_map(one: NearestCall) -> Markup:
     parts.append(
         element(
             "text",
-            text=f"{one.axis.name} = {now}",
+            text=f"{near.axis.name} = {now}",
             x=edge,
             y=10,
             class_="caption",
@@ -152,5 +152,5 @@ def reach_map(one: NearestCall) -> Markup:
         )
     )
     return picture(
-        BAR_HEIGHT + 46, parts, f"{one.axis.name} = {now}, nearest accepted value {value}"
+        BAR_HEIGHT + 46, parts, f"{near.axis.name} = {now}, nearest accepted value {value}"
     )

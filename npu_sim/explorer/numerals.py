@@ -1,4 +1,4 @@
-"""Whole numbers as people write sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``."""
+"""Integers as people write sizes: ``4096``, ``4K``, ``7168*2``, ``1e4``."""
 
 import re
 from fractions import Fraction
@@ -6,22 +6,25 @@ from fractions import Fraction
 from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-"""What a letter after a number multiplies it with: 4K tokens are 4096."""
+"""Factor of a letter after a number: 4K is 4096."""
 FACTOR = re.compile(
     r"\s*(\d{1,20}(?:\.\d{1,20})?(?:e\d{1,2})?)\s*([kmg]?)\s*", re.ASCII | re.IGNORECASE
 )
 LONGEST = 100
-"""Characters of a number; more is none."""
+"""Maximum number of characters."""
 EXAMPLES = "a whole number, such as 4096, 4K (which is 4096), 7168*2 or 1e4"
 
 
 def whole_number(name: str, text: str) -> int:
-    """Return the number that a text says: digits, powers of ten and the letters K, M, G of 1024, with * between factors.
+    """Return the integer that a text denotes.
+
+    Factors are separated by ``*``; each is a decimal number, optionally with an exponent and with K, M
+    or G for powers of 1024.
 
     Raises
     ------
     UsageError
-        For a text that says none.
+        If the text denotes no integer.
     """
     unsigned = text.strip().removeprefix("-")
     factors = (

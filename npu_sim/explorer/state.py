@@ -1,9 +1,10 @@
-"""The state of the page, which is also the link in the address bar, as a call of the library.
+"""State of the page, which is also the link in the address bar, and the call it describes.
 
-A state is a flat mapping of text: ``operator``, ``product``, ``soc``, ``release``, ``deterministic``, ``limits``, and for every axis,
-attribute or tensor of the operator its value under its name. Axes (:mod:`npu_sim.sweeps`) are what the sliders move; a tensor given as text
-replaces the one that the axes imply. Numbers are texts as :mod:`npu_sim.explorer.numerals` reads them. An axis that is left out takes its
-default, which a page that shows it has in the field; one that is empty is refused.
+A state maps names to text: ``operator``, ``product``, ``soc``, ``release``, ``deterministic``,
+``limits``, and each axis, attribute or tensor of the operator. Sliders move axes
+(:mod:`npu_sim.framework.axes`); a tensor given as text replaces the one that the axes imply.
+Numbers are written as :mod:`npu_sim.explorer.numerals` describes. A missing axis takes its default;
+an empty one is refused.
 """
 
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from npu_sim.explorer.numerals import whole_number
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
 from npu_sim.framework.operator import Operator
+from npu_sim.framework.target import Target, require_limits
 from npu_sim.language import LANGUAGES, language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import all_operators, load_operator
@@ -26,29 +28,27 @@ State = Mapping[str, str]
 TRUE_WORDS = ("true", "1", "yes", "on")
 FALSE_WORDS = ("false", "0", "no", "off", "")
 OTHER = "other."
-"""Begins the names of what a second pane has instead of the first one's."""
+"""Prefix of the values that a second pane has in place of the first one's."""
 TOP_OF_SLIDER = 256
-"""A slider ends at this many times the default; the field beside it takes any value."""
+"""A slider ends at this multiple of the default; its field takes any value."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """A state turned into what :func:`npu_sim.plan` takes."""
+    """The arguments of :func:`npu_sim.plan` that a state describes."""
 
     operator: str
-    profile: Profile
     product: str
-    deterministic: bool
-    limits: str
+    target: Target
     arguments: dict[str, Any]
 
     @property
     def options(self) -> dict[str, Any]:
-        """The call as keyword arguments, the operator left out."""
+        """Keyword arguments of the call, without the operator."""
         return {
-            "product": self.profile,
-            "deterministic": self.deterministic,
-            "limits": self.limits,
+            "product": self.target.profile,
+            "deterministic": self.target.deterministic,
+            "limits": self.target.limits,
             **self.arguments,
         }
 
@@ -59,15 +59,17 @@ def call_of(state: State, products: Mapping[str, Profile]) -> Call:
     Raises
     ------
     UsageError
-        For a value that is none, with the message the command line gives.
+        If a value is invalid, with the message of the command line.
     """
     declared: Operator = load_operator(state.get("operator", ""))
     return Call(
         operator=declared.name,
-        profile=profile_of(state, products),
         product=state.get("product", ""),
-        deterministic=_switch("deterministic", state.get("deterministic", "false")),
-        limits=state.get("limits") or "documented",
+        target=Target(
+            profile_of(state, products),
+            _switch("deterministic", state.get("deterministic", "false")),
+            limits=require_limits(state.get("limits") or "documented"),
+        ),
         arguments=_arguments(declared, state),
     )
 
@@ -78,16 +80,16 @@ def profile_of(state: State, products: Mapping[str, Profile]) -> Profile:
     Raises
     ------
     UsageError
-        For a product, SoC or release that is none.
+        If the product, SoC or release is unknown.
     """
     product, soc = state.get("product", ""), state.get("soc") or None
-    if product not in products:  # a link that somebody wrote: any name that the command line takes
+    if product not in products:  # links may name a product in any way the command line accepts
         product = load_profile(product or None, soc).name
     return products[product].with_soc(soc).with_release(state.get("release") or None)
 
 
 def panes(state: State) -> list[State]:
-    """Return the states of the page's panes: what begins with ``other.`` is what the second one has instead, when there is one."""
+    """Return the states of the panes; ``other.`` marks the values of the second pane."""
     first = {name: value for name, value in state.items() if not name.startswith(OTHER)}
     other = {
         name.removeprefix(OTHER): value for name, value in state.items() if name.startswith(OTHER)
@@ -96,9 +98,9 @@ def panes(state: State) -> list[State]:
 
 
 def language_of(state: State) -> str:
-    """Return the language that a page asks for; that of the server's user when it asks for none."""
-    asked = state.get("lang", "")
-    return asked if asked in LANGUAGES else language()
+    """Return the language of a page; that of the server's user if the page names none."""
+    wanted = state.get("lang", "")
+    return wanted if wanted in LANGUAGES else language()
 
 
 def _arguments(operator: Operator, state: State) -> dict[str, Any]:
@@ -111,20 +113,21 @@ def _arguments(operator: Operator, state: State) -> dict[str, Any]:
         for name, value in operator.call(values).items()
     }
     axes = {axis.name for axis in operator.axes}
-    for one in operator.arguments:
-        if one.name in state and one.name not in axes and state[one.name] != "":
-            text = state[one.name]
-            arguments[one.name] = text if isinstance(one, Tensor) else _attribute(one, text)
+    for argument in operator.arguments:
+        name = argument.name
+        if name not in axes and state.get(name, "") != "":
+            text = state[name]
+            arguments[name] = text if isinstance(argument, Tensor) else _attribute(argument, text)
     return arguments
 
 
 def axis_value(axis: Axis, text: str) -> Value:
-    """Return the value of an axis that a text says.
+    """Return the value of an axis given as text.
 
     Raises
     ------
     UsageError
-        For a text that is empty or says none.
+        If the text is empty or invalid.
     """
     if not text.strip():
         raise UsageError(axis.name, f"{axis.name} is empty", f"{axis.default} is its default")
@@ -134,14 +137,14 @@ def axis_value(axis: Axis, text: str) -> Value:
 
 
 def axis_numbers(state: State) -> dict[str, int]:
-    """Return what the texts of an operator's number axes say, as far as they say numbers: what sliders stand at."""
-    found = {}
+    """Return the values of an operator's number axes for the sliders; invalid texts are left out."""
+    numbers = {}
     with suppress(UsageError):
         for axis in load_operator(state.get("operator", "")).axes:
             if isinstance(axis, Number) and axis.name in state:
                 with suppress(UsageError):
-                    found[axis.name] = whole_number(axis.name, state[axis.name])
-    return found
+                    numbers[axis.name] = whole_number(axis.name, state[axis.name])
+    return numbers
 
 
 def _switch(name: str, text: str) -> bool:
@@ -168,7 +171,7 @@ def _attribute(attribute: Attribute, text: str) -> Any:
 
 
 def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
-    """Return what can be chosen: products with their SoCs, releases, operators with their axes, attributes and tensors."""
+    """Return the choices: products with SoCs, releases, operators with axes and arguments."""
     return {
         "products": [
             {
@@ -188,21 +191,21 @@ def catalog(products: Mapping[str, Profile]) -> dict[str, Any]:
 def _operator(operator: Operator) -> dict[str, Any]:
     axes = {axis.name for axis in operator.axes}
     attributes = []
-    for one in operator.attributes:
-        if one.name not in axes:
-            default = "" if one.required or one.optional else str(one.default)
+    for attribute in operator.attributes:
+        if attribute.name not in axes:
+            default = "" if attribute.required or attribute.optional else str(attribute.default)
             attributes.append(
                 {
-                    "name": one.name,
-                    "help": one.help,
-                    "default": default.lower() if one.kind is bool else default,
+                    "name": attribute.name,
+                    "help": attribute.help,
+                    "default": default.lower() if attribute.kind is bool else default,
                 }
             )
     return {
         "name": operator.name,
         "title": operator.title,
         "axes": [_axis(axis) for axis in operator.axes],
-        "tensors": [{"name": one.name, "help": one.help} for one in operator.tensors],
+        "tensors": [{"name": tensor.name, "help": tensor.help} for tensor in operator.tensors],
         "attributes": attributes,
     }
 

@@ -1,4 +1,4 @@
-"""What a computation says of itself while it goes on."""
+"""Progress of computations."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ MOST = 32
 
 @pytest.mark.parametrize("name", OPERATOR_NAMES)
 def test_the_share_of_generated_data_grows_to_the_whole(monkeypatch, name):
-    monkeypatch.setattr(computations, "TELL_SECONDS", 0)
+    monkeypatch.setattr(computations, "REPORT_SECONDS", 0)
     operator = load_operator(name)
     entry = next(one for one in catalog({})["operators"] if one["name"] == name)
     small = {
@@ -23,15 +23,15 @@ def test_the_share_of_generated_data_grows_to_the_whole(monkeypatch, name):
         if axis["kind"] == "number"
     }
     arguments = operator.build(operator.call({**operator.defaults(), **small}))
-    told = []
+    fractions = []
     progress = Progress(
         "generating data",
         drawn_elements(operator, arguments),
-        lambda stage, share: told.append(share),
+        lambda stage, fraction: fractions.append(fraction),
     )
     data = generate(name, arguments, CountingGenerator(np.random.PCG64(0), progress))
-    assert told == sorted(told)
-    assert told[0] == 0
-    assert 0.9 < told[-1] <= 1
+    assert fractions == sorted(fractions)
+    assert fractions[0] == 0
+    assert 0.9 < fractions[-1] <= 1
     as_always = generate(name, arguments, 0)
     assert all(data[one].tobytes() == as_always[one].tobytes() for one in data)

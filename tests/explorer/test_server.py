@@ -15,7 +15,7 @@ import npu_sim
 from npu_sim.cores import load_profile, shipped_products
 from npu_sim.explorer import Explorer, application, server, serving
 from npu_sim.explorer.computations import Task, require_runnable
-from npu_sim.explorer.jobs import KEPT_JOBS, MOST_WAITING, WAITING, Jobs
+from npu_sim.explorer.jobs import MOST_WAITING, STORED_JOBS, WAITING, Jobs
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.registry import OPERATOR_NAMES, load_operator
 from tests.cli import runner
@@ -320,7 +320,7 @@ def test_only_computations_that_are_over_are_forgotten():
     jobs, task = Jobs(), Task(STATE, {})
     with jobs._one_at_a_time:
         numbers = [jobs.start(task) for _ in range(2)]
-        for _ in range(2 * KEPT_JOBS):
+        for _ in range(2 * STORED_JOBS):
             numbers.append(jobs.start(task))
             jobs.cancel(numbers[-1])
         reports = [jobs.report(number) for number in numbers]

@@ -1,75 +1,58 @@
-"""A call written out again: as a command line and as Python."""
+"""A call written as a command line and as Python."""
 
 import shlex
+from collections.abc import Mapping
 from typing import Any
 
+from npu_sim.framework.target import Target
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
 
-PLAIN = {"deterministic": False, "limits": "documented"}
-
 
 def plan_command(plan: Plan, product: str) -> str:
-    """Return the command that plans a call again; ``product`` is a name or the file of a profile."""
-    return command_line(
-        plan.operator,
-        plan.arguments,
-        product,
-        plan.soc,
-        plan.release,
-        plan.deterministic,
-        plan.limits,
-    )
+    """Return the command that makes a plan; ``product`` is a name or a profile file."""
+    device = {"soc": plan.soc, "release": plan.release}
+    switches = {"deterministic": plan.deterministic, "limits": plan.limits}
+    return _command(plan.operator, plan.arguments, {"product": product, **device, **switches})
 
 
-def command_line(
-    operator: str,
-    arguments: dict[str, Any],
-    product: str,
-    soc: str,
-    release: str,
-    deterministic: bool,
-    limits: str,
-) -> str:
-    """Return a call as a command line."""
+def command_line(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+    """Return a call as a command line; ``product`` is a name or a profile file."""
+    return _command(operator, arguments, _options(product, target))
+
+
+def python_call(operator: str, arguments: Mapping[str, Any], product: str, target: Target) -> str:
+    """Return a call as a Python program that prints its plan."""
+    keywords = {**arguments, **_without_defaults(_options(product, target))}
+    lines = [f"    {operator!r},", *(f"    {name}={value!r}," for name, value in keywords.items())]
+    return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"
+
+
+def _options(product: str, target: Target) -> dict[str, Any]:
+    return {
+        "product": product,
+        "soc": target.profile.soc,
+        "release": target.profile.release,
+        "deterministic": target.deterministic,
+        "limits": target.limits,
+    }
+
+
+def _without_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    defaults = {"release": default_release(), "deterministic": False, "limits": "documented"}
+    return {name: value for name, value in options.items() if defaults.get(name) != value}
+
+
+def _command(operator: str, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> str:
     words = ["npu-sim", "plan", operator]
-    outputs = {one.name: one.output for one in load_operator(operator).outputs}
+    outputs = {output.name: output.output for output in load_operator(operator).outputs}
     for name, value in arguments.items():
         flag = outputs.get(name, name).replace("_", "-")
         if isinstance(value, bool):
             words.append(f"--{flag}" if value else f"--no-{flag}")
         else:
             words += [f"--{flag}", str(value)]
-    words += ["--product", product, "--soc", soc]
-    if release != default_release():
-        words += ["--release", release]
-    if deterministic:
-        words.append("--deterministic")
-    if limits != PLAIN["limits"]:
-        words += ["--limits", limits]
+    for name, value in _without_defaults(options).items():
+        words += [f"--{name}"] if value is True else [f"--{name}", str(value)]
     return shlex.join(words)
-
-
-def python_call(
-    operator: str,
-    arguments: dict[str, Any],
-    product: str,
-    soc: str,
-    release: str,
-    deterministic: bool,
-    limits: str,
-) -> str:
-    """Return a call as a Python program that prints its plan."""
-    options: dict[str, Any] = {"product": product, "soc": soc}
-    if release != default_release():
-        options["release"] = release
-    if deterministic:
-        options["deterministic"] = True
-    if limits != PLAIN["limits"]:
-        options["limits"] = limits
-    lines = [
-        f"    {operator!r},",
-        *(f"    {name}={value!r}," for name, value in {**arguments, **options}.items()),
-    ]
-    return "import npu_sim\n\nplan = npu_sim.plan(\n" + "\n".join(lines) + "\n)\nprint(plan)\n"
