@@ -98,11 +98,11 @@ def formula(
 ) -> dict[str, np.ndarray]:
     """Return the gradient by its formula (page, "Formulas"), computed in ``precision``."""
     log_prob, target = tensors["log_prob"], tensors["target"]
-    kept = target != arguments.ignore_index
+    counted = target != arguments.ignore_index
     inside = np.where((target >= 0) & (target < log_prob.shape[1]), target, 0)
-    weight = kept.astype(precision)
+    weight = counted.astype(precision)
     if tensors.get("weight") is not None:
-        weight = np.where(kept, tensors["weight"].astype(precision)[inside], 0).astype(precision)
+        weight = np.where(counted, tensors["weight"].astype(precision)[inside], 0).astype(precision)
     gradient = np.broadcast_to(tensors["grad_loss"].astype(precision).reshape(-1), target.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = arguments.reduction == "mean"
@@ -113,7 +113,7 @@ def formula(
         for begin in range(0, target.size, step):
             block = slice(begin, begin + step)
             out[block] = np.exp(log_prob[block].astype(precision)) * nll[block, None]
-        out[np.flatnonzero(kept), inside[kept]] -= nll[kept]
+        out[np.flatnonzero(counted), inside[counted]] -= nll[counted]
     return {"x_grad": out}
 
 

@@ -24,7 +24,7 @@ from npu_sim.framework.checks import (
 from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
 from npu_sim.operators.moe_token_permute_grad.plan import describe
-from npu_sim.operators.shared.token_sums import buffer_words, check_padding
+from npu_sim.operators.shared.token_sums import buffer_message, check_padding
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import INVALID, TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute_grad as tiler
@@ -74,7 +74,7 @@ def check_entries(call: Inspection) -> None:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return buffer_words(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
+    return buffer_message(case, "indices", moe.INDEX_BYTES, case.row.num_topk, "num_topk")
 
 
 def _timeline_hooks() -> dict[str, Any]:

@@ -25,7 +25,7 @@ from npu_sim.framework.operator import Operator
 from npu_sim.operators.moe_token_unpermute.compute import compute, formula
 from npu_sim.operators.moe_token_unpermute.plan import describe, entry_name, probs_code
 from npu_sim.operators.shared import unpermuted_tokens
-from npu_sim.operators.shared.token_sums import buffer_words, check_padding
+from npu_sim.operators.shared.token_sums import buffer_message, check_padding
 from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute as tiler
@@ -42,7 +42,7 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     entry = tiler.bytes_of_entry(probs_code(call))
     own = token_sums.largest_topk(ub_bytes, hidden, tokens.itemsize, entry)
     always = token_sums.largest_topk_of_every_hidden(ub_bytes, tokens.itemsize, entry)
-    message, hint = unpermuted_tokens.topk_words(call)
+    message, hint = unpermuted_tokens.topk_message(call)
     return (
         message,
         f"{hint}; what the buffers hold on {call.profile.title}: {own} at hidden {hidden}, "
@@ -57,7 +57,7 @@ def _rows_message(call: Inspection) -> tuple[str, str]:
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
-    return buffer_words(
+    return buffer_message(
         case, entry_name(case), tiler.bytes_of_entry(probs_code(case)), case.row.top_k, "probs"
     )
 

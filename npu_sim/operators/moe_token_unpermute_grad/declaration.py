@@ -166,7 +166,7 @@ OPERATOR = Operator(
         Holds("hidden >= 1", "unpermuted_tokens_grad"),
         Shapes("probs", TILING_FAILURE),
         Holds("top_k >= 1", "probs"),
-        Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_words),
+        Holds(f"top_k <= {MOST_TOPK}", "probs", unpermuted_tokens.topk_message),
         Shapes("sorted_indices permuted_tokens", TILING_FAILURE),
         Holds(
             "rows == entries or (rows < entries and counts_rows == 1)",

@@ -1,4 +1,4 @@
-"""Realistic input data for the shapes of a call; used where a user gives shapes instead of files."""
+"""Random input data for the shapes of a call, for callers who give shapes instead of arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,23 +24,24 @@ def generate(
     operator
         Name of the operator, here or in the product documents.
     arguments
-        The call; it should pass the operator's checks.
+        The call; it should pass the checks of the operator.
     seed
-        The same seed gives the same data; a generator is drawn from.
+        Seed of the data, or the generator to draw from.
 
     Returns
     -------
     dict
-        C-contiguous arrays by argument, in the shapes and dtypes of the call; optional tensors only when the call has them.
+        C-contiguous arrays by argument, in the shapes and dtypes of the call. Optional tensors are
+        included if the call has them.
 
     Raises
     ------
     UsageError
-        When there is no such operator, or a tensor that this machine has no memory for.
+        If the operator does not exist, or a tensor does not fit in the memory of this machine.
     """
     declared: Operator = load_operator(operator)
-    for one in declared.inputs:
-        _require_memory(one.name, arguments[one.name])
+    for tensor in declared.inputs:
+        _require_memory(tensor.name, arguments[tensor.name])
     if declared.data is None:
         return _normal_numbers(declared, arguments, seed)
     data: dict[str, np.ndarray] = declared.hook("data")(arguments, seed)
@@ -51,29 +52,28 @@ def _require_memory(name: str, spec: TensorSpec | None) -> None:
     if spec is None:
         return
     try:
-        np.empty(spec.shape)  # numbers are drawn as doubles
+        np.empty(spec.shape)  # random numbers are drawn in float64
     except (MemoryError, ValueError):
         message = (
             f"data for {name} {spec} takes {spec.nbytes} bytes and more, which this machine does "
             "not have"
         )
-        raise UsageError(
-            name, message, "make it smaller; npu_sim.plan needs no memory for it"
-        ) from None
+        hint = "make it smaller; npu_sim.plan needs no memory for it"
+        raise UsageError(name, message, hint) from None
 
 
 def _normal_numbers(
     operator: Operator, arguments: Mapping[str, Any], seed: int | np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Draw normal numbers for floating tensors, zeros for others."""
+    """Return normal numbers for floating-point tensors, zeros for others."""
     random = np.random.default_rng(seed)
     data = {}
-    for one in operator.inputs:
-        spec = arguments[one.name]
-        if spec is not None:
-            data[one.name] = (
-                normal(random, spec)
-                if spec.dtype in FLOATING
-                else np.zeros(spec.shape, numpy_dtype(spec.dtype))
-            )
+    for tensor in operator.inputs:
+        spec = arguments[tensor.name]
+        if spec is None:
+            continue
+        if spec.dtype in FLOATING:
+            data[tensor.name] = normal(random, spec)
+        else:
+            data[tensor.name] = np.zeros(spec.shape, numpy_dtype(spec.dtype))
     return data

@@ -1,4 +1,4 @@
-"""What the contracts of RmsNorm and RmsNormGrad share: axes, scales, and the last axis that the Atlas inference series asks for."""
+"""Contract parts that RmsNorm and RmsNormGrad share: axes, gamma, bound on the last axis."""
 
 from collections.abc import Mapping
 
@@ -11,12 +11,12 @@ from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.tiling.common import ceil_div
 
 BLOCK_ELEMENTS = 1 << 22
-"""Elements of a formula computed at a time, so that temporaries stay small."""
+"""Elements of a formula computed at a time; limits the size of temporaries."""
 GAMMA_SPREAD = np.float32(0.1)
 
 
 def axes(tensors: str) -> tuple[Axis, ...]:
-    """Return what can vary; ``tensors`` says in words which tensors have the dtype of x."""
+    """Return the axes; ``tensors`` names the tensors that have the dtype of x, for the help."""
     return (
         Word("gamma_dtype", "dtype of gamma", FLOAT_DTYPES, "bfloat16"),
         Word("dtype", f"dtype of {tensors}", FLOAT_DTYPES, "bfloat16"),
@@ -32,31 +32,33 @@ def axes(tensors: str) -> tuple[Axis, ...]:
 
 
 def draw_gamma(random: "np.random.Generator", spec: TensorSpec) -> np.ndarray:
-    """Draw scales near 1, as a trained network has them."""
+    """Return random scales near 1, like those of a trained network."""
     gamma: np.ndarray = 1 + GAMMA_SPREAD * random.standard_normal(spec.shape, np.float32)
     return gamma.astype(numpy_dtype(spec.dtype), copy=False)
 
 
 def last_axis(tensors: str) -> tuple[Derived, Holds]:
-    """Return the bytes of the shortest last axis of some tensors, and the check that blames the first one that is too short.
+    """Return the bytes of the shortest last axis of ``tensors``, and the check of that size.
 
-    The Atlas inference series needs 32 bytes ("约束与限制"); no reason is published, so it always holds.
+    The check refuses the first tensor whose last axis is too short. The Atlas inference series
+    needs 32 bytes (product document, "约束与限制"); no reason is published, so the limit always
+    holds.
     """
 
     def sizes(specs: Mapping[str, TensorSpec]) -> dict[str, int]:
         return {name: specs[name].shape[-1] * specs[name].itemsize for name in tensors.split()}
 
-    def blamed(call: Inspection) -> str:
+    def too_short(call: Inspection) -> str:
         return next(
             name
             for name, size in sizes(call.specs).items()
             if size < call.rules.last_axis_bytes_at_least
         )
 
-    def words(call: Inspection) -> tuple[str, str]:
-        name, least_bytes = blamed(call), call.rules.last_axis_bytes_at_least
+    def message(call: Inspection) -> tuple[str, str]:
+        name, least_bytes = too_short(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
-        message = (
+        text = (
             f"the last axis of {name} has {spec.shape[-1]} elements of {spec.itemsize} bytes = "
             f"{spec.shape[-1] * spec.itemsize} bytes; {title} needs {least_bytes} bytes or more"
         )
@@ -65,8 +67,10 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
             "planner itself takes any length and no "
             'physical reason is published, so the limit holds with limits="hardware" too'
         )
-        return message, f"last axis of {name} >= {ceil_div(least_bytes, spec.itemsize)}; {reason}"
+        return text, f"last axis of {name} >= {ceil_div(least_bytes, spec.itemsize)}; {reason}"
 
     swept = "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))"
     bytes_of_shortest = Derived("last_axis_bytes", swept, lambda specs: min(sizes(specs).values()))
-    return bytes_of_shortest, Holds("last_axis_bytes >= last_axis_bytes_at_least", blamed, words)
+    return bytes_of_shortest, Holds(
+        "last_axis_bytes >= last_axis_bytes_at_least", too_short, message
+    )

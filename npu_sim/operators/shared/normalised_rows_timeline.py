@@ -1,4 +1,4 @@
-"""What the instruction lists of RmsNorm and RmsNormGrad share: rows of one dtype in buffers that lie one after the other.
+"""Instruction lists that RmsNorm and RmsNormGrad share: rows of one dtype in adjacent buffers.
 
 Source: specification page ``estimate``, "Instruction lists".
 """
@@ -19,24 +19,23 @@ from npu_sim.timelines.vector_pipe import (
 )
 
 COMPARED_DTYPES = {"bfloat16"}
-"""dtypes of x and gamma that were compared with a device (page, "Residuals"), in rows of whole
-repeats."""
+"""dtypes of x and gamma that were compared with a device (page, "Residuals"), for whole repeats."""
 
 
 def buffer_sizes(plan: Plan) -> Mapping[str, int]:
     """Return the bytes of every buffer of a core by name."""
-    return {one.name: one.bytes for one in plan.memories[0].allocations}
+    return {buffer.name: buffer.bytes for buffer in plan.memories[0].allocations}
 
 
 def lists_by_rows(plan: Plan, of_rows: Callable[[int], Issues], compared: bool) -> InstructionLists:
-    """Return what every core issues, given what so many rows take."""
+    """Return the instructions of every core, given those of a number of rows."""
     amounts = {core: stop - start for core, (start, stop) in rows_of_cores(plan).items()}
-    known = {amount: of_rows(amount) for amount in set(amounts.values())}
-    return InstructionLists({core: known[amount] for core, amount in amounts.items()}, compared)
+    lists = {amount: of_rows(amount) for amount in set(amounts.values())}
+    return InstructionLists({core: lists[amount] for core, amount in amounts.items()}, compared)
 
 
 class NormalisedRows:
-    """Instructions on rows of x and gamma, whose operands lie in buffers known by name."""
+    """Instructions on rows of x and gamma, whose operands lie in named buffers."""
 
     def __init__(self, plan: Plan, x: str, buffers: Sequence[str], columns: int) -> None:
         spec, gamma = TensorSpec.parse(plan.arguments[x]), TensorSpec.parse(plan.arguments["gamma"])
@@ -45,16 +44,13 @@ class NormalisedRows:
         self.dtype, self.gamma_bytes = spec.dtype, gamma.itemsize
         self.widens, self.widens_gamma = spec.itemsize != FP32_BYTES, gamma.itemsize != FP32_BYTES
         self.starts = starts_of((name, sizes.get(name, 0)) for name in buffers)
-        self.like_compared = {
-            spec.dtype,
-            gamma.dtype,
-        } == COMPARED_DTYPES and columns % VECTOR_LANES == 0
+        dtypes = {spec.dtype, gamma.dtype}
+        self.like_compared = dtypes == COMPARED_DTYPES and columns % VECTOR_LANES == 0
 
     def on(self, kind: str, elements: int, *buffers: str) -> Issue:
-        """Return an instruction whose two sources start where these buffers do."""
-        return whole(
-            kind, elements, *(self.starts[name] for name in buffers), between=" and ".join(buffers)
-        )
+        """Return an instruction whose two sources are at the start of these buffers."""
+        starts = (self.starts[name] for name in buffers)
+        return whole(kind, elements, *starts, between=" and ".join(buffers))
 
     def widened(self, elements: int) -> Issues:
         """Return the cast of 16-bit elements to fp32."""

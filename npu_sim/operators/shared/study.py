@@ -1,4 +1,4 @@
-"""A call split into what studies change: arguments, tensors, and options."""
+"""Calls as studies change them, and the formula of an operator that studies compare with."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ class StudyCall:
     Attributes
     ----------
     operator
-        Its declaration.
+        Declaration of the operator.
     tensors, attributes
         Input tensors and attributes by name.
     profile
@@ -42,7 +42,7 @@ class StudyCall:
 
     @property
     def arguments(self) -> Arguments:
-        """The call as its contract takes it."""
+        """The arguments of the call."""
         return self.operator.build({**self.tensors, **self.attributes})
 
     @property
@@ -56,7 +56,7 @@ class StudyCall:
 
     @property
     def order(self) -> Order:
-        """Order in which atomic additions arrive."""
+        """Order of arrival of atomic additions."""
         return Order(self.options.get("core_order", "sequential"), self.options.get("seed", 0))
 
     def run(self) -> Result:
@@ -65,7 +65,7 @@ class StudyCall:
         return run(self.operator.name, product=self.profile, **call)
 
     def outputs(self, **changed: np.ndarray) -> dict[str, np.ndarray]:
-        """Compute the call with some tensors replaced; return its results."""
+        """Return the results of the call with some tensors replaced."""
         return self.with_tensors(**changed).run().outputs
 
     def with_tensors(self, **changed: np.ndarray) -> "StudyCall":
@@ -82,13 +82,13 @@ class StudyCall:
 
 
 def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
-    """Split a call as :func:`npu_sim.run` takes it."""
+    """Return the :class:`StudyCall` of the keyword arguments of :func:`npu_sim.run`."""
     declared: Operator = load_operator(operator)
-    given = {
-        name: as_array(call[name]) for name in declared.input_names if call.get(name) is not None
-    }
-    tensors = own_copies(declared.addressing, given)
-    attributes = {one.name: call[one.name] for one in declared.attributes if one.name in call}
+    present = [name for name in declared.input_names if call.get(name) is not None]
+    arrays = {name: as_array(call[name]) for name in present}
+    tensors = own_copies(declared.addressing, arrays)
+    names = [attribute.name for attribute in declared.attributes]
+    attributes = {name: call[name] for name in names if name in call}
     known = (*declared.tensor_names, *attributes, "product", "soc", "release")
     options = {name: value for name, value in call.items() if name not in known}
     profile = load_profile(call.get("product"), call.get("soc"), call.get("release"))
@@ -96,27 +96,27 @@ def study_call(operator: str, call: Mapping[str, Any]) -> StudyCall:
 
 
 Restore = Callable[[str, np.ndarray], np.ndarray | None]
-"""Finds the given samples in an output of a changed call, by the output's name; None where they
-cannot be compared."""
+"""Function (output name, values of a changed call) that returns the values of the original samples,
+or None if they cannot be compared."""
 
 
 @dataclass(frozen=True)
 class Changes:
-    """What an operator says of changes of a batch, where the axes of its samples alone do not: the ``changes`` of a declaration.
+    """Changes of a batch that the sample axes do not describe: the hook ``changes``.
 
     Attributes
     ----------
     grown
-        ``grown(call, extra, fill)`` appends samples that do not touch the given ones, copies of
-        them (``fill = "copy"``) or zeros (``"zero"``); None where that is impossible.
+        ``grown(call, extra, fill)`` appends samples that do not affect the original ones: copies
+        of them (``fill = "copy"``) or zeros (``"zero"``). Returns None if that is impossible.
     found
-        ``found(call, output, values)`` finds the given samples in an output of such a call.
+        ``found(call, output, values)`` returns the original samples in an output of such a call.
     others
-        ``others(call)`` gives further changes that do not matter in exact arithmetic: name, changed
-        call, restore.
+        ``others(call)`` yields further changes without effect in exact arithmetic: name, changed
+        call, restore function.
     places
-        ``places(call)`` says how many places along the axis of samples one sample has, by input; 1
-        in others, and in all when None.
+        ``places(call)`` returns the number of places that one sample has along the sample axis, by
+        input. Inputs that are missing have one; so do all inputs when None.
     """
 
     grown: Callable[[StudyCall, int, str], StudyCall | None] | None = None
@@ -131,25 +131,28 @@ def plain(
     tensors: Mapping[str, np.ndarray],
     precision: Any = np.float64,
 ) -> dict[str, np.ndarray]:
-    """Compute an operator by its formula.
+    """Return the results of an operator by its formula, in NumPy and in any precision.
+
+    In float64 this is the golden value of the precision studies; in float32 it is the second
+    implementation of the dual benchmark. It does not depend on a product, a plan or an order of
+    additions.
 
     Parameters
     ----------
     operator
         Name of the operator.
     arguments
-        The call; only its attributes are read.
+        The call; only its attributes are used.
     tensors
         The input tensors by name, in the operator's dtypes.
     precision
-        ``numpy.float64`` or ``numpy.float32``: the dtype of every intermediate value and of the results.
+        ``numpy.float64`` or ``numpy.float32``: dtype of intermediate values and results.
 
     Returns
     -------
     dict
         Output arrays by name, in ``precision``.
     """
-    values: dict[str, np.ndarray] = load_operator(operator).hook("formula")(
-        arguments, tensors, np.dtype(precision)
-    )
+    formula = load_operator(operator).hook("formula")
+    values: dict[str, np.ndarray] = formula(arguments, tensors, np.dtype(precision))
     return values

@@ -1,4 +1,4 @@
-"""What the contracts of operators that sum the rows of every token have in common.
+"""Contract checks and plan of the operators that sum the rows of every token.
 
 Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``.
 """
@@ -39,12 +39,12 @@ def check_padding(call: Inspection) -> None:
 
 
 def check_indices(indices: np.ndarray, rows: str) -> None:
-    """Check what only the data can tell; ``rows`` says whose rows the indices are.
+    """Check that no index is negative; ``rows`` names the tensor of the rows, for the hint.
 
     Raises
     ------
     AclnnError
-        361001 for a negative index, naming the first one's position and value.
+        361001 for a negative index; the message gives the position and value of the first one.
     """
     if indices.size and np.minimum.reduce(indices) < 0:
         position = int(np.argmax(indices < 0))
@@ -55,25 +55,24 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
         raise runtime_failure("sorted_indices", message, hint)
 
 
-def buffer_words(
-    case: Case, entries: str, entry_bytes: int, top_k: int, blames: str
+def buffer_message(
+    case: Case, entries: str, entry_bytes: int, top_k: int, blamed: str
 ) -> tuple[str, str, str]:
-    """What does not fit the Unified Buffer, whatever the documents say: any piece of a row, or the entries of one token.
+    """Return argument, message and hint if a piece of a row or the entries of a token do not fit.
 
     Parameters
     ----------
     entries, entry_bytes, top_k
-        What the entries are called, the bytes of one, and how many a token has.
-    blames
-        The argument that says how many a token has.
+        Name of the entries, bytes of an entry, and entries of a token.
+    blamed
+        Argument that sets the number of entries of a token.
     """
     rows, hidden = case.operator.inputs[0].name, case.row.hidden
     ub_bytes, size, dtype = case.device.ub_bytes, element_bytes(case), case.specs[rows].dtype
     length = moe.piece_length(ub_bytes, hidden, size)
     if length <= 0:
-        smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * moe.bytes_per_column(
-            moe.FEWEST_BUFFERS, size
-        )
+        column_bytes = moe.bytes_per_column(moe.FEWEST_BUFFERS, size)
+        smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * column_bytes
         message = (
             f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable "
             "bytes"
@@ -88,32 +87,29 @@ def buffer_words(
     )
     always = moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes)
     largest = moe.largest_topk(ub_bytes, hidden, size, entry_bytes)
-    return (
-        blames,
-        message,
-        (
-            f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
-            "hidden size"
-        ),
+    hint = (
+        f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
+        "hidden size"
     )
+    return blamed, message, hint
 
 
 @dataclass(frozen=True)
 class Entries:
-    """What an operator says of the entries of a token: an index, and its factor where there are probs.
+    """The entries of a token: an index each, and its factor if there are probs.
 
     Attributes
     ----------
     name
-        What they are called.
+        Name of the entries in texts.
     bytes
-        Bytes of one in the Unified Buffer.
+        Bytes of an entry in the Unified Buffer.
     buffers
-        Bytes of those of a batch in the Unified Buffer, by name: the indices, then what comes after the rows.
+        Bytes of the buffers of a batch by name: the indices, then those placed after the rows.
     rows
-        What the rows that are summed are called.
+        Name of the rows that are summed, in texts.
     most
-        The most entries of a token that the contract takes, whatever fits; -1 when nothing bounds them.
+        Largest number of entries of a token that the contract takes; -1 if it has no bound.
     """
 
     name: str
@@ -153,12 +149,12 @@ def element_bytes(case: Case) -> int:
 
 
 def _longest(case: Case, buffers: int = moe.FEWEST_BUFFERS) -> int:
-    """Return the longest piece of a row that fits with so many input rows."""
+    """Return the longest piece of a row that fits with ``buffers`` input rows."""
     return moe.max_hidden(case.device.ub_bytes, buffers, element_bytes(case))
 
 
 def _bytes_left(case: Case) -> int:
-    """Return the bytes that rows leave for indices."""
+    """Return the bytes of the Unified Buffer that the rows leave for entries."""
     return moe.bytes_for_entries(case.device.ub_bytes, case.row.hidden, element_bytes(case))
 
 
@@ -261,15 +257,13 @@ def _split_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
 
 
 def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple[Decision, ...]:
-    """One decision for every number of input rows that was tried."""
+    """Return a decision for every number of input rows that the planner tried."""
     decisions = []
     for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
         longest = _longest(case, buffers)
         fits = tiling.hidden_length <= longest
-        yes, no = (
-            f"{buffers} rows of {entries.rows} are in flight",
-            f"fewer than {buffers} rows of {entries.rows} are in flight",
-        )
+        yes = f"{buffers} rows of {entries.rows} are in flight"
+        no = f"fewer than {buffers} rows of {entries.rows} are in flight"
         decisions.append(
             Decision(
                 name=f"{buffers} input rows",

@@ -1,7 +1,7 @@
-"""What the tiles of operators hold and add that sum the rows of every token.
+"""Steps of the operators that sum the rows of every token: what their tiles read, hold and write.
 
-Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and ``moe_token_unpermute``, "Instructions and copies
-of a tile".
+Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and
+``moe_token_unpermute``, "Instructions and copies of a tile".
 """
 
 from npu_sim.timelines.steps import Step, StepTable, View
@@ -19,11 +19,11 @@ def token_sums(
     Parameters
     ----------
     source, result
-        Name and rows of what is read and of the sum.
+        Name and number of rows of the tensor that is read, and of the sum.
     columns, top_k
-        Columns of a row, experts of a token.
+        Columns of a row, and experts of a token.
     weighted
-        Whether every row is multiplied by its entry of ``probs``.
+        True if every row is multiplied by its entry of ``probs``.
     """
     (rows, count), (out, tokens) = source, result
     views = [
@@ -41,7 +41,7 @@ def token_sums(
         "token {token} of tokens {tokens}, columns {columns}",
     )
     come = " and ".join(entries)
-    found = {
+    table = {
         "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),
         "indices and probs": Step(
             f"tokens {{tokens}}: their {come} come in", entries, live=ENTRIES
@@ -67,4 +67,4 @@ def token_sums(
             f"{where}: the sum is rounded once and goes out", (), (out,), entries, SUMMING
         ),
     }
-    return StepTable(tuple(views), {("tokens", note): step for note, step in found.items()})
+    return StepTable(tuple(views), {("tokens", note): step for note, step in table.items()})

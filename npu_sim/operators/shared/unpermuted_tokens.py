@@ -1,4 +1,4 @@
-"""What MoeTokenUnpermute and its gradient have in common: arguments, axes, and data.
+"""Contract parts that MoeTokenUnpermute and its gradient share: arguments, axes, and data.
 
 Sources: specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``.
 """
@@ -48,16 +48,16 @@ ATTRIBUTES = (
     ),
 )
 DERIVED = (Derived("top_k", "1 + (num_topk - 1) * has_probs"), Derived("entries", "tokens * top_k"))
-"""Without probs a token has one entry, whatever an axis says."""
+"""Without probs a token has one entry, whatever the value of num_topk."""
 
 
 def permuted_tokens(help: str) -> Tensor:
-    """Return the rows of the experts as an argument."""
+    """Return the argument permuted_tokens: the rows of the experts."""
     return Tensor("permuted_tokens", "rows hidden", help, "dtype")
 
 
 def axes(rows: str) -> tuple[Axis, ...]:
-    """Return what can vary; ``rows`` names the tensor that has the columns."""
+    """Return the axes; ``rows`` names the tensor that has the columns."""
     return (
         Word("dtype", f"dtype of {rows}", FLOAT_DTYPES, "bfloat16"),
         Switch(
@@ -84,8 +84,8 @@ def axes(rows: str) -> tuple[Axis, ...]:
     )
 
 
-def topk_words(call: Any) -> tuple[str, str]:
-    """What the bound of the experts of a token says."""
+def topk_message(call: Any) -> tuple[str, str]:
+    """Return message and hint for the bound on the experts of a token."""
     message = (
         f"probs has {call.size('top_k')} columns: the product takes numTopk <= {MOST_TOPK}, with "
         'limits="hardware" too'
@@ -94,7 +94,7 @@ def topk_words(call: Any) -> tuple[str, str]:
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:
-    """Return normal rows and gradients, tokens that went to experts at random, and weights that add up to 1 for every token."""
+    """Return normal rows and gradients, random indices, and weights with sum 1 for every token."""
     random, entries = np.random.default_rng(seed), arguments.sorted_indices.numel
     drawn = {name: normal(random, spec) for name, spec in arguments.items() if _is_rows(name, spec)}
     drawn["sorted_indices"] = random.permutation(np.arange(entries, dtype=np.int32))
@@ -111,35 +111,28 @@ def _is_rows(name: str, spec: Any) -> bool:
 
 
 def experts(call: StudyCall) -> int:
-    """Return how many entries a token has."""
+    """Return the number of entries of a token."""
     return int(call.tensors["probs"].shape[1]) if "probs" in call.tensors else 1
 
 
 def places(call: StudyCall) -> dict[str, int]:
-    """Return how many indices one token has, as changes of a batch ask."""
+    """Return the number of indices of one token, for :class:`Changes`."""
     return {"sorted_indices": experts(call)}
 
 
 def grown(call: StudyCall, extra: int, fill: str) -> StudyCall | None:
-    """Append tokens with rows of their own; where rows were dropped there is no room for them, as new rows would be those."""
-    tokens, indices, count = (
-        call.tensors["permuted_tokens"],
-        call.tensors["sorted_indices"],
-        experts(call),
-    )
-    rows, more = tokens.shape[0], extra * count
+    """Append tokens with rows of their own.
+
+    Returns None if rows were dropped: their indices would point to the new rows.
+    """
+    tokens, indices = call.tensors["permuted_tokens"], call.tensors["sorted_indices"]
+    rows, more = tokens.shape[0], extra * experts(call)
     if indices.max(initial=-1) >= rows:
         return None
-    changed = {
-        "sorted_indices": np.concatenate(
-            [indices, np.arange(rows, rows + more, dtype=indices.dtype)]
-        )
-    }
-    for name, size in (
-        ("permuted_tokens", more),
-        ("unpermuted_tokens_grad", extra),
-        ("probs", extra),
-    ):
+    new_indices = np.arange(rows, rows + more, dtype=indices.dtype)
+    changed = {"sorted_indices": np.concatenate([indices, new_indices])}
+    sizes = {"permuted_tokens": more, "unpermuted_tokens_grad": extra, "probs": extra}
+    for name, size in sizes.items():
         if name in call.tensors:
             values = call.tensors[name]
             added = np.zeros((size, values.shape[1]), values.dtype)
