@@ -11,12 +11,12 @@ from npu_sim.timelines.calibration import Calibration, Ceiling
 
 
 def calibration_text(answer: CalibrationAnswer, width: int | None = None) -> str:
-    """Return what was found as text."""
+    """Return a calibration as text."""
     return render(calibration_view(answer), width)
 
 
 def calibration_yaml(calibration: Calibration) -> str:
-    """Return a calibration as the file that ``timeline --calibration`` reads."""
+    """Return a calibration as the YAML file that ``timeline --calibration`` reads."""
     head = "# Written by npu-sim profile --calibrate. Clock in MHz, ceilings in 10^12 bytes a second; a fact of one machine.\n"
     text: str = yaml.safe_dump(
         calibration.model_dump(mode="json"), sort_keys=False, allow_unicode=True
@@ -25,7 +25,7 @@ def calibration_yaml(calibration: Calibration) -> str:
 
 
 def calibration_view(answer: CalibrationAnswer) -> RenderableType:
-    """Return the answer as something rich can print."""
+    """Return a calibration as a rich renderable."""
     found = answer.calibration
     lines: list[Line] = [
         (

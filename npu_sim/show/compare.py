@@ -1,4 +1,4 @@
-"""A comparison as a table a person reads."""
+"""Comparisons of products, and upgrades between releases, as text."""
 
 from rich.console import RenderableType
 
@@ -32,7 +32,7 @@ def comparison_text(comparison: Comparison, width: int | None = None) -> str:
 
 
 def comparison_view(comparison: Comparison) -> RenderableType:
-    """Return a comparison as something rich can print."""
+    """Return a comparison as a rich renderable."""
     several = any(row.releases != (default_release(),) for row in comparison.rows)
     columns = [column for column in COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
@@ -58,7 +58,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
 
 
 def upgrade_text(upgrade: Upgrade) -> str:
-    """Return a step from one release to another as text."""
+    """Return an upgrade from one release to another as text."""
     return f"{_upgrade_title(upgrade)}\n{render(lines_table(upgrade_lines(upgrade)))}"
 
 
@@ -73,7 +73,7 @@ def _upgrade_title(upgrade: Upgrade) -> str:
 
 
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
-    """Return what a step from one release to another changes, as labelled lines."""
+    """Return the changes of an upgrade as labelled lines."""
     lines = [(one.fact, f"{one.before} -> {one.after}", "") for one in upgrade.changes]
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
@@ -88,7 +88,10 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
 
 
 def estimate_lines(comparison: Comparison) -> list[Line]:
-    """Return the estimates, every one once: of rows, at the clock of the first SoC of each, in the releases that give it."""
+    """Return the estimates as labelled lines, equal ones once.
+
+    Estimates use the clock of the first SoC of each row and the releases of that row.
+    """
     products: dict[str, set[str]] = {}
     for row in comparison.rows:
         products.setdefault(row.profile.soc, set()).add(row.profile.name)
@@ -150,7 +153,7 @@ def _cells(row: Compared) -> dict[str, str]:
 
 
 def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
-    """Return every reason once, with the products that give it."""
+    """Return each refusal reason once, with its products."""
     where: dict[str, dict[str, None]] = {}
     for row in comparison.rows:
         reason = (
@@ -166,7 +169,7 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
 
 
 def nearby_text(nearby: NearbyPlan, products: tuple[str, ...]) -> str:
-    """Return a nearby change as one sentence: ``one more column and the path changes ...``."""
+    """Return a nearby plan as one sentence: ``one more column and the path changes ...``."""
     where = say(" on {products}", products=", ".join(products)) if products else ""
     value = (
         f"{nearby.axis.name} {nearby.value}"

@@ -1,4 +1,4 @@
-"""An explanation as text a person reads."""
+"""An explanation of a plan as text."""
 
 from collections.abc import Sequence
 from math import isclose
@@ -29,8 +29,8 @@ from npu_sim.timelines.model import BankConflict, VectorEstimate
 SHOWN_NEARBY = 4
 SHOWN_CONFLICTS = 3
 EQUAL_ALIGNMENT = 2
-"""What two sources cost that start in the same bank group (specification page ``estimate``, "Bank
-groups")."""
+"""Cycle factor of two sources that start in the same bank group (specification page ``estimate``,
+"Bank groups")."""
 Row = Sequence[str]
 
 
@@ -40,7 +40,7 @@ def explanation_text(explanation: Explanation, width: int | None = None) -> str:
 
 
 def explanation_view(explanation: Explanation) -> RenderableType:
-    """Return an explanation as something rich can print."""
+    """Return an explanation as a rich renderable."""
     plan = explanation.plan
     if plan is None:
         return _refusal_view(explanation)
@@ -119,7 +119,7 @@ def explanation_view(explanation: Explanation) -> RenderableType:
 def _section(
     title: str, rows: Sequence[Row], right: int | None = None, styles: Sequence[str] = ()
 ) -> list[RenderableType]:
-    """Lay a section out as a heading and indented columns; nothing when it has no rows."""
+    """Return a section as a heading and indented columns; nothing if it has no rows."""
     if not rows:
         return []
     columns = [
@@ -200,7 +200,7 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
 
 
 def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
-    """Return the estimate of every kernel that has one, and what of it longer instructions or other places of buffers would save."""
+    """Return the estimate of each kernel, and the gain from longer instructions or other buffers."""
     rows: list[Row] = []
     for kernel, estimate in estimates:
         rows.append((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)))

@@ -1,8 +1,8 @@
-"""How every table and every paragraph is laid out: readable at any width, or one line a record where there is none (in a pipe).
+"""Layout of tables and paragraphs for any terminal width, and for pipes (one line per record).
 
-No word is ever broken, a number and its unit are one word, and no line ends in blanks. Where the
-columns of a table do not fit, its records become blocks; where labelled lines do not fit side by
-side, they stand below each other.
+Words are never broken, a number and its unit count as one word, and lines end without blanks. A
+table that does not fit becomes blocks, one per record; labelled lines that do not fit side by side
+are stacked.
 """
 
 import io
@@ -20,15 +20,14 @@ from rich.text import Text
 from npu_sim.language import translated
 
 UNLIMITED = 1 << 20
-"""Width of what has none: nothing is ever wrapped."""
+"""Width that stands for no limit: nothing wraps."""
 LEAST_TEXT = 24
-"""Columns that wrapped text needs to be readable."""
+"""Minimum width of a wrapped column."""
 MOST_PADDED = 40
-"""Where nothing wraps, one long cell does not push what follows it away in every other labelled
-line."""
+"""Maximum padding where nothing wraps, so that one long cell does not push all notes to the right."""
 GAP = "  "
 BETWEEN = " | "
-"""What stands between the facts of a block."""
+"""Separator of the facts of a block."""
 
 _UNIT = r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)"
 _PIECE = re.compile(rf"\s*(?:[-+(]?\d[\d.,]*(?:e[-+]?\d+)?\ {_UNIT}\S*|\S+)", re.VERBOSE)
@@ -36,24 +35,23 @@ _WIDE = "\u1100-\u11ff\u2e80-\u2fff\u3003-\u3007\u3040-\ua4cf\uac00-\ud7af\uf900
 _SPLIT = re.compile(
     rf"\s*[(（《「【]*(?:[{_WIDE}]|[^\s{_WIDE}]+?(?:(?<=[，；：、。])|(?=[(（《「【]*[{_WIDE}]|$)))[^\w\s(（《「【]*|\s*\S+"
 )
-"""Chinese has no blanks: its lines end behind any character but an opening bracket, and before any
-but punctuation."""
+"""Chinese text has no blanks: lines may end after any character but an opening bracket, and before
+any but punctuation."""
 
 
 class Column(NamedTuple):
-    """What a column is called and how it behaves.
+    """Name and layout of a column.
 
     Attributes
     ----------
     name
-        Heading; in a block it stands before the value. A table whose columns have none has no
-        headings.
+        Heading; in a block it precedes the value. A table whose columns have no names has no headings.
     right, style
-        Whether numbers end below each other, and the style of rich that the cells have.
+        Whether cells are aligned right, and their rich style.
     wraps
         Whether the column may be narrower than its longest cell.
     key, plain
-        In a block: whether it names the record, and whether the value says by itself what it is.
+        In a block: whether the cell identifies the record, and whether it is shown without its name.
     """
 
     name: str = ""
@@ -70,7 +68,15 @@ LABELLED = (Column(style="bold"), Column(wraps=True), Column(wraps=True, style="
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Text in lines as long as the width allows; later lines are indented by ``hanging`` more; ``said`` is as in a table."""
+    """Text wrapped to the available width.
+
+    Attributes
+    ----------
+    hanging
+        Additional indentation of later lines.
+    said
+        Whether the text is already in the user's language.
+    """
 
     text: str
     style: str = ""
@@ -79,7 +85,7 @@ class Paragraph:
     said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Go through the lines."""
+        """Yield the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
         for paragraph in (self.text if self.said else translated(self.text)).split("\n"):
             lines = wrapped(
@@ -91,14 +97,14 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Facts:
-    """Short texts one after the other; a line ends between two of them, or inside one that has no room in a line of its own."""
+    """Short texts on shared lines; a line ends between two texts, or inside one that is too long."""
 
     facts: tuple[str, ...]
     style: str = ""
     indent: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Go through the lines."""
+        """Yield the lines."""
         width = options.max_width - self.indent
         lines: list[str] = []
         for fact in map(translated, self.facts):
@@ -118,16 +124,15 @@ class Table:
     Attributes
     ----------
     columns, rows
-        What a record has, and the records: one text a column. A column without any text is left
-        out.
+        Columns, and one row of cells per record. Columns without content are left out.
     styles
-        Style of every row, beside those of the columns; none when left out.
+        Styles of the rows, in addition to those of the columns.
     indent
         Blanks before every line.
     narrow
-        What stands in its place where the columns do not fit; blocks when left out.
+        Replacement if the columns do not fit; blocks if None.
     said
-        Whether the cells are in the language that is spoken already.
+        Whether the cells are already in the user's language.
     """
 
     columns: Sequence[Column]
@@ -138,7 +143,7 @@ class Table:
     said: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Go through the lines, in columns where they fit."""
+        """Yield the lines, in columns if they fit."""
         columns, rows = _used(
             [column._replace(name=translated(column.name)) for column in self.columns], self.rows
         )
@@ -180,7 +185,7 @@ class Table:
     def _stacked(
         self, columns: Sequence[Column], rows: list[list[str]], width: int
     ) -> Iterator[RenderableType]:
-        """Put the cells of a row below each other, beside its label where that leaves room."""
+        """Yield the cells of each row below each other, beside the row's label if there is room."""
         label = max((cell_len(row[0]) for row in rows), default=0)
         room = width - label - len(GAP)
         beside = room >= max(
@@ -214,7 +219,7 @@ def lines_table(
     styles: Mapping[str, str] = MappingProxyType({}),
     said: bool = False,
 ) -> Table:
-    """Lay out labelled lines: label, value, and a note; ``styles`` are those of lines, by label; ``said`` as a table has it."""
+    """Return labelled lines as a table: label, value and note; ``styles`` maps labels to styles."""
     rows = [tuple(line) for line in lines]
     return Table(
         LABELLED[: max((len(row) for row in rows), default=0)],
@@ -226,12 +231,12 @@ def lines_table(
 
 
 def stack(*parts: RenderableType) -> Group:
-    """Put parts below each other; a text is a paragraph."""
+    """Stack parts; a string is a paragraph."""
     return Group(*(Paragraph(part) if isinstance(part, str) else part for part in parts))
 
 
 def render(renderable: RenderableType, width: int | None = None) -> str:
-    """Return what is printed, without colours; ``width`` is the terminal's when None."""
+    """Return the printed text without colours; ``width`` None is the width of the terminal."""
     buffer = io.StringIO()
     print_to(
         Console(
@@ -246,12 +251,12 @@ def render(renderable: RenderableType, width: int | None = None) -> str:
 
 
 def print_to(console: Console, renderable: RenderableType) -> None:
-    """Print; a word that is longer than the screen runs over its edge whole."""
+    """Print; a word longer than the line extends beyond its end."""
     console.print(stack(renderable), crop=False, soft_wrap=False)
 
 
 def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
-    """Return text in lines of ``width`` columns, those after the first of ``later``, without breaking a word."""
+    """Wrap text at ``width`` columns, later lines at ``later``, without breaking words."""
     if cell_len(text) <= width:
         return [text.rstrip()]
     lines: list[str] = []
@@ -268,12 +273,12 @@ def wrapped(text: str, width: int, later: int | None = None) -> list[str]:
 
 
 def longest_word(text: str) -> int:
-    """Return the columns of the longest word."""
+    """Return the width of the longest word."""
     return max((cell_len(piece.strip()) for piece in _pieces(text)), default=0)
 
 
 def _pieces(text: str) -> list[str]:
-    """Cut text where lines may end; what is before a word stays with it."""
+    """Split text where lines may end; each blank stays with the word after it."""
     return [
         part
         for piece in _PIECE.findall(text)
@@ -284,7 +289,7 @@ def _pieces(text: str) -> list[str]:
 def column_widths(
     columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int
 ) -> list[int] | None:
-    """Return how wide every column is, the widest ones wrapped as far as needed; None where they do not fit."""
+    """Return the widths of columns, shrinking the widest as needed; None if they do not fit."""
     cells = [
         [columns[position].name, *(row[position] for row in rows)]
         for position in range(len(columns))
@@ -311,7 +316,7 @@ def column_widths(
 def _used(
     columns: Sequence[Column], rows: Sequence[Sequence[str]]
 ) -> tuple[list[Column], list[list[str]]]:
-    """Fill short rows up, and leave out columns in which nothing stands."""
+    """Pad short rows and drop empty columns."""
     full = [[*row, *[""] * (len(columns) - len(row))] for row in rows]
     used = [
         position
@@ -331,7 +336,7 @@ def _aligned(
     indent: int,
     style: str = "",
 ) -> Iterator[Text]:
-    """Go through the lines of a row whose cells stand side by side, each wrapped at its limit and padded to a width."""
+    """Yield the lines of a row of cells side by side, each wrapped at its limit."""
     lines = [wrapped(cell, limit) for cell, limit in zip(cells, limits, strict=True)]
     for number in range(max(map(len, lines), default=0)):
         parts = [(" " * indent, "")]
@@ -349,7 +354,7 @@ def _aligned(
 def _block(
     columns: Sequence[Column], row: Sequence[str], style: str, indent: int
 ) -> Iterator[RenderableType]:
-    """Go through the lines of a record: what it is, then what is known of it."""
+    """Yield the lines of a block: the key cells, then the others."""
     told = list(zip(columns, row, strict=True))
     head = GAP.join(cell for column, cell in told if column.key and cell)
     facts = [
@@ -368,7 +373,7 @@ def _padded(cell: str, width: int, right: bool) -> str:
 
 
 def _line(parts: Iterable[tuple[str, str]]) -> Text:
-    """Put styled texts into one line that is never wrapped and ends where its text ends."""
+    """Return styled texts as one line that does not wrap, without trailing blanks."""
     line = Text(no_wrap=True, overflow="ignore")
     for text, style in parts:
         line.append(text, style.strip() or None)

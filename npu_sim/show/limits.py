@@ -1,4 +1,4 @@
-"""Limits as text a person reads: the ranges side by side, then the constraint that binds."""
+"""Limits as text: legal ranges side by side, then the binding constraints."""
 
 from dataclasses import replace
 from typing import Any
@@ -21,7 +21,7 @@ def limits_text(table: LimitTable, width: int | None = None) -> str:
 
 
 def limits_view(table: LimitTable) -> RenderableType:
-    """Return the limits as something rich can print."""
+    """Return limits as a rich renderable."""
     entry = find_operator(table.operator)
     assert entry is not None
     along = say(" along {along}", along=table.along) if table.along else ""
@@ -75,7 +75,7 @@ def _ranges(table: LimitTable) -> Table:
 
 
 def _rows(table: LimitTable) -> list[ProductLimits]:
-    """Join the SoCs of a product whose bounds are the same; those of a frontier stay apart."""
+    """Join the SoCs of a product that have equal bounds, except along a frontier."""
     if table.along:
         return list(table.rows)
     joined: list[ProductLimits] = []
@@ -121,7 +121,7 @@ def bound_text(bound: Bound) -> str:
 
 
 def reason_text(error: AclnnError) -> str:
-    """Return why a value is not legal: the status, where the product refuses it, and the message."""
+    """Return the reason why a value is not legal: status, if the product refuses it, and message."""
     return (
         error.message
         if error.status == SUCCESS
@@ -130,7 +130,7 @@ def reason_text(error: AclnnError) -> str:
 
 
 def _reasons(table: LimitTable) -> list[tuple[str, str]]:
-    """Name the constraint at every end, once a product: on its other SoCs it is the same one with other numbers."""
+    """Return the constraint at each end, once per product: its SoCs differ only in numbers."""
     reasons: dict[tuple[str, str], tuple[str, str]] = {}
     for row in table.rows:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):

@@ -1,4 +1,4 @@
-"""A measured profile as text: what the file says, calls and launches with measured time beside their bound."""
+"""A measured profile as text and as a trace: measured times beside their lower bounds."""
 
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,13 @@ from npu_sim.show.text import Line
 from npu_sim.show.timelines import estimate_note, estimate_text, percent, short_us
 
 SHOWN_KERNELS = 6
-"""Kernels that are not modelled shown by name; the others are counted."""
+"""Number of unmodelled kernels shown by name; the rest are counted."""
 LAUNCHED = ("launch", "measured", "share", "bound", "cores")
 NOTE = "bound: published rates, never measured; no execution of the plan can be faster"
 
 
 def measured_profile_text(answer: MeasuredProfile, width: int | None = None) -> str:
-    """Return the answer as text."""
+    """Return a measured profile as text."""
     return render(measured_profile_view(answer), width)
 
 
@@ -36,7 +36,7 @@ def headline(answer: MeasuredProfile) -> str:
 
 
 def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
-    """Return the answer as something rich can print."""
+    """Return a measured profile as a rich renderable."""
     parts: list[RenderableType] = [
         Paragraph(headline(answer), "bold green"),
         "",
@@ -55,7 +55,7 @@ def measured_profile_view(answer: MeasuredProfile) -> RenderableType:
 
 
 def file_lines(answer: MeasuredProfile) -> list[Line]:
-    """Return what the file says of the device, and what is not modelled."""
+    """Return the device and the unmodelled kernels of the file."""
     lines: list[Line] = []
     if answer.device is not None:
         others = (
@@ -105,7 +105,7 @@ def _call_table(calls: CallGroup) -> Table:
 
 
 def call_rows(calls: CallGroup) -> list[tuple[str, ...]]:
-    """Return one row for every launch of a call, under ``LAUNCHED``; what is not known is empty."""
+    """Return one row per launch of a call, under ``LAUNCHED``; unknown cells are empty."""
     rows: list[tuple[str, ...]] = []
     for one in calls.as_dict()["launches"]:
         bound = "" if one["bound_us"] is None else short_us(one["bound_us"])
@@ -129,7 +129,7 @@ def _group_title(group: MeasuredGroup) -> str:
 
 
 def group_lines(group: MeasuredGroup) -> list[Line]:
-    """Return equal launches as labelled lines."""
+    """Return a group of equal launches as labelled lines."""
     facts = group.as_dict()
     spread = say(
         "{short_us} to {short_us2}, {short_us3} in total",
@@ -216,7 +216,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
-    """Return the estimate beside its counter, and a line more where they are further apart than the band."""
+    """Return the estimate beside its counter, and a warning if they differ by more than the band."""
     if group.estimate is None:
         return []
     lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]
@@ -234,11 +234,11 @@ def _estimate_lines(group: MeasuredGroup) -> list[Line]:
 
 
 MEASURED, BOUND = 1, 2
-"""Threads of every stream: what was measured, and how long it takes at least."""
+"""Thread numbers of each stream: measured times and lower bounds."""
 
 
 def measured_trace(answer: MeasuredProfile) -> dict[str, Any]:
-    """Return the trace of a profile: a process for every stream, with a measured and a bound lane."""
+    """Return Chrome trace events: one process per stream, with a measured and a bound lane."""
     bounds = {
         one.line: (group.bound_us, group.binding_pipe)
         for group in answer.groups

@@ -1,4 +1,4 @@
-"""The rows of an output that can differ between runs: as a table a person reads, and as CSV."""
+"""Rows of an output that can differ between runs, as a table and as CSV."""
 
 import csv
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ NOTE = (
 
 
 def rows_title(rows: OpenRows) -> str:
-    """Return how many rows, columns or elements can differ, and how many of them are shown."""
+    """Return the number of rows, columns or elements that can differ, and of those shown."""
     count = len(rows.table)
     shown = (
         say(", the {WORST_ROWS} worst by ulp", WORST_ROWS=WORST_ROWS) if count > WORST_ROWS else ""
@@ -69,7 +69,7 @@ def rows_csv(every: Sequence[OpenRows]) -> str:
 
 
 def rows_view(every: Sequence[OpenRows]) -> RenderableType:
-    """Return the worst rows of every output as something rich can print."""
+    """Return the worst rows of each output as a rich renderable."""
     columns = [
         Column(name, right=0 < number < len(HEADINGS) - 1, key=number == 0)
         for number, name in enumerate(HEADINGS)

@@ -1,4 +1,4 @@
-"""A preflight as text: calls by targets, what is not accepted, and what can differ between runs."""
+"""A preflight as text, JSON lines, JUnit XML, annotations and Markdown."""
 
 import json
 import re
@@ -27,7 +27,7 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def bytes_text(size: int) -> str:
-    """Return a size as people read it."""
+    """Return a size with a binary unit."""
     return next((f"{size / unit:.1f} {name}" for unit, name in UNITS if size >= unit), f"{size} B")
 
 
@@ -44,12 +44,12 @@ def cell_text(checked: Checked | None) -> str:
 
 
 def count_text(row: Row) -> str:
-    """Return how often a call is made; nothing for once."""
+    """Return the number of identical calls; empty for one."""
     return f"{row.count}x" if row.count != 1 else ""
 
 
 def lines_text(rows: Iterable[Row]) -> str:
-    """Return where calls stand: ``lines 11, 14, 18``."""
+    """Return the line numbers of calls: ``lines 11, 14, 18``."""
     numbers = [row.line for row in rows]
     more = (
         say(" and {numbers} more", numbers=len(numbers) - SHOWN_LINES)
@@ -65,14 +65,14 @@ def lines_text(rows: Iterable[Row]) -> str:
 
 
 def fault_text(fault: Fault) -> str:
-    """Return what is not accepted, in a sentence."""
+    """Return the reason why a call is not accepted, in one sentence."""
     lines = sum(row.lines for row in fault.rows)
     times = f"{lines}x " if lines > 1 else ""
     return f"{times}{fault.op or 'no call'}, {lines_text(fault.rows)}, {', '.join(fault.labels)}: {fault.word}: {fault.reason}"
 
 
 def matrix_view(matrix: Matrix) -> Group:
-    """Return a preflight as something rich can print."""
+    """Return a preflight as a rich renderable."""
     parts: list[RenderableType] = [_counts(matrix), "", _calls(matrix)]
     if len(matrix.rows) > SHOWN_ROWS:
         parts.append(
@@ -168,7 +168,7 @@ def _calls(matrix: Matrix) -> Table:
 
 
 def _block(row: Row) -> Iterator[RenderableType]:
-    """Go through a call and what became of it where targets have no room side by side: equal answers are one."""
+    """Yield a call and its results for narrow terminals; targets with equal results are joined."""
     answers: dict[str, list[str]] = {}
     for label, checked in row.cells.items():
         answers.setdefault(cell_text(checked), []).append(label)
@@ -178,7 +178,7 @@ def _block(row: Row) -> Iterator[RenderableType]:
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
-    """Say which results can differ between runs, and what the determinism switch makes of them."""
+    """Return the results that can differ between runs, and the effect of the determinism switch."""
     found: dict[tuple[str, str, str], tuple[dict[int, int], dict[str, None], list[int]]] = {}
     for row, label, checked in matrix.cells():
         timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
@@ -232,7 +232,7 @@ def _switch_text(switch: dict[str, object] | None) -> str:
 
 
 def recorded_lines(matrix: Matrix) -> Iterator[str]:
-    """Say what the calls of a recording do not cover."""
+    """Return what the calls of a recording do not cover."""
     if matrix.recorded is None:
         return
     for lost in matrix.recorded.get("not_recognised", ()):
@@ -253,13 +253,16 @@ def recorded_lines(matrix: Matrix) -> Iterator[str]:
 
 
 SHOWN_ANNOTATIONS = 10
-"""More of one kind are not shown for one step."""
+"""Maximum number of annotations of one kind per step."""
 
 NOT_IN_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def write_results(path: Path, matrix: Matrix) -> None:
-    """Write one JSON line for every call on every target, with the whole plan; half a pair of surrogates is escaped, as JSON may."""
+    """Write one JSON line per call and target, with the whole plan.
+
+    Lone surrogates are escaped.
+    """
     lines = (
         json.dumps({"schema": schema("preflight_result"), **one}, ensure_ascii=False) + "\n"
         for one in matrix.results(whole=True)
@@ -271,7 +274,10 @@ def write_results(path: Path, matrix: Matrix) -> None:
 
 
 def write_junit(path: Path, matrix: Matrix, file: str) -> None:
-    """Write JUnit XML: a suite for every target, a case for every call; a fault is a failure, a line that is no call an error."""
+    """Write JUnit XML: a test suite per target, a test case per call.
+
+    A call that is not accepted is a failure; a line that is no call is an error.
+    """
     root = ElementTree.Element("testsuites")
     for label in matrix.labels:
         suite = ElementTree.SubElement(root, "testsuite", name=f"{file} {label}")
@@ -309,12 +315,12 @@ def _add_case(suite: ElementTree.Element, row: Row, label: str, matrix: Matrix, 
 
 
 def _printable(text: str) -> str:
-    """Replace characters that XML cannot hold."""
+    """Replace characters that XML cannot represent."""
     return NOT_IN_XML.sub("?", text)
 
 
 def annotations(matrix: Matrix, file: str) -> Iterator[str]:
-    """Go through the commands that mark lines of a file on GitHub: one for equal faults, at their first line."""
+    """Yield GitHub annotation commands: one per group of equal problems, at its first line."""
     for fault in matrix.faults()[:SHOWN_ANNOTATIONS]:
         title = f"{fault.op or 'no call'}: {fault.word}"
         yield f"::error file={_property(file)},line={fault.rows[0].line},title={_property(title)}::{_data(fault_text(fault))}"
@@ -329,7 +335,7 @@ def _property(text: str) -> str:
 
 
 def markdown(matrix: Matrix) -> str:
-    """Return the matrix as a table for the summary of a step."""
+    """Return the matrix as a Markdown table for a step summary."""
     rows = [
         ["line", "calls", "call", *matrix.labels],
         ["---:", "---:", *["---"] * (1 + len(matrix.labels))],

@@ -19,7 +19,7 @@ COLUMNS = (
 
 
 def products_view(profiles: Sequence[Profile]) -> Group:
-    """Return products as something rich can print."""
+    """Return products as a rich renderable."""
     parts: list[RenderableType] = []
     for profile in profiles:
         product = profile.product

@@ -1,4 +1,4 @@
-"""A recording as text: the calls, what could not be recognised, and what is not modelled."""
+"""A recording as text: calls, unrecognised calls, and kernels that are not modelled."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,7 +13,7 @@ _COUNTED = (Column("count", right=True, key=True),)
 
 
 def recording_view(recording: Mapping[str, Any], file: str) -> RenderableType:
-    """Return a recording, as plain data, as something rich can print; ``file`` is where its calls were written."""
+    """Return a recording as a rich renderable; ``file`` is where its calls were written."""
     calls, lost, kernels = (
         recording["calls"],
         recording["not_recognised"],

@@ -1,4 +1,4 @@
-"""Studies as labelled lines that a person reads."""
+"""Studies as labelled lines."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from npu_sim.studies.verdicts import MEANINGS, Verdict
 
 SHOWN_STEPS = 6
 SHOWN_TREE = 400
-"""Characters of a tree that are shown; ``--json`` has all of it."""
+"""Number of characters shown of a tree; ``--json`` has all of it."""
 
 
 def determinism_lines(study: DeterminismStudy) -> list[Line]:
@@ -167,7 +167,7 @@ def _verdict_text(verdict: Verdict) -> str:
 
 
 def precision_meanings() -> list[Line]:
-    """Return what a precision study measures against, and what every verdict means, a line each."""
+    """Return the references of a precision study and the meanings of its verdicts."""
     return [
         ("against", "the rounded inputs", AGAINST_ROUNDED),
         ("", "the given inputs", AGAINST_GIVEN),
@@ -253,7 +253,7 @@ def certificate_text(certificate: Certificate) -> str:
 
 
 def study_headline(study: DeterminismStudy | PrecisionStudy | InvarianceStudy) -> str:
-    """Return what was studied in one line."""
+    """Return the operator and the device of a study in one line."""
     return say(
         "{operator} on {product}, {soc}",
         operator=study.operator,

@@ -1,4 +1,4 @@
-"""Plans and results as text a person reads: the outcome first, then why, then what would change it."""
+"""Plans and results as text: the outcome first, then the reasons, then the changes."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -33,11 +33,11 @@ Line = tuple[str, str, str]
 """Label, value, and a note."""
 MIB = 1 << 20
 LINE_STYLES = MappingProxyType({OVERFLOWS: "red", REFUSED: "red"})
-"""Styles of lines, by label: what goes wrong."""
+"""Styles of the lines that report a problem, by label."""
 
 
 def plan_headline(plan: Plan, outcome: str = "") -> str:
-    """Return the outcome in one line; ``outcome`` is what came of the plan, the plan's own when empty."""
+    """Return the outcome in one line; ``outcome`` replaces the plan's own unless empty."""
     return say(
         "{title} on {product_title}, {soc}{release_words}: {outcome}",
         title=plan.title,
@@ -49,11 +49,11 @@ def plan_headline(plan: Plan, outcome: str = "") -> str:
 
 
 OUTCOME_STYLES = {RUNS: "bold green", OVERFLOWS: "bold red"}
-"""How the headline of an outcome is printed."""
+"""Styles of the headline, by outcome."""
 
 
 def overflow_text(plan: Plan) -> str:
-    """Return what does not fit, for a plan that overflows; empty for others."""
+    """Return the reason why a plan overflows; empty for other plans."""
     memory = plan.overflow
     if memory is None:
         return ""
@@ -120,7 +120,7 @@ def plan_lines(plan: Plan) -> list[Line]:
 
 
 def profile_key_text(plan: Plan, one: ProfileKey) -> str:
-    """Return why a key of a profile changes nothing, and what would be if the operator asked the chip."""
+    """Return why a changed profile key has no effect, and its effect on an operator that reads it."""
     before = say(
         "{shipped} in {product}; path and tiling unchanged",
         shipped=one.shipped,
@@ -144,7 +144,7 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
 
 
 def launched_text(launches: Iterable[Launch]) -> str:
-    """Return kernels in launch order, a run of equal ones once: ``Transpose x3, ReduceSum``."""
+    """Return kernels in launch order, equal neighbours joined: ``Transpose x3, ReduceSum``."""
     runs = (
         (kernel, len(list(run))) for kernel, run in groupby(launch.kernel for launch in launches)
     )
@@ -152,7 +152,7 @@ def launched_text(launches: Iterable[Launch]) -> str:
 
 
 def memory_name(memory: Memory) -> str:
-    """Return the name of an on-chip memory as the documents write it."""
+    """Return the name of an on-chip memory as in the vendor's documents."""
     return "Unified Buffer" if memory.name == "UB" else memory.name
 
 
@@ -196,7 +196,7 @@ def _workspace_line(workspace: Workspace) -> Line:
 
 
 def change_text(plan: Plan, flip: Flip) -> str:
-    """Return what comes of a flip: ``rows in pieces``, ``refused``, or what changes on the same path."""
+    """Return the result of a flip: ``rows in pieces``, ``refused``, or changes on the same path."""
     if flip.outcome != RUNS:
         return flip.outcome or "not tried"
     if not flip.changes_path:
@@ -209,7 +209,7 @@ def change_text(plan: Plan, flip: Flip) -> str:
 
 
 def flip_text(plan: Plan, decision: Decision) -> str:
-    """Return what would turn a decision around, each with its result."""
+    """Return the changes that turn a decision around, each with its result."""
     return joined(_flip_text(plan, flip) for flip in decision.flips)
 
 
@@ -222,7 +222,7 @@ def _flip_text(plan: Plan, flip: Flip) -> str:
 
 
 def change_lines(plan: Plan) -> list[Line]:
-    """Return one line for every change of a single argument that turns a decision around, with what comes of it."""
+    """Return one line per change of one argument that turns a decision around, with its result."""
     said: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
     for decision in plan.decisions:
         for flip in decision.flips:
@@ -239,7 +239,7 @@ def change_lines(plan: Plan) -> list[Line]:
 
 
 def values_text(decision: Decision) -> str:
-    """Return what a decision was taken on, switches as they are typed: ``deterministic = false``."""
+    """Return the values behind a decision, switches as typed: ``deterministic = false``."""
     return ", ".join(
         f"{name} = {str(value).lower() if isinstance(value, bool) else value}"
         for name, value in decision.values.items()
@@ -252,7 +252,7 @@ def plan_text(plan: Plan, width: int | None = None) -> str:
 
 
 def plan_view(plan: Plan) -> Group:
-    """Return a plan as something rich can print."""
+    """Return a plan as a rich renderable."""
     return stack(
         Paragraph(plan_headline(plan), OUTCOME_STYLES[plan.outcome]),
         "",
@@ -261,7 +261,7 @@ def plan_view(plan: Plan) -> Group:
 
 
 def result_view(result: Result) -> Group:
-    """Return the plan that was carried out and what came of it as something rich can print."""
+    """Return a run as a rich renderable: its plan and its results."""
     plan = result.plan
     lines = plan_lines(plan) + change_lines(plan) + result_lines(result)
     return stack(
@@ -272,7 +272,7 @@ def result_view(result: Result) -> Group:
 
 
 def result_lines(result: Result) -> list[Line]:
-    """Return what a run adds to its plan."""
+    """Return the results of a run as labelled lines."""
     lines: list[Line] = []
     for name, array in result.outputs.items():
         lines.append(
@@ -295,17 +295,17 @@ def result_lines(result: Result) -> list[Line]:
 
 
 def result_text(result: Result, width: int | None = None) -> str:
-    """Return a run as text: its plan, and what came of it."""
+    """Return a run as text."""
     return render(result_view(result), width)
 
 
 def prepared_text(prepared: "Prepared") -> str:
-    """Return a prepared call as text: its plan."""
+    """Return the plan of a prepared call as text."""
     return plan_text(prepared.plan)
 
 
 def order_mask_text(mask: OrderMask) -> str:
-    """Return how much of an output depends on the order, in one line."""
+    """Return the share of an output that depends on the order."""
     return say(
         "{count} of {size} {axis}s depend on timing",
         count=mask.count,
@@ -338,12 +338,12 @@ def tensors_text(tensors: Sequence[LaunchTensor]) -> str:
 
 
 def name_text(name: str) -> str:
-    """Return the name of an argument as it is, and what else a tensor is called, in the language that is spoken."""
+    """Return a tensor's name; argument names stay as they are, other names are translated."""
     return translated(name) if " " in name else name
 
 
 def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
-    """Return one row for every launch, under ``LAUNCH_COLUMNS``."""
+    """Return one row per launch, under ``LAUNCH_COLUMNS``."""
     return [
         (
             str(number),
@@ -363,7 +363,7 @@ FAMILY = "Ascend"
 
 
 def socs_text(names: Sequence[str]) -> str:
-    """Return SoCs as they can be typed, the name of the family once: ``Ascend910B1, 910B2, 910B2C``."""
+    """Return SoC names with the family written once: ``Ascend910B1, 910B2, 910B2C``."""
     return ", ".join(
         name if number == 0 else name.removeprefix(FAMILY) for number, name in enumerate(names)
     )

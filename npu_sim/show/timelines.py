@@ -1,4 +1,4 @@
-"""Timelines as text: the bound first, then what binds, then what is not in it."""
+"""Timelines as text: the bound, the binding resource, and what the bound leaves out."""
 
 from collections.abc import Sequence
 
@@ -19,7 +19,7 @@ from npu_sim.timelines.model import (
 )
 
 SAID_SHARE = 0.05
-"""Bank conflicts are said from this share of an estimate on."""
+"""Minimum share of an estimate from which bank conflicts are reported."""
 NOT_MEASURED = "lower bound from published rates; nothing here is measured"
 COLUMNS = (
     Column("call", key=True, wraps=True),
@@ -34,24 +34,24 @@ COLUMNS = (
 
 
 def short_us(value: float) -> str:
-    """Return microseconds with three decimals at most."""
+    """Return microseconds with at most three decimals."""
     return (
         say("{value:.3f} us", value=value) if value < 1000 else say("{value:.1f} us", value=value)
     )
 
 
 def percent(share: float) -> str:
-    """Return a share as a percentage."""
+    """Return a fraction as a percentage."""
     return f"{100 * share:.1f} %"
 
 
 def busy_text(timeline: Timeline) -> str:
-    """Return how busy every pipe of the slowest core is."""
+    """Return the busy fraction of each pipe of the slowest core."""
     return ", ".join(f"{pipe} {percent(share)}" for pipe, share in timeline.busy_share.items())
 
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
-    """Return one timeline as labelled lines: the call, its launches, what would be faster, the planned kernels, what is left out."""
+    """Return one timeline as labelled lines: the call, its launches, possible changes, its kernels."""
     clock = say(
         "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
         clock=timeline.clock,
@@ -69,7 +69,7 @@ def timeline_lines(timeline: Timeline) -> list[Line]:
 
 
 def about_us(value: float) -> str:
-    """Return microseconds in two digits at least, no more of them than an estimate can have."""
+    """Return microseconds with two or more digits, as many as an estimate supports."""
     return f"{value:.0f}" if value >= 10 else f"{value:.2g}"
 
 
@@ -103,7 +103,7 @@ def _ranged(us: float, low: float, high: float) -> str:
 
 
 def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
-    """Return what an estimate rests on, and what of it a user can change."""
+    """Return the evidence for an estimate, and the user's influence on it."""
     if isinstance(estimate, LaunchEstimate):
         return (
             say("{evidence}, if yours is like one of them", evidence=estimate.evidence)
@@ -126,7 +126,7 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
 
 
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
-    """Return every estimate of a call's launches with its kernel, and what it rests on."""
+    """Return each estimate of a call's launches with its kernel and evidence."""
     said = [(launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None]
     return [
         (f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate))
@@ -135,7 +135,7 @@ def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
 
 
 def _estimates(timeline: Timeline) -> list[tuple[str, str]]:
-    """Return what can be said beyond the bound: of the call where every launch has an estimate, and of its launches."""
+    """Return the estimates of a call and of its launches as lines."""
     call = (
         []
         if timeline.estimate_us is None
@@ -156,7 +156,7 @@ def call_estimate_text(timeline: Timeline) -> str:
 
 
 def estimate_cell(timeline: Timeline) -> str:
-    """Return the estimate of a call, or of the one launch that has one, for a table; empty without any."""
+    """Return the estimate of a call, or of its only estimated launch, as a cell; empty if none."""
     if timeline.estimate_us is not None:
         return call_estimate_text(timeline)
     said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
@@ -171,7 +171,7 @@ def estimate_cell(timeline: Timeline) -> str:
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
-    """Return what the estimates of a comparison are and rest on; empty without any."""
+    """Return the evidence of all estimates of a comparison; empty if there are none."""
     said = [
         launch.estimate.evidence
         for one in timelines
@@ -232,7 +232,7 @@ BOUNDS_ONLY = "bounds do not say which mode is faster"
 
 
 def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
-    """Return what deterministic computation costs in one line: launches, workspace and bound with the switch off and on."""
+    """Return the cost of the determinism switch: launches, workspace and bound off and on."""
     if not prices:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
@@ -266,7 +266,7 @@ def _price_text(price: ModePrice) -> str:
 
 
 def _kernel_lines(timeline: Timeline) -> list[Line]:
-    """Return what is known of the kernels that are planned; nothing when none is."""
+    """Return the planned kernels as lines; empty if none is planned."""
     slowest = max(timeline.cores, key=lambda core: core.us, default=None)
     if slowest is None:
         return []
@@ -321,7 +321,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
 
 
 def caution_lines(timeline: Timeline) -> list[Line]:
-    """Return what the bound leaves out and takes for granted."""
+    """Return what the bound omits and assumes."""
     lines: list[Line] = []
     if timeline.unknown_rates:
         lines.append(("unknown", ", ".join(timeline.unknown_rates), "no published rate: counted 0"))
@@ -348,7 +348,7 @@ def largest_text(timeline: Timeline) -> str:
 
 
 def _cells(timeline: Timeline) -> tuple[str, ...]:
-    """Return one timeline as the cells of a comparison behind call and SoC."""
+    """Return one timeline as cells of a comparison, after call and SoC."""
     busy = " ".join(f"{pipe} {100 * share:.0f}%" for pipe, share in timeline.busy_share.items())
     return (
         f"{timeline.clock_mhz:g}",
@@ -366,7 +366,7 @@ def timeline_text(timeline: Timeline, width: int | None = None) -> str:
 
 
 def timeline_view(timeline: Timeline) -> Group:
-    """Return one timeline as something rich can print."""
+    """Return one timeline as a rich renderable."""
     headline = say(
         "{title} on {soc}: at least {short_us}",
         title=timeline.title,
@@ -377,9 +377,14 @@ def timeline_view(timeline: Timeline) -> Group:
 
 
 def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -> Group:
-    """Return timelines side by side as something rich can print: the name of the call, the SoC, and what became of it.
+    """Return timelines side by side as a rich renderable.
 
-    SoCs on which nothing differs share a row; refusals stand below, each reason once.
+    SoCs with equal rows are joined; refusals follow, each reason once.
+
+    Parameters
+    ----------
+    compared
+        Name of the call, SoC, and timeline or refusal.
     """
     shown = [one for _, _, one in compared if isinstance(one, Timeline)]
     fastest = min(shown, key=lambda one: one.bound_us)

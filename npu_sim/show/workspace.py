@@ -1,4 +1,4 @@
-"""A workspace as tables: the kernels, what lies where and how long, and what is not known."""
+"""A workspace as tables: kernels, areas with offsets and lifetimes, buckets."""
 
 from collections.abc import Sequence
 
@@ -64,7 +64,7 @@ def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
 
 
 def kernel_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row for every kernel, under ``KERNELS``."""
+    """Return one row per kernel, under ``KERNELS``."""
     return [
         (str(number), node.name, _names_text(node.inputs), _names_text(node.outputs), _own(node))
         for number, node in enumerate(workspace.nodes)
@@ -85,7 +85,7 @@ def _own(node: WorkspaceNode) -> str:
 
 
 def area_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row for every area, under ``AREAS``."""
+    """Return one row per area, under ``AREAS``."""
     return [
         (area.name, str(area.bytes), str(area.offset), str(area.bucket), _nodes_text(area))
         for area in workspace.areas
@@ -105,7 +105,7 @@ def _nodes_text(area: WorkspaceArea) -> str:
 
 
 def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
-    """Return one row for every bucket, under ``BUCKETS``."""
+    """Return one row per bucket, under ``BUCKETS``."""
     tenants = [
         [area.name for area in workspace.areas if area.bucket == number]
         for number in range(len(workspace.buckets))
