@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from npu_sim.cores import Profile, load_profile
+    from npu_sim.framework.execution import OrderMask, Result
     from npu_sim.framework.registration import register, register_file
-    from npu_sim.framework.results import OrderMask, Result
     from npu_sim.numbers.formats import TensorSpec
     from npu_sim.operators import plan, prepare, run
     from npu_sim.plans.model import Plan
@@ -54,10 +54,10 @@ __all__ = [
 _HOMES = {
     "AclnnError": "npu_sim.status",
     "NpuSimError": "npu_sim.status",
-    "OrderMask": "npu_sim.framework.results",
+    "OrderMask": "npu_sim.framework.execution",
     "Plan": "npu_sim.plans.model",
     "Profile": "npu_sim.cores",
-    "Result": "npu_sim.framework.results",
+    "Result": "npu_sim.framework.execution",
     "Status": "npu_sim.status",
     "TensorSpec": "npu_sim.numbers.formats",
     "UsageError": "npu_sim.status",

@@ -16,10 +16,10 @@ from npu_sim.studies import functions as study
 from npu_sim.framework.signatures import Array, EmbeddingDenseBackwardDescribed, EmbeddingDenseBackwardComputed, EmbeddingDenseBackwardNatural, ConvTbcBackwardDescribed, ConvTbcBackwardComputed, ConvTbcBackwardNatural, RmsNormDescribed, RmsNormComputed, RmsNormNatural, RmsNormGradDescribed, RmsNormGradComputed, RmsNormGradNatural, CrossEntropyLossGradDescribed, CrossEntropyLossGradComputed, CrossEntropyLossGradNatural, MoeTokenPermuteDescribed, MoeTokenPermuteComputed, MoeTokenPermuteNatural, MoeTokenPermuteGradDescribed, MoeTokenPermuteGradComputed, MoeTokenPermuteGradNatural, MoeTokenUnpermuteDescribed, MoeTokenUnpermuteComputed, MoeTokenUnpermuteNatural, MoeTokenUnpermuteGradDescribed, MoeTokenUnpermuteGradComputed, MoeTokenUnpermuteGradNatural
 from npu_sim.status import AclnnError as AclnnError
 from npu_sim.status import NpuSimError as NpuSimError
-from npu_sim.framework.results import OrderMask as OrderMask
+from npu_sim.framework.execution import OrderMask as OrderMask
 from npu_sim.plans.model import Plan as Plan
 from npu_sim.cores import Profile as Profile
-from npu_sim.framework.results import Result as Result
+from npu_sim.framework.execution import Result as Result
 from npu_sim.status import Status as Status
 from npu_sim.numbers.formats import TensorSpec as TensorSpec
 from npu_sim.status import UsageError as UsageError

@@ -14,9 +14,8 @@ import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS
 from npu_sim.framework.arguments import Arguments
-from npu_sim.framework.execution import execute
+from npu_sim.framework.execution import Result, execute
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import Result
 from npu_sim.framework.target import Target
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.plans.workspace import Areas

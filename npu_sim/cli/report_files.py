@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
-    from npu_sim.framework.results import Result
+    from npu_sim.framework.execution import Result
     from npu_sim.plans.model import Plan
     from npu_sim.show.reports.document import Document
     from npu_sim.studies.open_rows import OpenRows

@@ -9,8 +9,8 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.explorer.state import Call, State, axis_numbers, call_of
 from npu_sim.files.schemas import schema
+from npu_sim.framework.execution import Result
 from npu_sim.framework.fixed_calls import fixed_call
-from npu_sim.framework.results import Result
 from npu_sim.language import say, translated, translated_data
 from npu_sim.operators import plan
 from npu_sim.operators.timelines import steps, timed_plan, timeline, tracks

@@ -15,8 +15,8 @@ import numpy as np
 from npu_sim.cores import Profile
 from npu_sim.framework import patterns
 from npu_sim.framework.arguments import OPTIONS, Attribute, Tensor, tensor_of
+from npu_sim.framework.execution import Result, Stopwatch
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import Result, Stopwatch
 from npu_sim.framework.target import CoreOrder, Limits, target_of
 from npu_sim.plans.model import Plan
 from npu_sim.registry import load_operator

@@ -30,8 +30,7 @@ def _printed(answer: Any, groups: Iterable[Callable[[], Printers]]) -> str | Non
 
 
 def _plan_texts() -> Printers:
-    from npu_sim.framework.execution import Prepared
-    from npu_sim.framework.results import OrderMask, Result
+    from npu_sim.framework.execution import OrderMask, Prepared, Result
     from npu_sim.plans.model import Plan, Workspace
     from npu_sim.show.text import order_mask_text, plan_text, prepared_text, result_text
     from npu_sim.show.timelines import timeline_text
@@ -87,8 +86,7 @@ def _study_texts() -> Printers:
 
 
 def _plan_htmls() -> Printers:
-    from npu_sim.framework.execution import Prepared
-    from npu_sim.framework.results import Result
+    from npu_sim.framework.execution import Prepared, Result
     from npu_sim.plans.model import Plan
     from npu_sim.show.reports.plans import plan_html, prepared_html, result_html, timeline_html
     from npu_sim.timelines.model import Timeline

@@ -9,7 +9,7 @@ from rich.console import Group
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
-from npu_sim.framework.results import OrderMask, Result
+from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import Verbatim, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npu_sim.framework.results import OrderMask, Result
+from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.kernels import order_study
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.ulp import ulp_distance

@@ -2,7 +2,7 @@
 
 import pytest
 
-from npu_sim.framework import results
+from npu_sim.framework import execution
 
 
 @pytest.mark.parametrize(
@@ -15,8 +15,8 @@ from npu_sim.framework import results
 )
 def test_time_in_numba_is_named_for_what_it_did(monkeypatch, kernels, passes, booked):
     states = iter(zip(kernels, passes, strict=True))
-    monkeypatch.setattr(results, "_kernel_seconds", lambda: next(states))
-    watch = results.Stopwatch()
+    monkeypatch.setattr(execution, "_kernel_seconds", lambda: next(states))
+    watch = execution.Stopwatch()
     with watch.stage("compute"):
         pass
     assert set(watch.seconds) == booked

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.framework.results import OrderMask
+from npu_sim.framework.execution import OrderMask
 from npu_sim.operators.timelines import program_of, step_table, timeline, tracks
 from npu_sim.show.reports import (
     Bound,

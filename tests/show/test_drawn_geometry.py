@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import npu_sim
-from npu_sim.framework.results import OrderMask
+from npu_sim.framework.execution import OrderMask
 from npu_sim.show.reports import Document, Picture, Section, plan_report, render
 from npu_sim.show.reports.pictures import order_strip, order_strip_data
 from npu_sim.show.reports.studies import write_study_report

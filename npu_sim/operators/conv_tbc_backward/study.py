@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from npu_sim.framework.results import Result
+from npu_sim.framework.execution import Result
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
 from npu_sim.numbers.formats import canonical_dtype

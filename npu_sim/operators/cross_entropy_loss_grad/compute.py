@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.results import runtime_failure
+from npu_sim.framework.execution import runtime_failure
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.results import Result
+from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
 from npu_sim.kernels.embedding_dense_backward.chunks import mark_chunks
 from npu_sim.kernels.embedding_dense_backward.gradient import EXACT_COUNT

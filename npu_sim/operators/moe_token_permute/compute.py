@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.results import runtime_failure
+from npu_sim.framework.execution import runtime_failure
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.plans.model import Caveat

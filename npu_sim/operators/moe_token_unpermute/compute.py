@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from npu_sim.framework.results import SCAN_ELEMENTS
+from npu_sim.framework.execution import SCAN_ELEMENTS
 from npu_sim.operators.shared.token_sums import check_indices
 from npu_sim.plans.model import Caveat
 

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 
 from npu_sim.framework.case import Case
-from npu_sim.framework.results import Result
+from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
 from npu_sim.kernels.order_study import arrival_of
 from npu_sim.kernels.random_order import seed_words

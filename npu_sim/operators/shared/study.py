@@ -9,9 +9,8 @@ import numpy as np
 from npu_sim.cores import Profile, load_profile
 from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
-from npu_sim.framework.execution import own_copies
+from npu_sim.framework.execution import Result, own_copies
 from npu_sim.framework.operator import Operator
-from npu_sim.framework.results import Result
 from npu_sim.framework.target import Order, Target
 from npu_sim.numbers.formats import as_array
 from npu_sim.operators import run

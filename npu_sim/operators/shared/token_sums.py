@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
-from npu_sim.framework.results import runtime_failure
+from npu_sim.framework.execution import runtime_failure
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from npu_sim.framework.results import OrderMask, Result
+from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.language import say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, WorkspacePart

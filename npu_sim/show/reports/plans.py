@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
-from npu_sim.framework.results import Result
+from npu_sim.framework.execution import Result
 from npu_sim.language import say
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan

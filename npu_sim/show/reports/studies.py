@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.files.writing import write_text
-from npu_sim.framework.results import OrderMask
+from npu_sim.framework.execution import OrderMask
 from npu_sim.language import say
 from npu_sim.show.reports.document import (
     Block,
