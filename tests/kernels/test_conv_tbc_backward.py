@@ -1,4 +1,4 @@
-"""Kernels of ConvTbcBackward: order of sums, rounding of operands, the same bits for any number of threads."""
+"""Kernels of ConvTbcBackward: order of sums, rounding of operands, independence of threads."""
 
 import itertools
 
@@ -47,7 +47,7 @@ def weight_gradient(
 ):
     out = np.full((taps, x.shape[2], grad.shape[2]), np.nan, grad.dtype)
     whole = kernels.ReductionSplit(grad.shape[1], grad.shape[1], grad.shape[0], grad.shape[0])
-    views = (storage_view(one) for one in (x, grad))
+    views = (storage_view(array) for array in (x, grad))
     kernels.grad_weight(
         *views, pad, 1, rounding, storage_view(out), shares or whole, tail, order, seed
     )
@@ -63,8 +63,7 @@ def input_gradient(grad, weight, time, pad, rounding=kernels.EXACT, result=kerne
 
 
 SMALL = (6, 3, 5, 4, 3, 1)
-SHARES = kernels.ReductionSplit(3, 1, 6, 3)
-ANEW = kernels.ReductionSplit(4, 4, 5, 5, restarts=1)
+RESTARTING = kernels.ReductionSplit(4, 4, 5, 5, restarts=1)
 
 
 def parts_of(grad, x, shares, taps, pad):
@@ -130,8 +129,10 @@ def test_the_accumulator_of_grad_weight_goes_on_from_sample_to_sample():
         [reference.core_weight(grad, x, 2, 1, [sample], 0, steps) for sample in range(3)]
     )
     assert (whole != sample_by_sample).any()
-    anew = weight_gradient(grad, x, 2, 1, kernels.ReductionSplit(3, 3, steps, steps, restarts=1))
-    np.testing.assert_array_equal(anew, sample_by_sample)
+    restarted = weight_gradient(
+        grad, x, 2, 1, kernels.ReductionSplit(3, 3, steps, steps, restarts=1)
+    )
+    np.testing.assert_array_equal(restarted, sample_by_sample)
 
 
 @pytest.mark.parametrize(
@@ -178,14 +179,14 @@ def test_tail_tiles_are_summed_in_slots(m_fastest):
     tail = kernels.TailTiles(2, 3, 16, 24, 3, 2, m_fastest)
     samples = [weight_gradient(grad[:, [b]].copy(), x[:, [b]].copy(), 2, 0) for b in range(4)]
     plain, slotted = folded(samples), folded(samples[:2]) + folded(samples[2:])
-    np.testing.assert_array_equal(weight_gradient(grad, x, 2, 0, ANEW), plain)
+    np.testing.assert_array_equal(weight_gradient(grad, x, 2, 0, RESTARTING), plain)
     mask = tail_mask(tail, 40, 40)
     number = [
         [(i // 24) * 3 + o // 16 if m_fastest else (o // 16) * 2 + i // 24 for o in range(40)]
         for i in range(40)
     ]
     np.testing.assert_array_equal(mask, np.array(number) >= 3)
-    result = weight_gradient(grad, x, 2, 0, ANEW, tail=tail)
+    result = weight_gradient(grad, x, 2, 0, RESTARTING, tail=tail)
     np.testing.assert_array_equal(result, np.where(mask, slotted, plain))
     assert (plain != slotted).any()
 
@@ -294,7 +295,7 @@ def test_cores_that_share_grad_bias_add_in_any_order():
     grad = np.random.default_rng(7).standard_normal((400, 3, 5)).astype(np.float32)
     sums = reference.bias_of_cores(grad, 300)
     np.testing.assert_array_equal(kernels.core_sums(grad, 300), sums)
-    found = set()
+    results = set()
     for order, seed in (
         (SEQUENTIAL, 0),
         (REVERSE, 0),
@@ -309,8 +310,8 @@ def test_cores_that_share_grad_bias_add_in_any_order():
             (bias == folded([sums[one] for one in drawn])).all()
             for drawn in itertools.permutations(range(4))
         )
-        found.add(bias.tobytes())
-    assert len(found) > 2
+        results.add(bias.tobytes())
+    assert len(results) > 2
 
 
 @pytest.mark.parametrize(
@@ -369,11 +370,14 @@ threads = int(sys.argv[1])
 numba.set_num_threads(threads)
 rng = np.random.default_rng(0)
 digest = hashlib.sha256()
-for time, batch, cin, cout, taps, pad in ((300, 3, 70, 65, 5, 2), (40, 9, 33, 17, 3, 1), (9, 6, 20, 40, 9, 0)):
-    shapes = ((time + 2 * pad - taps + 1, batch, cout), (time, batch, cin), (taps, cin, cout), (cout,))
+cases = (300, 3, 70, 65, 5, 2), (40, 9, 33, 17, 3, 1), (9, 6, 20, 40, 9, 0)
+for time, batch, cin, cout, taps, pad in cases:
+    out_time = time + 2 * pad - taps + 1
+    shapes = (out_time, batch, cout), (time, batch, cin), (taps, cin, cout), (cout,)
     tensors = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
     for deterministic, order in ((True, "sequential"), (False, "random")):
-        for result in npu_sim.conv_tbc_backward(*tensors, pad, 1, deterministic=deterministic, core_order=order, seed=4):
+        options = {'deterministic': deterministic, 'core_order': order, 'seed': 4}
+        for result in npu_sim.conv_tbc_backward(*tensors, pad, 1, **options):
             digest.update(result.tobytes())
 print(digest.hexdigest())
 """
@@ -399,16 +403,19 @@ def test_the_definition_without_a_compiler_gives_the_same_bits():
 import numpy as np
 from npu_sim.kernels import conv_tbc_backward as kernels
 rng = np.random.default_rng(1)
-grad, x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 2, 3), (4, 2, 5), (3, 5, 3)))
+SHAPES = (4, 2, 3), (4, 2, 5), (3, 5, 3)
+grad, x, weight = (rng.standard_normal(shape).astype(np.float32) for shape in SHAPES)
 out_x, out_w, out_b = np.empty_like(x), np.empty_like(weight), np.empty(3, np.float32)
 kernels.grad_input(grad, weight, out_x, 1, kernels.TO_HF32, kernels.EXACT)
-kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, kernels.ReductionSplit(2, 1, 4, 2), kernels.NO_TAIL, 3, 9)
+split = kernels.ReductionSplit(2, 1, 4, 2)
+restarting = kernels.ReductionSplit(2, 2, 4, 4, restarts=1)
+kernels.grad_weight(x, grad, 1, 1, kernels.TO_FP16, out_w, split, kernels.NO_TAIL, 3, 9)
 kernels.grad_bias(grad, out_b, 3, 3, 5)
-anew, slotted = np.empty_like(weight), kernels.TailTiles(1, 0, 16, 16, 1, 1, 0)
-kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, anew, kernels.ReductionSplit(2, 2, 4, 4, restarts=1), slotted, 0, 0)
+out_slots, slotted = np.empty_like(weight), kernels.TailTiles(1, 0, 16, 16, 1, 1, 0)
+kernels.grad_weight(x, grad, 1, 1, kernels.EXACT, out_slots, restarting, slotted, 0, 0)
 product = np.empty((5, 3), np.float32)
 kernels.multiply_elements(x[0, 0], grad[0, 0], kernels.TO_FP16, product)
-print(*(one.tobytes().hex() for one in (out_x, out_w, out_b, anew, product)))
+print(*(array.tobytes().hex() for array in (out_x, out_w, out_b, out_slots, product)))
 """
     assert words_printed_by(code, NUMBA_DISABLE_JIT="0") == words_printed_by(
         code, NUMBA_DISABLE_JIT="1"

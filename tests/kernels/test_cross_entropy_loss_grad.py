@@ -150,7 +150,7 @@ def test_the_core_count_can_change_the_last_bits():
     "value", [0.0, -0.0, -np.inf, np.inf, np.nan, -100.0, -95.5, -88.0, 5.0, 88.9]
 )
 def test_any_value_of_log_prob(value, columns, dtype):
-    """Whole blocks go a faster way when every number is in [-87, -0]; every other number must take the other."""
+    """Blocks with all values in [-87, -0] take the fast path; any other value must not."""
     call = list(case(4, columns, dtype, "none", True))
     call[1] = call[1].copy()
     call[1][1, columns // 2] = value
@@ -181,7 +181,7 @@ def test_tiny_results_stay_subnormal():
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_cancellation_at_the_label(dtype):
-    """exp(log_prob) * nll - nll where log_prob is close to 0: one ulp of exp would be many of the result."""
+    """exp(log_prob) * nll - nll near log_prob = 0: one ulp of exp is many ulps of the result."""
     log_prob = np.full((200, 20), -5, dtype)
     log_prob[:, 7] = -np.geomspace(1e-4, 0.5, 200)
     call = (np.array(1, dtype), log_prob, np.full(200, 7), None, "sum", -100)
@@ -191,7 +191,7 @@ def test_cancellation_at_the_label(dtype):
 
 
 def test_neither_end_of_a_row_is_overwritten():
-    """Blocks reach beyond no row: rows of odd length, one beside the other, and what lies around the output."""
+    """Blocks never write beyond a row: adjacent odd rows, and memory around the output."""
     call = case(5, 8192 + 131, BF16, "sum", True)
     memory = np.full(5 * 8323 + 80, 9, BF16)
     out = memory[41 : 41 + 5 * 8323].reshape(5, 8323)

@@ -1,4 +1,4 @@
-"""The kernels of EmbeddingDenseBackward against golden results of the product and against the slow reference."""
+"""Kernels of EmbeddingDenseBackward against golden results and the slow reference."""
 
 import json
 from collections import Counter
@@ -67,7 +67,7 @@ def cut_of(case: reference.Case) -> chunks.Cut:
 
 
 def compute(grad, indices, num_weights, case, order=random_order.SEQUENTIAL, seed=0):
-    """Run the kernels; the result starts as garbage, because every element has to be written."""
+    """Run the kernels; the result starts as nan, because every element must be written."""
     out = np.full((num_weights, grad.shape[1]), np.nan, grad.dtype)
     call = (cut_of(case), case.padding_idx, case.scale, order, seed)
     grouped = kernels.embedding_dense_backward(
@@ -77,7 +77,7 @@ def compute(grad, indices, num_weights, case, order=random_order.SEQUENTIAL, see
 
 
 def bits(array):
-    """The bits of an array, with one pattern for every nan."""
+    """Return the bits of an array, with one pattern for every nan."""
     patterns = array.view({2: np.uint16, 4: np.uint32}[array.itemsize]).copy()
     patterns[np.isnan(array.astype(np.float32))] = np.iinfo(patterns.dtype).max
     return patterns
@@ -95,7 +95,7 @@ def make_case(path, rows, num_weights, cores=7, batch_rows=5, padding_idx=-1, sc
 
 
 def make_data(rows, dim, num_weights, dtype, seed=0, special=False):
-    """Gradients, and indices one of which takes a third of all rows."""
+    """Return gradients, and indices of which one occurs in a third of all rows."""
     random = np.random.default_rng(seed)
     grad = (random.standard_normal((rows, dim)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(
         dtype
@@ -111,7 +111,7 @@ def make_data(rows, dim, num_weights, dtype, seed=0, special=False):
     return grad, indices.astype(np.int32)
 
 
-# --- golden results of the product --------------------------------------------------------------------------
+# --- golden results of the product ---
 
 
 def golden_runs():
@@ -128,7 +128,7 @@ def golden_runs():
 
 @pytest.mark.parametrize(("path", "order"), list(golden_runs()))
 def test_golden_results_bit_for_bit(path, order):
-    """The files hold some of the product's columns, which do not depend on each other, and only rows that are not zero."""
+    """Files hold some of the product's columns, which are independent, and only nonzero rows."""
     with np.load(path) as file:
         golden = {name: file[name] for name in file.files}
     meta = json.loads(str(golden["meta"]))
@@ -159,7 +159,7 @@ def test_every_golden_file_is_there():
     assert len(GOLDEN) == 20
 
 
-# --- the slow reference -------------------------------------------------------------------------------------
+# --- the slow reference ---
 
 
 @pytest.mark.parametrize("scale", [False, True])
@@ -222,7 +222,7 @@ def test_negative_zeros_sum_to_positive_zero(path):
 @pytest.mark.parametrize("path", PATHS)
 @pytest.mark.parametrize("cores", [1, 2, 48])
 def test_one_index_takes_every_row(path, cores):
-    """The longest run there is: every core's slice holds it, and stage slots fill several chunks."""
+    """The longest run: it covers every core's slice, and its stage slots fill several chunks."""
     random = np.random.default_rng(cores)
     grad, indices = random.standard_normal((331, 34)).astype(np.float16), np.full(331, 2, np.int32)
     case = make_case(path, 331, 3, cores=cores if path != "index_order" else min(cores, 3))
@@ -250,11 +250,11 @@ def test_a_padding_index_outside_the_weights_matches_nothing(padding_idx):
     assert np.array_equal(bits(out), bits(expected))
 
 
-# --- random orders ------------------------------------------------------------------------------------------
+# --- random orders ---
 
 
 def arrivals(path, rows, num_weights, indices, seed):
-    """Read the merges off the arranged slots: for every order-dependent row the core of each chunk, and the chunks."""
+    """Return, for every order-dependent row, the core of each chunk in order, and the chunks."""
     cut = cut_of(make_case(path, rows, num_weights))
     starts, marked = group_rows(indices, num_weights)
     chunks.mark_chunks(cut, starts, marked)
@@ -306,7 +306,7 @@ def test_random_merges_depend_on_seed_and_row_only():
 
 
 def test_random_merges_are_uniform():
-    """Two chunks of core 0 and one each of cores 1 and 2: twelve merges, each as likely as the others."""
+    """Two chunks of core 0, one each of cores 1 and 2: twelve merges, all equally likely."""
     starts, marked = group_rows(np.zeros(4, np.int32), 1)
     cut = chunks.Cut(chunks.ROW_ATOMIC, 3, 1, 2, 1, 0, 0)
     chunks.mark_chunks(cut, starts, marked)
@@ -318,18 +318,18 @@ def test_random_merges_are_uniform():
     )
     assert len(found) == 12
     chi_squared = sum((count - draws / 12) ** 2 for count in found.values()) / (draws / 12)
-    assert (
-        chi_squared < 31.3
-    )  # 11 degrees of freedom, p = 0.001; the seeds are fixed, so is the outcome
+    # 11 degrees of freedom, p = 0.001. The seeds are fixed, so the outcome is too.
+    assert chi_squared < 31.3
 
 
-# --- threads ------------------------------------------------------------------------------------------------
+# --- threads ---
 
 THREADS_SCRIPT = (
     ALL_THREADS
     + """
 import hashlib, numba, numpy as np
-from tests.kernels.test_embedding_dense_backward import ATOMIC, DTYPES, PATHS, compute, make_case, make_data
+from tests.kernels.test_embedding_dense_backward import ATOMIC, DTYPES, PATHS
+from tests.kernels.test_embedding_dense_backward import compute, make_case, make_data
 from npu_sim.numbers.storage import storage_view
 for threads in (1, 2, 4):
     numba.set_num_threads(threads)
@@ -338,7 +338,8 @@ for threads in (1, 2, 4):
         for dtype in DTYPES:
             for dim in (5, 70, 130):
                 grad, indices = make_data(600, dim, 37, dtype, seed=dim)
-                out, _ = compute(grad, indices, 37, make_case(path, 600, 37, padding_idx=3), 3 if path in ATOMIC else 0, 9)
+                case = make_case(path, 600, 37, padding_idx=3)
+                out, _ = compute(grad, indices, 37, case, 3 if path in ATOMIC else 0, 9)
                 digest.update(storage_view(out).tobytes())
     print(digest.hexdigest())
 """
@@ -352,7 +353,7 @@ def test_any_number_of_threads_gives_the_same_bits():
     assert len(set(digests)) == 1
 
 
-# --- scale --------------------------------------------------------------------------------------------------
+# --- scale ---
 
 
 def test_the_scale_pass_multiplies_by_a_rounded_reciprocal():
@@ -381,7 +382,7 @@ def test_counters_are_fp32(path, chunk_rows):
     assert out[0, 0] == np.float32(1) / counter
 
 
-# --- indices ------------------------------------------------------------------------------------------------
+# --- indices ---
 
 
 @pytest.mark.parametrize(

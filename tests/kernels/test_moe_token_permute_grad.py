@@ -119,7 +119,7 @@ def test_random_cases_equal_the_reference(seed, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("offset", [0, 1, 5, 24])
 def test_arrays_may_start_anywhere(offset, dtype):
-    """Vectors reach past neither end of a row: what lies around the output stays."""
+    """Vectors never write beyond the ends of a row: memory around the output is unchanged."""
     grad, indices = case(6, 3, 70, dtype)
     moved = np.zeros(offset + grad.size, dtype)[offset:].reshape(grad.shape)
     moved[...] = grad

@@ -82,7 +82,7 @@ def test_sums_equal_the_reference(tokens, top_k, hidden, dropped, dtype, probs_d
 @pytest.mark.parametrize("hidden", [3, 70])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_zeros_subnormals_inf_and_nan(dtype, hidden):
-    """Which entries are live, by their probs; and what the first live row does to the sign of zero."""
+    """Probs decide which entries are live; the first live row decides the sign of zero."""
     tiny = (
         float(np.finfo(dtype).smallest_subnormal)
         if dtype != BF16

@@ -139,7 +139,7 @@ def test_rows_in_pieces_are_summed_piece_by_piece(hidden, dtype, piece):
 @pytest.mark.parametrize("release", ["9.0", "9.1"])
 @pytest.mark.parametrize("probs", [True, False])
 def test_dropped_entries(release, probs):
-    """At 9.1 an index is dropped at or beyond the number of indices, before at or beyond the rows."""
+    """An index is dropped at or beyond the number of indices (9.1) or of rows (before)."""
     rows, g, indices, weights = drawn(6, 4 if probs else 1, 40, np.dtype(np.float32), np.float32)
     if release == "9.0":
         rows = rows[:-2]

@@ -258,9 +258,12 @@ for threads in sys.argv[2:]:
     digest = hashlib.sha256()
     for path, (rows, columns) in enumerate(SIZES[sys.argv[1]]):
         rng = np.random.default_rng(path)
-        values, weights = rng.standard_normal((rows, columns), np.float32), rng.standard_normal(columns, np.float32)
-        for dtype, gamma_dtype in (("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")):
-            x, gamma = storage_view(narrow_array(values, dtype)), storage_view(narrow_array(weights, gamma_dtype))
+        values = rng.standard_normal((rows, columns), np.float32)
+        weights = rng.standard_normal(columns, np.float32)
+        dtypes = ("float32", "float32"), ("float16", "float32"), ("bfloat16", "bfloat16")
+        for dtype, gamma_dtype in dtypes:
+            x = storage_view(narrow_array(values, dtype))
+            gamma = storage_view(narrow_array(weights, gamma_dtype))
             y, rstd = np.empty_like(x), np.empty(rows, np.float32)
             kernels.rms_norm(x, gamma, kernels.Split(path, 128), np.float32(1e-6), y, rstd)
             digest.update(y.tobytes())

@@ -1,11 +1,11 @@
-"""ConvTbcBackward as its formulas say, term by term, in float64 and in the simulated order: slow and obvious."""
+"""Slow reference of ConvTbcBackward: the formulas in float64, and sums in the simulated order."""
 
 import numpy as np
 
 
 def gradients(grad, x, weight, pad):
-    """Sum in float64; returns gradInput, gradWeight, gradBias."""
-    grad, x, weight = (one.astype(np.float64) for one in (grad, x, weight))
+    """Return gradInput, gradWeight and gradBias, computed in float64."""
+    grad, x, weight = (tensor.astype(np.float64) for tensor in (grad, x, weight))
     grad_input, grad_weight = np.zeros_like(x), np.zeros_like(weight)
     for tap in range(weight.shape[0]):
         for time in range(grad.shape[0]):
@@ -17,7 +17,7 @@ def gradients(grad, x, weight, pad):
 
 
 def fused(a, b, c):
-    """a * b + c of float32 with one rounding, through exact integers."""
+    """Return a * b + c of float32 with one rounding, through exact fractions."""
     from fractions import Fraction
 
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
@@ -34,21 +34,18 @@ def nearest_float32(exact):
         guess,
         np.nextafter(guess, np.float32(np.inf)),
     ]
-    distances = [abs(Fraction(float(one)) - exact) for one in around]
+    distances = [abs(Fraction(float(value)) - exact) for value in around]
     best = min(distances)
-    nearest = [one for one, distance in zip(around, distances, strict=True) if distance == best]
-    return (
-        next((one for one in nearest if one.view(np.uint32) % 2 == 0), nearest[0])
-        if len(nearest) > 1
-        else nearest[0]
-    )
+    nearest = [value for value, distance in zip(around, distances, strict=True) if distance == best]
+    even = [value for value in nearest if value.view(np.uint32) % 2 == 0]
+    return even[0] if len(nearest) > 1 and even else nearest[0]
 
 
 TIME_BLOCK = 16
 
 
 def add_block(accumulator, products):
-    """Add a block to an accumulator: its products are summed from 0 in one fused chain, then added once."""
+    """Return the accumulator plus one block: products summed from 0 in one fused chain."""
     total = np.float32(0)
     for a, b in products:
         total = fused(a, b, total)
@@ -56,7 +53,7 @@ def add_block(accumulator, products):
 
 
 def core_weight(grad, x, taps, pad, samples, start, stop):
-    """What a core sums for gradWeight: one accumulator over its samples, inside a sample over time, in blocks counted from ``start``."""
+    """Return a core's gradWeight: sample by sample, in blocks of time counted from ``start``."""
     part = np.zeros((taps, x.shape[2], grad.shape[2]), np.float32)
     for tap, i, o in np.ndindex(part.shape):
         for sample in samples:
@@ -71,7 +68,7 @@ def core_weight(grad, x, taps, pad, samples, start, stop):
 
 
 def input_in_order(grad, weight, time, pad, channel_block):
-    """gradInput in the order of the page: blocks of C0 output channels, taps from K - 1 down to 0, the channels of a block."""
+    """Return gradInput: blocks of C0 output channels, taps from K - 1 down, then channels."""
     out = np.zeros((time, grad.shape[1], weight.shape[1]), np.float32)
     for t, b, i in np.ndindex(out.shape):
         for first in range(0, grad.shape[2], channel_block):
@@ -86,7 +83,7 @@ def input_in_order(grad, weight, time, pad, channel_block):
 
 
 def bias_of_cores(grad, core_rows, group=256):
-    """What every core sums for gradBias: its rows in groups, one row after the other, the sums of groups one after the other."""
+    """Return each core's gradBias: rows added in groups, then the sums of the groups in order."""
     rows = grad.reshape(-1, grad.shape[2])
     sums = []
     for first in range(0, len(rows), core_rows):

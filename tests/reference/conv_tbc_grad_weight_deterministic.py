@@ -1,8 +1,9 @@
 """Second transcription of the published deterministic gradWeight planner, for comparison only.
 
-Written from the specification page alone, step by step, in the page's own names and with the sizes of the A2 and
-A3 products as literal numbers: one mutable state, Python integers without a width, the unsigned subtraction
-spelled as a modulus. Slow and obvious; it shares no code with ``npu_sim.tiling``.
+Written from the specification page alone, step by step, with the page's names and with the sizes of
+the A2 and A3 products as literal numbers: one mutable state, Python integers without a width, the
+unsigned subtraction spelled as a modulus. Slow and obvious; it shares no code with
+``npu_sim.tiling``.
 """
 
 # ruff: noqa: N802 (the page's own names)
@@ -32,7 +33,7 @@ def route(T, To, K, pad, e):
 
 
 class Planner:
-    """The state the page's steps change, one method a step."""
+    """State of the planner; one method per step of the page."""
 
     def __init__(self, T, B, Cin, Cout, K, pad, e, C):
         self.T, self.B, self.K, self.e, self.C = T, B, K, e, C
@@ -272,6 +273,6 @@ class Planner:
 
 
 def plan(T, B, Cin, Cout, K, pad, e, C):
-    """The ``route`` and, where it is "planner", the ``expect`` of a golden line; e bytes, C cube cores."""
+    """Return ``route``, and ``expect`` if it is "planner", of a golden line (e bytes, C cores)."""
     taken = route(T, T + 2 * pad - K + 1, K, pad, e)
     return (taken, Planner(T, B, Cin, Cout, K, pad, e, C).plan() if taken == "planner" else None)

@@ -1,6 +1,6 @@
-"""CrossEntropyLossGrad, slow and obvious, from the operator's page: cores, rows and elements one after the other.
+"""Slow reference of CrossEntropyLossGrad, written from its specification page.
 
-exp is taken in float64 and rounded to fp32, which is correctly rounded in all but a few cases in a thousand million.
+exp is computed in float64 and rounded to fp32: correctly rounded except in a few of 10^9 cases.
 """
 
 import numpy as np
@@ -9,7 +9,7 @@ F = np.float32
 
 
 def tree64(values):
-    """Binary tree of neighbours over 64 lanes; missing ones are +0."""
+    """Return the sum as a binary tree of neighbours over 64 lanes; missing lanes are +0."""
     lanes = [F(0)] * 64
     lanes[: len(values)] = values
     while len(lanes) > 1:
@@ -18,7 +18,7 @@ def tree64(values):
 
 
 def reduce_sum(values):
-    """tree64 of every 64 values, then one block sum after the other from the first."""
+    """Return the sum: tree64 of every 64 values, then the block sums in order."""
     values = [F(value) for value in values]
     blocks = [tree64(values[begin : begin + 64]) for begin in range(0, len(values), 64)]
     total = blocks[0]
@@ -28,7 +28,7 @@ def reduce_sum(values):
 
 
 def core_ranges(rows, cores):
-    """The first rows % cores cores (all when that is 0) take ceil(rows, cores) rows, the others rows // cores."""
+    """Return row ranges: the first rows % cores cores (or all) take ceil(rows, cores)."""
     front = rows % cores or cores
     shares = [-(-rows // cores) if core < front else rows // cores for core in range(cores)]
     ends = np.cumsum([share for share in shares if share])[: min(rows, cores)]
@@ -36,7 +36,7 @@ def core_ranges(rows, cores):
 
 
 def x_grad(grad_loss, log_prob, target, weight, reduction, ignore_index, cores):
-    """The gradient in the dtype of log_prob."""
+    """Return the gradient in the dtype of log_prob."""
     rows, columns = log_prob.shape
     gradient = grad_loss.astype(F).reshape(-1)
     labels = [int(label) for label in target]

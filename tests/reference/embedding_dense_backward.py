@@ -1,6 +1,6 @@
-"""EmbeddingDenseBackward, slow and obvious: every simulated core walks its rows and says what it sends.
+"""Slow reference of EmbeddingDenseBackward: each simulated core yields its contributions.
 
-Written straight from the operator's page, paths in the page's order, and independent of the fast
+Written from the specification page, paths in the page's order, and independent of the fast
 kernel: cores are loops, contributions are lists, merges are explicit. One vector addition is one
 NumPy fp32 addition, so one rounding.
 """
@@ -35,7 +35,7 @@ A2_UB_BYTES = 196352
 
 @dataclass(frozen=True)
 class Case:
-    """What a plan says about one call: the path and which core takes which rows."""
+    """Plan of one call: the path, and the rows of each core."""
 
     path: str
     """"sorted" (keys 0, 1), "staged" (key 0, native 16-bit), "deterministic" (10, 11), "small_dim"
@@ -53,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Contribution:
-    """One atomic addition: `value` goes to `weight_row`, made of `rows` grad rows taken in this order."""
+    """One atomic addition to `weight_row`: `value` is the sum of the grad rows `rows`, in order."""
 
     core: int
     weight_row: int
@@ -61,7 +61,7 @@ class Contribution:
     rows: tuple[int, ...]
 
 
-# ----------------------------------------------------------------------------------------------------- merge orders
+# --- merge orders ---
 
 
 def sequential(row: int, cores: list[int], counts: list[int]) -> list[int]:
@@ -88,11 +88,11 @@ MERGES: dict[str, Merge] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------ the cores' programs
+# --- the cores' programs ---
 
 
 class _Accumulator:
-    """The UB accumulator of one core: sums rows from zero, says when it is flushed."""
+    """UB accumulator of one core: sums rows from zero until it is flushed."""
 
     def __init__(self, core: int, grad: Row) -> None:
         self.core, self.grad = core, grad
@@ -120,7 +120,7 @@ def _walk(
     case: Case,
     most_rows: int,
 ) -> Iterator[Contribution]:
-    """Follow `walk` through the sorted list; flush after `most_rows` rows, on index change, at padding, at the end."""
+    """Add the slots in `walk`; flush after `most_rows`, on index change, at padding and the end."""
     accumulator = _Accumulator(core, grad)
     for at in walk:
         if indices[at] != accumulator.weight_row or len(accumulator.rows) == most_rows:
@@ -189,7 +189,7 @@ def _row_atomic_core(
 
 
 def contributions(grad: Row, labels: list[int], case: Case) -> list[Contribution]:
-    """Everything the cores send to global memory, core by core, each core in its program order."""
+    """Return all contributions, core by core, each core in its program order."""
     positions = sorted(range(len(labels)), key=lambda row: labels[row])
     indices = [labels[row] for row in positions]
     sent: list[Contribution] = []
@@ -205,7 +205,7 @@ def contributions(grad: Row, labels: list[int], case: Case) -> list[Contribution
     return sent
 
 
-# ------------------------------------------------------------------------------------------------------------ results
+# --- results ---
 
 
 def backward(
@@ -215,7 +215,7 @@ def backward(
     case: Case,
     merge: Merge = sequential,
 ) -> tuple[NDArray[np.generic], NDArray[np.bool_]]:
-    """The gradient of the weight, in grad's dtype, and the mask of rows that contributions of two cores reach."""
+    """Return the gradient in grad's dtype, and the mask of rows that several cores reach."""
     wide = grad.astype(np.float32)
     labels = [int(label) for label in indices]
     with np.errstate(all="ignore"):
@@ -259,7 +259,7 @@ def _atomic(
 
 
 def _staged(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
-    """Native 16-bit: interior indices go straight to out, first and last of every core through two slots a core."""
+    """Native 16-bit: first and last index of a core go through stage slots, others to out."""
     positions = sorted(range(len(labels)), key=lambda row: labels[row])
     indices = [labels[row] for row in positions]
     out = np.zeros((num_weights, grad.shape[1]), np.float32)
@@ -289,7 +289,7 @@ def _staged(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
 
 
 def _index_order(grad: Row, labels: list[int], num_weights: int, case: Case) -> Row:
-    """Atlas training series with scale: every core scans all indices twice, for its own range of weight rows."""
+    """Atlas training series with scale: each core scans all indices for its own weight rows."""
     out = np.zeros((num_weights, grad.shape[1]), np.float32)
     for first, end in case.core_ranges:
         counts = [0] * num_weights
@@ -302,11 +302,11 @@ def _index_order(grad: Row, labels: list[int], num_weights: int, case: Case) -> 
     return out
 
 
-# --------------------------------------------------------------------------- plans of the golden files, from the page
+# --- plans of the golden files, from the page ---
 
 
 def even_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
-    """rows // cores each, one more on the first rows % cores."""
+    """Split rows: rows // cores each, one more on the first rows % cores."""
     ends = np.cumsum([rows // cores + (core < rows % cores) for core in range(cores)])
     return tuple(
         (int(end) - rows // cores - (core < rows % cores), int(end))
@@ -315,7 +315,7 @@ def even_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
 
 
 def rest_on_last_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
-    """rows // cores each, the rest on the last core (small_dim)."""
+    """Split rows: rows // cores each, the rest on the last core (small_dim)."""
     each = rows // cores
     return tuple(
         (core * each, rows if core == cores - 1 else (core + 1) * each) for core in range(cores)
@@ -323,7 +323,7 @@ def rest_on_last_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
 
 
 def ceiling_split(rows: int, cores: int) -> tuple[tuple[int, int], ...]:
-    """ceil(rows, cores) each until none are left (Atlas training series)."""
+    """Split rows: ceil(rows, cores) each until none are left (Atlas training series)."""
     each = -(-rows // cores)
     return tuple((first, min(first + each, rows)) for first in range(0, rows, each))
 
@@ -337,7 +337,7 @@ def planned_case(
     scale: bool,
     deterministic: bool,
 ) -> Case:
-    """The path and split the page gives for a rank-2 grad of this shape."""
+    """Return path and split of the page for a rank-2 grad of this shape."""
     rows, dim = shape
     cores = VECTOR_CORES[soc]
     if soc == "Ascend910A":

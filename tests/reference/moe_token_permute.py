@@ -1,13 +1,13 @@
-"""MoeTokenPermute straight from specification page ``moe_token_permute``: Python's sort on exact fractions, copy by copy.
+"""Slow reference of MoeTokenPermute, from specification page ``moe_token_permute``.
 
-Slow on purpose, and shares nothing with the package.
+Uses Python's sort on exact fractions, and no code of the package.
 """
 
 import numpy as np
 
 
 def as_fp32(number):
-    """A whole number rounded to 24 bits, ties away from zero."""
+    """Return an integer rounded to 24 bits, ties away from zero."""
     size, unit = abs(number), 1
     while size // unit >= 2**24:
         unit *= 2
@@ -16,7 +16,7 @@ def as_fp32(number):
 
 
 def moe_token_permute(tokens, indices, num_out_tokens=0, rounds=False):
-    """permuted_tokens and sorted_indices; ``rounds`` sorts the ids as fp32."""
+    """Return permuted_tokens and sorted_indices; ``rounds`` sorts the ids as fp32."""
     flat = [int(one) for one in indices.reshape(-1)]
     keys = [as_fp32(one) if rounds else one for one in flat]
     first = sorted(range(len(flat)), key=lambda copy: keys[copy])  # Python's sort is stable

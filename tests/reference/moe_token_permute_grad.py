@@ -1,10 +1,10 @@
-"""MoeTokenPermuteGrad, slow and obvious: token by token, expert by expert, one NumPy fp32 addition a row."""
+"""Slow reference of MoeTokenPermuteGrad: one NumPy fp32 addition per row."""
 
 import numpy as np
 
 
 def input_grad(grad, indices, top_k):
-    """Sum the live rows of every token in k order, starting from the row of k = 0 or, if that was dropped, from +0."""
+    """Return the sum of each token's live rows in k order, from row k = 0, or +0 if dropped."""
     result = np.empty((len(indices) // top_k, grad.shape[1]), grad.dtype)
     for token in range(len(result)):
         total = np.zeros(grad.shape[1], np.float32)

@@ -1,6 +1,7 @@
-"""MoeTokenUnpermute and its gradient, slow and obvious: row by row, one NumPy fp32 operation after the other.
+"""Slow reference of MoeTokenUnpermute and its gradient: row by row, in NumPy fp32.
 
-Straight from specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``; shares nothing with the package.
+Written from specification pages ``moe_token_unpermute`` and ``moe_token_unpermute_grad``; uses no
+code of the package.
 """
 
 import numpy as np
@@ -10,7 +11,7 @@ F = np.float32
 
 @np.errstate(all="ignore")
 def unpermute(tokens, indices, probs=None):
-    """Add the live rows of every token in k order, each times its factor; start from the row of k = 0 or, if it is not live, from +0."""
+    """Return the sum of each token's weighted live rows in k order, from row k = 0 or +0."""
     top_k = 1 if probs is None else probs.shape[1]
     result = np.empty((len(indices) // top_k, tokens.shape[1]), tokens.dtype)
     for token in range(len(result)):
@@ -28,7 +29,7 @@ def unpermute(tokens, indices, probs=None):
 
 
 def fold(values, threshold, width):
-    """Halve until at most ``threshold`` numbers are left, then add those from ``width`` on to the first ones."""
+    """Halve to at most ``threshold`` values, then add those from ``width`` on to the first."""
     values = list(values)
     half = eight(-(-len(values) // 2))
     while len(values) > threshold:
@@ -44,19 +45,19 @@ def fold(values, threshold, width):
 
 
 def eight(number):
-    """The next multiple of 8."""
+    """Return the next multiple of 8."""
     return -(-number // 8) * 8
 
 
 def tree(values):
-    """Neighbours, then neighbours of those."""
+    """Return the sum as a binary tree of neighbours."""
     while len(values) > 1:
         values = [left + right for left, right in zip(values[::2], values[1::2], strict=True)]
     return values[0]
 
 
 def reduce(values):
-    """The sum of the numbers of one piece."""
+    """Return the sum of the values of one piece."""
     count = len(values)
     if count < 64:
         return tree([*values, *[F(0)] * (64 - count)])
@@ -66,7 +67,7 @@ def reduce(values):
 
 @np.errstate(all="ignore")
 def unpermute_grad(tokens, grad, indices, probs=None, rows=None, piece=None):
-    """Both gradients; ``rows`` are those of the first one, at or beyond which an index is dropped, ``piece`` the columns summed at once."""
+    """Return both gradients; indices at or beyond ``rows`` are dropped, ``piece`` is in columns."""
     rows = len(indices) if rows is None else rows
     top_k = 1 if probs is None else probs.shape[1]
     tokens_grad = np.zeros((rows, grad.shape[1]), grad.dtype)

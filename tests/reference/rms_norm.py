@@ -1,6 +1,6 @@
-"""RmsNorm straight from specification page ``rms_norm``: rows one by one, NumPy float32.
+"""Slow reference of RmsNorm, from specification page ``rms_norm``: row by row, NumPy float32.
 
-Slow on purpose, and shares nothing with the package.
+Uses no code of the package.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ F = np.float32
 
 
 def in_pieces(squares, length):
-    """Key 1: the pieces from the left, each by halving."""
+    """Key 1: sum pieces from the left, each by halving."""
     total = F(0)
     for begin in range(0, len(squares), length):
         total = total + halving(squares[begin : begin + length])
@@ -19,7 +19,7 @@ def in_pieces(squares, length):
 
 
 def rms_norm(x, gamma, epsilon, total):
-    """y in fp32, to be rounded once, and rstd; ``total`` sums the squares of a row."""
+    """Return unrounded y in fp32, and rstd; ``total`` sums the squares of a row."""
     rows, columns = x.shape
     average, y, rstd = F(1) / F(columns), np.empty_like(x), np.empty(rows, F)
     with np.errstate(all="ignore"):
@@ -36,4 +36,4 @@ TOTALS = {
     "halving": lambda length: halving,
     "pieces": lambda length: lambda v: in_pieces(v, length),
 }
-"""Name of a path to the sum it takes, given the length of a piece."""
+"""Summation by name of the path, given the length of a piece."""

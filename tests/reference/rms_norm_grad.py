@@ -1,6 +1,6 @@
-"""RmsNormGrad straight from specification page ``rms_norm_grad``: simulated cores one by one, rows one by one, NumPy float32.
+"""Slow reference of RmsNormGrad, from page ``rms_norm_grad``: row by row, NumPy float32.
 
-Slow on purpose, and shares nothing with the package.
+Uses no code of the package.
 """
 
 import numpy as np
@@ -38,7 +38,7 @@ def lane_strided(values):
 
 
 def split_n(dy, x, rstd, gamma, block_factor, lanes):
-    """Key 1: dx in fp32, and for every core the list of its contributions to dgamma."""
+    """Key 1: return dx in fp32, and the contributions of each core to dgamma."""
     rows, columns = x.shape
     average, dx, contributions = F(1) / F(columns), np.empty_like(x), []
     for first in range(0, rows, block_factor):
@@ -54,7 +54,7 @@ def split_n(dy, x, rstd, gamma, block_factor, lanes):
 
 
 def split_d(dy, x, rstd, gamma, block_factor):
-    """Key 2: the same, rows in groups of 32, columns in pieces of 4096."""
+    """Key 2: like `split_n`, rows in groups of 32, columns in pieces of 4096."""
     rows, columns = x.shape
     average, dx, contributions = F(1) / F(columns), np.empty_like(x), []
     for first in range(0, rows, block_factor):
@@ -78,7 +78,7 @@ def split_d(dy, x, rstd, gamma, block_factor):
 
 
 def arrival(counts, order):
-    """Order of arrival as (core, number) pairs."""
+    """Return the order of arrival as (core, number) pairs."""
     own = [[(core, number) for number in range(count)] for core, count in enumerate(counts)]
     if order == "sequential":
         return [pair for sequence in own for pair in sequence]
@@ -98,7 +98,7 @@ def merged(contributions, arrived):
 
 
 def fixed(contributions):
-    """Deterministic mode: every core sums its own, then the cores are summed in order."""
+    """Deterministic mode: sum the contributions of each core, then the cores in order."""
     total = np.zeros_like(contributions[0][0])
     for own in contributions:
         vector = np.zeros_like(total)
