@@ -86,10 +86,10 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
     ],
 )
 def test_calls_that_run(changes):
-    found = plan(**changes)
-    assert found.block_dim > 0
-    assert all(memory.used_bytes <= memory.capacity_bytes for memory in found.memories)
-    assert all(order.fixed for order in found.order)
+    tiled = plan(**changes)
+    assert tiled.block_dim > 0
+    assert all(memory.used_bytes <= memory.capacity_bytes for memory in tiled.memories)
+    assert all(order.fixed for order in tiled.order)
 
 
 def test_the_refusal_without_room_says_what_fits():
@@ -128,20 +128,20 @@ def test_every_golden_line_is_planned_or_refused_by_the_contract():
             assert int(refusal(**call).status) == 561002
             outcomes["refused"] += 1
             continue
-        found = plan(**call)
-        outcomes["planned" if found.block_dim else "empty"] += 1
+        tiled = plan(**call)
+        outcomes["planned" if tiled.block_dim else "empty"] += 1
         expected = (
             line["expect"]
-            if found.block_dim
+            if tiled.block_dim
             else {"tiling": {}, "tiling_key": None, "schedule_mode": None, "block_dim": 0}
         )
         assert {
-            name: getattr(found, name)
+            name: getattr(tiled, name)
             for name in ("tiling", "tiling_key", "schedule_mode", "block_dim")
         } == {
             name: expected[name] for name in ("tiling", "tiling_key", "schedule_mode", "block_dim")
         }
-        assert found.workspace.total_bytes == expected.get("workspace_bytes", 0)
+        assert tiled.workspace.total_bytes == expected.get("workspace_bytes", 0)
     assert min(outcomes.values()) > 5
 
 
@@ -157,16 +157,16 @@ def test_no_ids_give_empty_outputs_and_nothing_runs(tokens, indices):
         0,
         "",
     )
-    assert [one.shape for one in result.outputs.values()] == [(0, 4), (0,)]
+    assert [array.shape for array in result.outputs.values()] == [(0, 4), (0,)]
 
 
-@pytest.mark.parametrize(("columns", "kept"), [(0, 0), (4, -100)])
-def test_places_are_computed_where_no_row_is(columns, kept):
+@pytest.mark.parametrize(("columns", "num_out_tokens"), [(0, 0), (4, -100)])
+def test_places_are_computed_where_no_row_is(columns, num_out_tokens):
     result = npu_sim.run(
         OPERATOR,
         tokens=np.ones((3, columns), F),
         indices=np.array([[1, 2], [0, 1], [0, 2]]),
-        num_out_tokens=kept,
+        num_out_tokens=num_out_tokens,
     )
     assert result.outputs["permuted_tokens"].size == 0
     assert result.outputs["sorted_indices"].tolist() == [2, 4, 0, 3, 1, 5]
@@ -184,13 +184,13 @@ def test_the_sample_of_the_product_document():
 
 @pytest.mark.parametrize("shape", [(7,), (7, 1), (7, 5), (7, 2, 3)])
 @pytest.mark.parametrize("top_k", [None, 1, 4])
-@pytest.mark.parametrize("kept", [0, 5, -3, 99])
-def test_results_are_those_of_the_reference(shape, top_k, kept):
+@pytest.mark.parametrize("num_out_tokens", [0, 5, -3, 99])
+def test_results_are_those_of_the_reference(shape, top_k, num_out_tokens):
     random = np.random.default_rng(0)
     tokens = random.standard_normal((7, *shape[1:], 2)).astype(ml_dtypes.bfloat16)
     indices = random.integers(0, 3, 7 if top_k is None else (7, top_k))
-    permuted, places = npu_sim.moe_token_permute(tokens, indices, kept)
-    expected, expected_places = moe_token_permute(tokens, indices, kept)
+    permuted, places = npu_sim.moe_token_permute(tokens, indices, num_out_tokens)
+    expected, expected_places = moe_token_permute(tokens, indices, num_out_tokens)
     assert permuted.shape == expected.shape
     assert permuted.tobytes() == expected.tobytes()
     np.testing.assert_array_equal(places, expected_places)
@@ -220,7 +220,7 @@ def test_an_id_that_no_document_allows_is_named(value, dtype):
     with pytest.raises(AclnnError, match=rf"indices\[2, 1\] = {value} is no id") as refused:
         npu_sim.moe_token_permute(np.ones((5, 2), F), indices, out=out)
     assert (int(refused.value.status), refused.value.argument) == (361001, "indices")
-    assert all((one == 7).all() for one in out)
+    assert all((array == 7).all() for array in out)
     assert npu_sim.moe_token_permute(np.ones((5, 2), F), indices, limits="hardware")[1][7] == (
         0 if value < 0 else 14
     )
@@ -295,10 +295,10 @@ def test_no_bit_depends_on_release_soc_or_determinism():
         {"product": "atlas_a3"},
         {"deterministic": True},
     ):
-        for name, one in npu_sim.run(
+        for name, array in npu_sim.run(
             OPERATOR, **data, num_out_tokens=-7, **options
         ).outputs.items():
-            assert one.tobytes() == first.outputs[name].tobytes()
+            assert array.tobytes() == first.outputs[name].tobytes()
 
 
 @pytest.mark.parametrize(
@@ -315,12 +315,12 @@ def test_a_flip_turns_its_decision_around(name):
     ):
 
         def decided(tokens=tokens, columns=columns, top_k=top_k, kept=kept):
-            found = plan(
+            tiled = plan(
                 tokens=f"{tokens}x{columns}:bf16",
                 indices=f"{tokens}x{top_k}:int32",
                 num_out_tokens=kept,
             )
-            return next((one for one in found.decisions if one.name == name), None)
+            return next((decision for decision in tiled.decisions if decision.name == name), None)
 
         decision = decided()
         for flip in decision.flips if decision else ():

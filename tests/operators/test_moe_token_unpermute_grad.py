@@ -80,7 +80,10 @@ def test_why_fewer_rows_are_refused_at_9_1():
 def test_without_probs_tokens_may_be_left_out():
     made = plan(**NO_PROBS, permuted_tokens=None)
     assert made.tiling == plan(**NO_PROBS).tiling
-    assert (made.tiling_key, [one.output for one in made.order]) == (0, ["permuted_tokens_grad"])
+    assert (made.tiling_key, [order.output for order in made.order]) == (
+        0,
+        ["permuted_tokens_grad"],
+    )
     assert plan(**NO_PROBS, probs_grad="3x3:bf16").tiling == made.tiling
 
 
@@ -134,10 +137,10 @@ def data(tokens=100, top_k=4, hidden=24, seed=0):
 
 def test_the_worked_example():
     tokens, g = np.array([[1, 2], [3, 4]], np.float32), np.array([[1, 10]], np.float32)
-    found = npu_sim.moe_token_unpermute_grad(
+    gradients = npu_sim.moe_token_unpermute_grad(
         tokens, g, np.array([1, 0], np.int32), np.array([[0.5, 2]], np.float32)
     )
-    assert [one.tolist() for one in found] == [[[2, 20], [0.5, 5]], [[43, 21]]]
+    assert [gradient.tolist() for gradient in gradients] == [[[2, 20], [0.5, 5]], [[43, 21]]]
 
 
 def test_a_negative_index_is_a_run_time_failure_and_nothing_is_written():
@@ -158,21 +161,21 @@ def test_of_duplicate_indices_the_last_write_wins_and_open_rows_are_marked(order
     indices[1] = indices[2] = 0  # within a core
     indices[[12, 13, 399]] = 5  # tokens 1, 3 and 99, on cores 0, 1 and 47
     result = npu_sim.run(OPERATOR, core_order=order, seed=3, **call)
-    found, g, probs = (
+    gradient, g, probs = (
         result.outputs["permuted_tokens_grad"],
         call["unpermuted_tokens_grad"],
         call["probs"].reshape(-1),
     )
-    assert np.array_equal(found[0], g[0] * probs[2])
+    assert np.array_equal(gradient[0], g[0] * probs[2])
     written = {"sequential": [399], "reverse": [5], "round_robin": [13], "random": [5, 13, 399]}[
         order
     ]
-    assert any(np.array_equal(found[5], g[entry // 4] * probs[entry]) for entry in written)
+    assert any(np.array_equal(gradient[5], g[entry // 4] * probs[entry]) for entry in written)
     assert np.flatnonzero(result.order_dependent["permuted_tokens_grad"].mask).tolist() == [5]
     assert result.order_dependent["probs_grad"].count == 0
     assert [caveat.code for caveat in result.caveats] == ["rows_not_written", "duplicate_indices"]
     assert "2 rows are named more than once, 1 of them by two cores" in result.caveats[1].message
-    assert not found[[1, 2, 12, 13, 399]].any()
+    assert not gradient[[1, 2, 12, 13, 399]].any()
 
 
 @pytest.mark.parametrize(
@@ -199,9 +202,9 @@ def test_strided_inputs_and_given_outputs():
             for name in ("permuted_tokens", "unpermuted_tokens_grad", "sorted_indices", "probs")
         )
     )
-    apart = {name: np.stack([one, one], axis=-1)[..., 1] for name, one in call.items()}
+    apart = {name: np.stack([array, array], axis=-1)[..., 1] for name, array in call.items()}
     outs = np.zeros((24, 400), np.float32).T, np.zeros((4, 100), np.float32).T
-    found = npu_sim.run(OPERATOR, out=outs, **apart).outputs
-    for one, out, right in zip(found.values(), outs, expected, strict=True):
-        assert one is out
+    outputs = npu_sim.run(OPERATOR, out=outs, **apart).outputs
+    for array, out, right in zip(outputs.values(), outs, expected, strict=True):
+        assert array is out
         assert np.array_equal(out, right)

@@ -121,13 +121,13 @@ def test_rstd_has_a_one_for_every_axis_of_gamma(shape, columns, rstd):
     ],
 )
 def test_paths_and_keys(columns, dtype, gamma, product, path, key):
-    found = plan(
+    tiled = plan(
         shape=f"60x{columns}", columns=str(columns), dtype=dtype, gamma_dtype=gamma, product=product
     )
-    assert (found.path, found.tiling_key) == (path, key)
-    assert found.memories[0].used_bytes <= found.memories[0].capacity_bytes
-    assert found.workspace.total_bytes == 16777472
-    assert all(order.fixed for order in found.order)
+    assert (tiled.path, tiled.tiling_key) == (path, key)
+    assert tiled.memories[0].used_bytes <= tiled.memories[0].capacity_bytes
+    assert tiled.workspace.total_bytes == 16777472
+    assert all(order.fixed for order in tiled.order)
 
 
 def test_the_inference_series_merges_rows_of_128_columns_in_sixteens():
@@ -143,13 +143,13 @@ def test_the_inference_series_merges_rows_of_128_columns_in_sixteens():
 @pytest.mark.parametrize("name", ["merge N", "whole rows"])
 def test_a_flip_turns_its_decision_around(name):
     for columns in (100, 2000, 2001, 9000, 12288, 12289, 30000):
-        found = plan(shape=f"60x{columns}", columns=str(columns), dtype="fp16")
-        decision = next((one for one in found.decisions if one.name == name), None)
+        tiled = plan(shape=f"60x{columns}", columns=str(columns), dtype="fp16")
+        decision = next((item for item in tiled.decisions if item.name == name), None)
         for flip in decision.flips if decision else ():
             assert flip.argument == "col"
             changed = plan(shape=f"60x{flip.value}", columns=str(flip.value), dtype="fp16")
             assert (
-                next((one.outcome for one in changed.decisions if one.name == name), True)
+                next((item.outcome for item in changed.decisions if item.name == name), True)
                 is not decision.outcome
             )
             step = 1 if flip.value > columns else -1
@@ -157,7 +157,7 @@ def test_a_flip_turns_its_decision_around(name):
                 shape=f"60x{flip.value - step}", columns=str(flip.value - step), dtype="fp16"
             )
             assert (
-                next((one.outcome for one in before.decisions if one.name == name), True)
+                next((item.outcome for item in before.decisions if item.name == name), True)
                 is decision.outcome
             )
 

@@ -115,7 +115,7 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
 
 
 @pytest.mark.parametrize(
-    ("said", "changes"),
+    ("legal", "changes"),
     [
         ("4294967295", {"shape": "4294967296x1", "columns": "1", "rows": "4294967296"}),
         ("last axis of x >= 8", {"shape": "60x7", "columns": "7", "product": "atlas_inference"}),
@@ -131,8 +131,8 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
         ("atlas_a2", {"product": "atlas_train"}),
     ],
 )
-def test_a_refusal_names_what_would_be_legal(said, changes):
-    assert said in refusal(**changes).hint
+def test_a_refusal_names_what_would_be_legal(legal, changes):
+    assert legal in refusal(**changes).hint
 
 
 @pytest.mark.parametrize(
@@ -242,12 +242,12 @@ def test_every_flip_turns_its_decision_around(rows, columns, options):
             )
             wide = flip.value if flip.argument == "col" else columns
             other = planned(rows, wide, **{**options, **changed})
-            outcomes = {one.name: one.outcome for one in other.decisions}
+            outcomes = {decision.name: decision.outcome for decision in other.decisions}
             assert outcomes[decision.name] is not decision.outcome
             if flip.argument == "col":
                 step = 1 if flip.value < columns else -1
                 nearer = planned(rows, flip.value + step, **options)
-                assert {one.name: one.outcome for one in nearer.decisions}[
+                assert {decision.name: decision.outcome for decision in nearer.decisions}[
                     decision.name
                 ] is decision.outcome
 
@@ -259,25 +259,25 @@ def test_there_is_no_flip_where_chunks_never_come():
     )
     assert first_chunked_columns(case) is None
     chunks = next(
-        one
-        for one in planned(8192, 9000, dtype="fp32", deterministic=True).decisions
-        if one.name == "chunks"
+        decision
+        for decision in planned(8192, 9000, dtype="fp32", deterministic=True).decisions
+        if decision.name == "chunks"
     )
     assert not chunks.outcome
     assert chunks.flips == ()
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "dtype", "said"),
+    ("rows", "columns", "dtype", "message"),
     [
         (6144, 200000, "bf16", "without chunks otherwise"),
         (8192, 262144, "bf16", "the decision is the same"),
     ],
 )
-def test_the_wrap_at_4_gib_is_told(rows, columns, dtype, said):
+def test_the_wrap_at_4_gib_is_told(rows, columns, dtype, message):
     (caveat,) = planned(rows, columns, dtype, deterministic=True).caveats
     assert caveat.code == "total_size_wraps"
-    assert said in caveat.message
+    assert message in caveat.message
     assert str(2 * rows * columns * 2 + 4 * rows + columns * 2) in caveat.message
     assert planned(rows, columns, dtype).caveats == ()
 
@@ -501,9 +501,9 @@ def test_saturating_products_have_no_inf_and_no_nan_and_say_so():
     assert (caveat.code, caveat.argument) == ("inf_or_nan_input", "dy")
     assert "2 elements" in caveat.message
     assert npu_sim.run(OPERATOR, **data(60, 128, "fp16"), product="atlas_inference").caveats == ()
-    kept = npu_sim.run(OPERATOR, **inputs)
-    assert np.isnan(kept.outputs["dx"][5]).all()
-    assert kept.caveats == ()
+    result = npu_sim.run(OPERATOR, **inputs)
+    assert np.isnan(result.outputs["dx"][5]).all()
+    assert result.caveats == ()
 
 
 def test_core_counts_change_the_last_bits_only():
@@ -521,7 +521,7 @@ def test_generated_data_is_normalised_and_repeatable():
     )
     assert abs(float(inputs["gamma"].astype(F).mean()) - 1) < 0.05
     assert all(
-        np.array_equal(one, other)
-        for one, other in zip(inputs.values(), data(50, 400, "bf16").values(), strict=True)
+        np.array_equal(array, again)
+        for array, again in zip(inputs.values(), data(50, 400, "bf16").values(), strict=True)
     )
     assert not np.array_equal(inputs["x"], data(50, 400, "bf16", seed=1)["x"])

@@ -44,10 +44,10 @@ def forward(rows, columns, dtype, release, soc="Ascend910B3"):
     [(4096, 1024, 66209, 0.57), (32768, 128, 85523, 0.32), (65536, 128, 170580, 0.31)],
 )
 def test_the_gradient_takes_the_cycles_of_the_compared_lines(rows, columns, cycles, startup_share):
-    found = gradient(rows, columns, "bf16")
-    assert found.vector_cycles == pytest.approx(cycles, rel=1e-5)
-    assert found.startup_share == pytest.approx(startup_share, abs=0.005)
-    assert found.evidence == "published rates, compared with one device"
+    estimate = gradient(rows, columns, "bf16")
+    assert estimate.vector_cycles == pytest.approx(cycles, rel=1e-5)
+    assert estimate.startup_share == pytest.approx(startup_share, abs=0.005)
+    assert estimate.evidence == "published rates, compared with one device"
 
 
 @pytest.mark.parametrize(
@@ -55,11 +55,11 @@ def test_the_gradient_takes_the_cycles_of_the_compared_lines(rows, columns, cycl
     [("4096x1", 1024, 26180, 0.21), ("4096x8", 128, 29531, 0.12), ("4096x16", 128, 58514, 0.12)],
 )
 def test_the_forward_takes_the_cycles_of_the_compared_lines(rows, columns, cycles, startup_share):
-    found = forward(rows, columns, "bf16", "8.3")
-    assert found.vector_cycles == pytest.approx(cycles, rel=2e-5)
-    assert found.startup_share == pytest.approx(startup_share, abs=0.005)
-    assert found.low_us == pytest.approx(0.9 * found.vector_us)
-    assert found.high_us == pytest.approx(1.1 * found.vector_us)
+    estimate = forward(rows, columns, "bf16", "8.3")
+    assert estimate.vector_cycles == pytest.approx(cycles, rel=2e-5)
+    assert estimate.startup_share == pytest.approx(startup_share, abs=0.005)
+    assert estimate.low_us == pytest.approx(0.9 * estimate.vector_us)
+    assert estimate.high_us == pytest.approx(1.1 * estimate.vector_us)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_the_forward_takes_the_cycles_of_the_compared_lines(rows, columns, cycle
     [("4096x1", 1024, 25940.5), ("4096x8", 128, 28027.9), ("4096x16", 128, 54544.1)],
 )
 def test_the_forward_of_later_releases_spreads_gamma_once(rows, columns, cycles):
-    found = forward(rows, columns, "bf16", "9.1")
-    assert found.vector_cycles == pytest.approx(cycles, rel=1e-5)
-    assert found.evidence == "published rates, not compared"
+    estimate = forward(rows, columns, "bf16", "9.1")
+    assert estimate.vector_cycles == pytest.approx(cycles, rel=1e-5)
+    assert estimate.evidence == "published rates, not compared"
 
 
 @pytest.mark.parametrize(
@@ -81,19 +81,19 @@ def test_the_forward_of_later_releases_spreads_gamma_once(rows, columns, cycles)
     ],
 )
 def test_other_paths_of_the_gradient(rows, columns, dtype, soc, cycles):
-    found = gradient(rows, columns, dtype, soc)
-    assert found.vector_cycles == pytest.approx(cycles, rel=2e-5)
-    assert found.evidence == "published rates, not compared"
-    assert found.high_us == pytest.approx(1.25 * found.vector_us)
+    estimate = gradient(rows, columns, dtype, soc)
+    assert estimate.vector_cycles == pytest.approx(cycles, rel=2e-5)
+    assert estimate.evidence == "published rates, not compared"
+    assert estimate.high_us == pytest.approx(1.25 * estimate.vector_us)
 
 
 @pytest.mark.parametrize("rows", [1, 4, 32])
 def test_few_rows_are_mostly_start_up_and_may_take_less(rows):
-    found = forward(f"{rows}x1", 1024, "fp16", "9.0", "Ascend910B2")
-    assert found.vector_cycles == pytest.approx(1547, abs=0.5)
-    assert found.startup_share > 0.6
-    assert (found.low_us, found.high_us) == pytest.approx(
-        (0.85 * found.vector_us, 1.1 * found.vector_us)
+    estimate = forward(f"{rows}x1", 1024, "fp16", "9.0", "Ascend910B2")
+    assert estimate.vector_cycles == pytest.approx(1547, abs=0.5)
+    assert estimate.startup_share > 0.6
+    assert (estimate.low_us, estimate.high_us) == pytest.approx(
+        (0.85 * estimate.vector_us, 1.1 * estimate.vector_us)
     )
 
 
@@ -109,13 +109,13 @@ VOCABULARY = {"grad": "4096x1024:bf16", "indices": "4096:int64", "num_weights": 
 
 
 def test_a_launch_that_streams_has_a_range_without_a_profile():
-    found = times_of("embedding_dense_backward", "Ascend910B3", "8.3", **VOCABULARY)
-    clearing = next(launch.estimate for launch in found.launches if launch.kernel == "MemSet")
+    times = times_of("embedding_dense_backward", "Ascend910B3", "8.3", **VOCABULARY)
+    clearing = next(launch.estimate for launch in times.launches if launch.kernel == "MemSet")
     assert (clearing.of, clearing.us, clearing.evidence) == ("launch", None, "two public devices")
     assert (clearing.low_us, clearing.high_us) == pytest.approx(
         (622329856 / 1.79e6, 622329856 / 0.794e6)
     )
-    assert found.estimate_us is None
+    assert times.estimate_us is None
 
 
 def test_a_calibration_gives_streaming_launches_a_time():
@@ -131,15 +131,15 @@ def test_a_calibration_gives_streaming_launches_a_time():
         clock_mhz=1650,
         ceilings=ceilings,
     )
-    found = times_of("embedding_dense_backward", "Ascend910B3", "8.3", measured, **VOCABULARY)
-    said = {
+    times = times_of("embedding_dense_backward", "Ascend910B3", "8.3", measured, **VOCABULARY)
+    estimates = {
         number: launch.estimate.us
-        for number, launch in enumerate(found.launches)
+        for number, launch in enumerate(times.launches)
         if launch.estimate
     }
-    assert said == pytest.approx({3: 784, 5: 1520}, abs=0.5)
-    assert {launch.estimate.evidence for launch in found.launches if launch.estimate} == {"profile"}
-    assert (found.estimate_us, found.estimate_without) == (
+    assert estimates == pytest.approx({3: 784, 5: 1520}, abs=0.5)
+    assert {launch.estimate.evidence for launch in times.launches if launch.estimate} == {"profile"}
+    assert (times.estimate_us, times.estimate_without) == (
         None,
         ("Cast", "Cast", "Sort", "EmbeddingDenseGradV2"),
     )
@@ -185,9 +185,9 @@ def test_a_profile_whose_shapes_agree_stands_for_its_device(columns, dtype, shap
         vector_shapes=shapes,
     )
     call = {"x": f"4096x{columns}:{dtype}", "gamma": f"{columns}:{dtype}"}
-    found = times_of("rms_norm", "Ascend910B2", "9.1", measured, **call).launches[0].estimate
-    assert found.evidence == evidence
-    assert found.high_us == pytest.approx((1 + band) * found.vector_us)
+    estimate = times_of("rms_norm", "Ascend910B2", "9.1", measured, **call).launches[0].estimate
+    assert estimate.evidence == evidence
+    assert estimate.high_us == pytest.approx((1 + band) * estimate.vector_us)
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -234,17 +234,19 @@ def test_halving_adds_every_column_once(columns):
 
 
 def test_conflicts_name_what_lies_in_the_same_bank_groups():
-    found = gradient(4096, 1024, "bf16")
-    conflicts = {one.between: one for one in found.conflicts}
+    estimate = gradient(4096, 1024, "bf16")
+    conflicts = {conflict.between: conflict for conflict in estimate.conflicts}
     assert conflicts["dy and x"].factor == pytest.approx(2)
-    assert found.conflicts[0].cycles == max(one.cycles for one in found.conflicts)
-    assert sum(one.cycles for one in found.conflicts) == pytest.approx(
-        found.conflict_share * found.slowest_cycles, rel=0.01
+    assert estimate.conflicts[0].cycles == max(conflict.cycles for conflict in estimate.conflicts)
+    assert sum(conflict.cycles for conflict in estimate.conflicts) == pytest.approx(
+        estimate.conflict_share * estimate.slowest_cycles, rel=0.01
     )
 
 
 def test_the_forward_s_product_of_x_with_itself_is_two_cycles_a_repeat():
-    conflicts = {one.between: one for one in forward("4096x8", 128, "bf16", "8.3").conflicts}
+    conflicts = {
+        conflict.between: conflict for conflict in forward("4096x8", 128, "bf16", "8.3").conflicts
+    }
     assert conflicts["x_fp32 and x_fp32"].factor == pytest.approx(2)
 
 

@@ -111,7 +111,7 @@ def test_every_tile_says_what_it_does_with_names_that_the_plan_has(name):
         for tile in kinds_of(nodes)
     }
     assert kinds <= set(table.steps)
-    segments = {one.name for memory in plan.memories for one in memory.allocations}
+    segments = {allocation.name for memory in plan.memories for allocation in memory.allocations}
     assert {part for kind in kinds for part in table.steps[kind].live} >= (
         segments if kinds else set()
     )
@@ -131,12 +131,13 @@ def kinds_of(nodes):
 @pytest.mark.parametrize("name", CALLS)
 def test_the_data_of_a_page_has_the_tiles_of_every_core(name):
     plan = made(CALLS[name])
-    found = steps(plan)
+    drawn = steps(plan)
     program = program_of(plan)
-    assert [phase["name"] for phase in found["phases"]] == [phase.name for phase in program.phases]
-    for told, phase in zip(found["phases"], program.phases, strict=True):
+    assert [phase["name"] for phase in drawn["phases"]] == [phase.name for phase in program.phases]
+    for drawn_phase, phase in zip(drawn["phases"], program.phases, strict=True):
         assert {
-            core: count(told["programs"][number]) for core, number in told["of_core"].items()
+            core: count(drawn_phase["programs"][number])
+            for core, number in drawn_phase["of_core"].items()
         } == {core: tiles(nodes) for core, nodes in phase.cores.items()}
 
 
@@ -216,9 +217,9 @@ def test_rows_of_the_gradient_are_as_many_as_the_call_has():
 def test_without_declared_steps_tiles_keep_their_names_and_every_buffer_is_live(monkeypatch):
     plan = made(CALLS["rms, long"])
     monkeypatch.setattr("npu_sim.operators.timelines.step_table", lambda plan: StepTable((), {}))
-    found = steps(plan)
-    assert {tile["says"] for tile in found["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
+    drawn = steps(plan)
+    assert {tile["says"] for tile in drawn["tiles"]} == {"rstd", "gamma", "sums", "dgamma", "dx"}
     assert all(
-        tile["live"] == tuple(one.name for one in plan.memories[0].allocations)
-        for tile in found["tiles"]
+        tile["live"] == tuple(allocation.name for allocation in plan.memories[0].allocations)
+        for tile in drawn["tiles"]
     )
