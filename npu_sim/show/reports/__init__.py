@@ -1,8 +1,7 @@
-"""Reports: one self-contained HTML file that opens offline, follows light and dark, and prints.
+"""Reports: one HTML file without external resources, for light and dark mode and for print.
 
-Every number in a picture is also in the JSON of the same call. Plans and runs have their own reports; comparisons, limits,
-sweeps and studies build theirs from :func:`table_report`, :func:`curve_figure` and the blocks of
-:mod:`npu_sim.show.reports.document`, and turn them into a file with :func:`render` and :func:`npu_sim.files.writing.write_text`.
+Every number in a picture is also in the JSON of the same call. A report is a
+:class:`~npu_sim.show.reports.document.Document`; :func:`render` turns it into HTML.
 """
 
 from npu_sim.show.reports.document import (

@@ -28,7 +28,10 @@ def operator_title(operator: str) -> str:
 
 
 def diff_report(comparison: Comparison, call: str = "") -> Document:
-    """Return the report of one call on several products and SoCs; ``call`` is the command that makes it again."""
+    """Return the report of one call on several products and SoCs.
+
+    ``call`` is the command that reproduces it.
+    """
     headings = (
         "product",
         "SoCs",
@@ -130,7 +133,7 @@ def diff_report(comparison: Comparison, call: str = "") -> Document:
 
 
 def diff_html(comparison: Comparison) -> str:
-    """Return a comparison as notebooks show it."""
+    """Return a comparison as HTML for notebooks."""
     return embedded(diff_report(comparison))
 
 
@@ -157,9 +160,9 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
 
 
 def limits_report(table: LimitTable, call: str = "") -> Document:
-    """Return the report of the legal values of an argument: a table, and the frontier as curves when a second one varies.
+    """Return the report of legal values: a table, and curves along a second argument.
 
-    ``call`` is the command that makes it again.
+    ``call`` is the command that reproduces it.
     """
     size, along = () if table.vary else ("size",), (table.along,) if table.along else ()
     rows = tuple(
@@ -206,7 +209,7 @@ def _reasons(row: ProductLimits) -> list[tuple[str, str, int, str]]:
 
 
 def _frontier_figure(table: LimitTable) -> Figure | None:
-    """Draw the largest legal value against the second argument: documented as lines, the hardware's dashed."""
+    """Draw the largest legal value against the second argument; hardware limits are dashed."""
     groups: dict[tuple[str, str], list[ProductLimits]] = {}
     for row in table.rows:
         groups.setdefault((row.product, ", ".join(row.socs)), []).append(row)
@@ -231,7 +234,7 @@ def _frontier_figure(table: LimitTable) -> Figure | None:
 
 
 def _range_picture(table: LimitTable) -> Picture | None:
-    """Draw the ranges as bars on one axis from 0; a product that refuses the call keeps its place."""
+    """Draw the ranges as bars on one axis from 0; refused products have an empty row."""
     rows = []
     for row in table.rows:
         for name, bound in (("documented", row.documented), ("hardware", row.hardware)):
@@ -255,22 +258,22 @@ def _refusal(bound: LimitBound) -> str:
 ROW = 44
 BAR = 16
 MOST_RANGES = 64
-"""Ranges of one row that are drawn."""
+"""Maximum number of ranges drawn per row."""
 ARROW = 26
-"""Room to the right of the axis, for bars without an end."""
+"""Space to the right of the axis, for ranges without an end."""
 RangeRow = tuple[str, Sequence[tuple[int, int]], bool, str, str]
-"""Name, ranges, whether the last one has no end, the ranges in words, and why there are none."""
+"""Name, ranges, whether the last one is open, the ranges as text, and why there are none."""
 
 
 def range_bars(rows: Sequence[RangeRow], name: str) -> Markup:
-    """Draw ranges.
+    """Draw ranges, one bar per row.
 
     Parameters
     ----------
     rows
-        One bar for each.
+        The rows.
     name
-        What the numbers are.
+        Name of the varied argument.
     """
     longest = max((_reach(ranges, is_open) for _, ranges, is_open, *_ in rows if ranges), default=1)
     scale = (WIDTH - ARROW) / longest
@@ -312,7 +315,7 @@ HATCHES = element(
 
 
 def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
-    """Return how far an axis must go to show ranges; one without an end is shown as far again as it begins."""
+    """Return the length of the axis for ranges; an open one gets its start again."""
     first, last = ranges[-1]
     return max(2 * first, 1) if is_open else max(last, 1)
 

@@ -1,4 +1,7 @@
-"""What a report is made of: a sentence, sections, and six kinds of blocks. No HTML here; see :mod:`npu_sim.show.reports.html`."""
+"""Data model of a report: a sentence, sections, and six kinds of blocks.
+
+:mod:`npu_sim.show.reports.html` renders it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,13 +28,13 @@ class Table:
     headings
         Names of the columns.
     rows
-        Cells; numbers are set flush right.
+        Cells; numbers are aligned right.
     caption
-        What it shows; empty when the section's title says it.
+        Description; empty if the section's title has it.
     folded
-        Whether it starts folded up.
+        Whether the table starts collapsed.
     colours
-        Class of the colour that stands before the first cell of a row, where a picture has it in that colour; empty without.
+        Class of the colour mark in front of each row, as in the picture above; empty for none.
     """
 
     headings: tuple[str, ...]
@@ -60,7 +63,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Figure:
-    """Interactive curves: data and layout as plotly.js takes them."""
+    """Interactive curves: data and layout for plotly.js."""
 
     data: tuple[dict[str, Any], ...]
     layout: dict[str, Any]
@@ -69,10 +72,11 @@ class Figure:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A picture that the page draws itself: ``kind`` is a function of ``assets/``, called with ``data``.
+    """A picture that scripts of the page draw from data.
 
-    Kinds are ``drawGantt`` (:func:`npu_sim.timelines.tracks.tracks`), ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`),
-    ``drawMap`` (:func:`npu_sim.sweeps.maps.sweep_map`) and ``drawTrees`` (certificates, as their JSON has them).
+    ``kind`` is a function of ``assets/``, ``data`` its argument: ``drawGantt``
+    (:func:`npu_sim.timelines.tracks.tracks`), ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`),
+    ``drawMap`` (:func:`npu_sim.sweeps.maps.sweep_map`) or ``drawTrees`` (certificates in JSON form).
     """
 
     kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]
@@ -109,9 +113,9 @@ class Document:
     sentence
         The call and its outcome, at the top.
     call
-        How to make the call again, as a command; empty when there is none.
+        Command that reproduces the report; empty for none.
     sections
-        What follows.
+        Content.
     outcome
         ``good`` or ``bad``, for the colour of the sentence.
     """
@@ -137,7 +141,7 @@ def table_report(
     notes: Sequence[str] = (),
     call: str = "",
 ) -> Document:
-    """Return a report of tables and curves, for comparisons, limits, sweeps and studies.
+    """Return a report of tables and curves, for comparisons, limits, sweeps and preflights.
 
     Parameters
     ----------
@@ -150,7 +154,7 @@ def table_report(
     notes
         Paragraphs at the end.
     call
-        The command that makes the same numbers.
+        Command that reproduces the report.
     """
     sections = []
     if pictures:

@@ -1,4 +1,4 @@
-"""Curves for plotly.js: lines, the bounds across them, and ranges in which calls are refused."""
+"""Curves for plotly.js: lines, bounds across them, and hatched ranges of refused calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,15 +9,29 @@ from npu_sim.language import say
 from npu_sim.show.reports.document import Figure
 
 MARKED_POINTS = 60
-"""Lines of up to this many points show where these are."""
+"""Lines of up to this many points have markers."""
 LABEL_ROW = 0.075
-"""Height of a row of labels, as a share of the figure."""
+"""Height of a row of labels, as a fraction of the figure."""
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line of a figure: ``stepped`` keeps a value until the next point, ``dashed`` marks a model, without ``joined`` only points."""
+    """One line of a figure.
+
+    Attributes
+    ----------
+    name
+        Name in the legend.
+    x, y
+        Coordinates.
+    stepped
+        Whether a value holds until the next point.
+    dashed
+        Whether the line is dashed.
+    joined
+        Whether the points are connected.
+    """
 
     name: str
     x: Sequence[float | int | str]
@@ -57,7 +71,8 @@ def curve_figure(
 ) -> Figure:
     """Return a figure of curves and bounds; axis titles carry the units.
 
-    The x axis is that of the data: a bound beyond it is an arrow at the edge. Every label of an x bound has a row of its own.
+    The x axis covers the data: a bound beyond it becomes an arrow at the edge. Each label of an x
+    bound has a row of its own.
 
     Parameters
     ----------
@@ -70,11 +85,11 @@ def curve_figure(
     log_x, log_y
         Whether an axis is logarithmic.
     caption
-        What the figure shows.
+        Description of the figure.
     x_range
-        First and last place of the x axis; that of the points when None.
+        First and last value of the x axis; those of the points if None.
     refused
-        Hatched ranges: ``first``, ``last``, ``end`` and ``reason``, and the ``soc`` it is about.
+        Hatched ranges: ``first``, ``last``, ``end``, ``reason`` and ``soc``.
     """
     span = x_range or _span(curves)
     traces = [_trace(curve) for curve in curves] + [
@@ -117,7 +132,7 @@ def _span(curves: Sequence[Curve]) -> Range | None:
 
 
 def _drawn_range(span: Range | None, logarithmic: bool) -> dict[str, Any]:
-    """Return the range of an axis with a little room on both sides."""
+    """Return the range of an axis with a margin on both sides."""
     if span is None or span[0] == span[1]:
         return {}
     low, high = (log10(end) for end in span) if logarithmic else span
@@ -188,7 +203,7 @@ def _shape(bound: Bound, top: float) -> dict[str, Any]:
 
 
 def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
-    """Write a bound above the curves, in a row of its own: at its line, or with an arrow at the edge beyond which it lies."""
+    """Return the label of an x bound, in a row above the curves; an arrow marks one beyond the axis."""
     label = {
         "text": bound.text,
         "showarrow": False,
@@ -226,7 +241,7 @@ def _share(value: float, span: Range, logarithmic: bool) -> float:
 def _y_label(bound: Bound, logarithmic: bool) -> dict[str, Any]:
     value = (
         log10(bound.value) if logarithmic and bound.value > 0 else bound.value
-    )  # plotly places notes on log axes by exponent
+    )  # plotly.js positions annotations on log axes by exponent
     return {
         "text": bound.text,
         "showarrow": False,

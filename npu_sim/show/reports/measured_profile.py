@@ -1,4 +1,4 @@
-"""The report of a measured profile: every kernel's time as a bar with its bound inside, calls with the share of every launch."""
+"""The report of a measured profile: measured times with their lower bounds as bars."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ BAR = 16
 
 
 def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
-    """Return the report of a profile; ``call`` is the command that makes it again."""
+    """Return the report of a profile; ``call`` is the command that reproduces it."""
     sections = [Section("The file", (Lines(tuple(file_lines(answer))),))]
     bars = [(group, group.as_dict()) for group in answer.groups if group.cases]
     if bars:
@@ -61,7 +61,7 @@ def measured_report(answer: MeasuredProfile, call: str = "") -> Document:
 
 
 def measured_html(answer: MeasuredProfile) -> str:
-    """Return the answer to a profile as notebooks show it."""
+    """Return a measured profile as HTML for notebooks."""
     return embedded(measured_report(answer))
 
 
@@ -79,7 +79,7 @@ def _call_picture(calls: CallGroup) -> Picture:
 
 
 def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
-    """Draw the launches of a call one after the other, as measured and at their bounds."""
+    """Draw the launches of a call in order, with measured times and bounds."""
     facts, plan = calls.as_dict(), calls.calls[0].case.plan
     launches, start = [], 0.0
     for one in facts["launches"]:
@@ -108,12 +108,12 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:
-    """Draw measured times as bars on one axis from 0, with the part that is their lower bound.
+    """Draw measured times as bars from 0, with the part that is their lower bound.
 
     Parameters
     ----------
     rows
-        Name, measured time and bound in microseconds; None where there is no bound.
+        Name, measured time and bound in microseconds; the bound is None if unknown.
     """
     scale = WIDTH / (
         max((max(measured, bound or 0.0) for _, measured, bound in rows), default=0.0) or 1.0

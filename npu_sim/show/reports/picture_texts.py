@@ -1,4 +1,4 @@
-"""What the scripts of pictures say, as sentences with holes: a page in another language is sent them with their translations."""
+"""Texts of the drawing scripts, sent to pages in other languages with their translations."""
 
 from npu_sim.language import translated
 
@@ -85,7 +85,7 @@ TEXTS = (
 
 
 def picture_texts() -> list[tuple[str, str]]:
-    """Return the sentences with their translations into the language that is spoken, those that say most of themselves first."""
+    """Return the texts with their translations, those with the most letters first."""
     pairs = [(text, translated(text)) for text in TEXTS]
     return sorted(
         (pair for pair in pairs if pair[0] != pair[1]),

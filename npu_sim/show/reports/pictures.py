@@ -1,4 +1,4 @@
-"""Pictures of a plan and of a run: cores, on-chip memory, workspace and order dependence, as SVG."""
+"""Pictures as SVG: cores, on-chip memory, workspace and order dependence."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -47,7 +47,7 @@ def _segment(x: float, width: float, y: float, colour: str, title: str, label: s
 
 
 def memory_map(memories: Sequence[Memory]) -> Markup:
-    """Draw on-chip memories to scale, one bar each; what does not fit reaches beyond the mark of the capacity."""
+    """Draw on-chip memories to scale; overflowing buffers extend beyond the capacity mark."""
     parts: list[Markup] = []
     y = 0.0
     for memory in memories:
@@ -58,7 +58,7 @@ def memory_map(memories: Sequence[Memory]) -> Markup:
 
 
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
-    """Return the colour of every allocation, and its name with its bytes; then what is free."""
+    """Return the colour and label of each allocation, then of the free memory."""
     named = [
         (f"c{number % COLOURS}", f"{one.name} {one.bytes}")
         for number, one in enumerate(memory.allocations)
@@ -76,7 +76,7 @@ def memory_title(memory: Memory) -> str:
 
 
 def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
-    """Draw a memory with its legend; return the shapes and their height."""
+    """Draw a memory with its legend; return shapes and height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
     evidence = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
     caption = say(
@@ -127,7 +127,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
 
 
 def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
-    """Draw the workspace as a stacked bar; when one part hides the others, a second bar shows those enlarged."""
+    """Draw the workspace as a stacked bar, with a second bar for parts too small to see in it."""
     known = [part for part in parts if part.evidence is not Evidence.UNKNOWN]
     drawn = _workspace_bar(known, parts, 0, say("{total} bytes", total=total))
     height = BAR_HEIGHT + 28.0
@@ -165,7 +165,7 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
 
 
 def workspace_colours(parts: Sequence[WorkspacePart]) -> tuple[str, ...]:
-    """Return the colour of every part."""
+    """Return the colour of each part."""
     return tuple(_workspace_colour(number, part.evidence) for number, part in enumerate(parts))
 
 
@@ -198,13 +198,13 @@ def _workspace_bar(
 # Order dependence
 
 LEAST_OPACITY = 0.35
-"""Of a bin in which anything depends on timing: one row of forty has to be seen as well."""
+"""Minimum opacity of a bin with any order dependence, so that few rows stay visible."""
 
 
 def order_strip(strip: dict[str, Any]) -> Markup:
-    """Draw a strip over an output (:func:`npu_sim.show.reports.pictures.order_strip_data`): the stronger, the more depends on timing.
+    """Draw the order dependence of an output as a strip, from :func:`order_strip_data`.
 
-    Where anything does, it shows. Below, enlarged: what depends on timing alone, side by side, without what lies between.
+    Opacity is the share of rows that depend on timing. A second strip shows those rows alone, enlarged.
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)
@@ -281,20 +281,19 @@ def _magnified(axis: str, runs: Sequence[dict[str, int]], y: float) -> list[Mark
 CELL = 60
 CELLS_IN_A_ROW = 16
 MOST_CELLS = 512
-"""More cores than this are only drawn as a strip."""
+"""Larger numbers of cores are drawn as strips only."""
 COUNTED = ("blocks", "tiles")
-"""Endings of ranges that count what a core does, such as ``gradInput blocks``."""
+"""Suffixes of ranges that count the work of a core, such as ``gradInput blocks``."""
 FULL = 0.85
-"""Opacity of the largest share; others have theirs in proportion."""
+"""Opacity of the largest share; smaller shares are in proportion."""
 UPRIGHT = ((7.6, "on"), (6.0, "on small"))
-"""Width of a digit and class of the numbers in a strip, the larger first."""
+"""Width of a digit and class of the numbers in a strip, largest first."""
 TURNED = 11
-"""Width that a number needs which stands on its side; narrower parts of a strip have none, and the
-strip says so."""
+"""Width of a number rotated by 90 degrees; narrower parts have no numbers."""
 
 
 def core_map(plan: Plan) -> Markup:
-    """Draw the cores of a plan: strips of who takes which range, then every core with its share of the work."""
+    """Draw the cores of a plan: strips of the ranges, then each core with its share of the work."""
     names = list(dict.fromkeys(name for work in plan.cores for name in work.ranges))
     shares = [name for name in names if _is_partition(plan, name)]
     loads = (
@@ -329,7 +328,7 @@ def core_map(plan: Plan) -> Markup:
 
 
 def _is_partition(plan: Plan, name: str) -> bool:
-    """Whether a range is split over cores, each taking a part of its own."""
+    """Return whether the parts that cores take of a range are disjoint."""
     ranges = sorted(work.ranges[name] for work in plan.cores if name in work.ranges)
     return all(later[0] >= earlier[1] for earlier, later in pairwise(ranges))
 
@@ -468,7 +467,7 @@ def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
     output
         Name of the output.
     mask
-        Which of its rows, columns or elements depend on the order of atomic additions.
+        Rows, columns or elements that depend on the order of atomic additions.
     """
     flags = np.ravel(mask.mask)
     edges = np.unique(np.linspace(0, flags.size, MOST_BINS + 1).astype(np.int64))
@@ -486,7 +485,7 @@ def order_strip_data(output: str, mask: OrderMask) -> dict[str, Any]:
 
 
 def _runs(flags: np.ndarray) -> list[dict[str, int]]:
-    """Return the runs of flags that are set; none when they are too many to be seen side by side, or everything is set."""
+    """Return the runs of set flags; none if too many to be distinguished, or if all are set."""
     steps = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
     starts, stops = np.flatnonzero(steps == 1), np.flatnonzero(steps == -1)
     if len(starts) > MOST_RUNS or flags.all():
@@ -497,7 +496,7 @@ def _runs(flags: np.ndarray) -> list[dict[str, int]]:
 
 
 def order_strips(result: Result) -> list[dict[str, Any]]:
-    """Return the strips of a run, one for every output that a mask is known of."""
+    """Return the strips of a run, one per output with a known mask."""
     return [
         order_strip_data(output, mask)
         for output, mask in result.order_dependent.items()

@@ -1,4 +1,4 @@
-"""Sections of one plan: what is shown under which title."""
+"""Reports of plans, runs, timelines and workspaces."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -66,7 +66,7 @@ from npu_sim.timelines.model import LaunchTime, Timeline
 
 
 def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
-    """Return the sections of a plan, all that have something to show or those of some titles; nothing else is asked of the plan."""
+    """Return the non-empty sections of a plan, or those with the given titles."""
     found = (
         (title, blocks(plan))
         for title, blocks in SECTIONS.items()
@@ -145,7 +145,7 @@ def _memory_table(plan: Plan) -> Table:
 
 
 def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
-    """Return the parts of a workspace, drawn and as a table."""
+    """Return the parts of a workspace, as a picture and as a table."""
     workspace = plan.workspace
     if not workspace.parts:
         return (Text("none needed"),)
@@ -208,7 +208,7 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
         "Tiling": _tiling_blocks,
     }
 )
-"""What is shown of a plan under which title, in this order."""
+"""Sections of a plan by title, in order."""
 
 
 TIME_CAPTION = (
@@ -226,7 +226,10 @@ STEPS_CAPTION = (
 
 
 def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Section:
-    """Return the launches of a call and the pipes of its slowest core, from :func:`npu_sim.timelines.tracks.tracks`."""
+    """Return the launches of a call and the pipes of its slowest core.
+
+    ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
+    """
     return Section(title, (Drawing("drawGantt", data, TIME_CAPTION), Text(PERFETTO)))
 
 
@@ -236,16 +239,16 @@ def steps_section(plan: Plan) -> Section:
 
 
 def plan_report(plan: Plan, call: str = "", work: Mapping[str, Any] | None = None) -> Document:
-    """Return the report of a plan: what runs, on which cores, in which buffers, and why.
+    """Return the report of a plan.
 
     Parameters
     ----------
     plan
         The plan.
     call
-        The command that makes it again; one that plans the call on the product of that name when empty.
+        Command that reproduces it; the plain ``npu-sim plan`` command if empty.
     work
-        Its work over time, from :func:`npu_sim.timelines.tracks.tracks`; left out when None.
+        Work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
     """
     headline = plan_headline(plan)
     sections = (*plan_sections(plan), *_drawn(plan, work))
@@ -264,18 +267,18 @@ def result_report(
     rows: Sequence[OpenRows] = (),
     work: Mapping[str, Any] | None = None,
 ) -> Document:
-    """Return the report of a run: what it adds to its plan, then the plan.
+    """Return the report of a run: its results, then its plan.
 
     Parameters
     ----------
     result
-        What the run gave.
+        The results.
     call
-        The command that makes it again; none when empty, as data from a program have no name on the command line.
+        Command that reproduces the run; empty for data of a program.
     rows
-        What can differ between runs, to be listed.
+        Rows that can differ between runs.
     work
-        Its work over time, from :func:`npu_sim.timelines.tracks.tracks`; left out when None.
+        Work over time, from :func:`npu_sim.timelines.tracks.tracks`; omitted if None.
     """
     plan = result.plan
     lines = tuple(line for line in result_lines(result) if line[0] != "time")
@@ -299,12 +302,12 @@ def result_report(
 
 
 def document_outcome(plan: Plan) -> str:
-    """Return what the colour of a report's sentence says."""
+    """Return the outcome of a report on a plan: ``bad`` if the plan overflows."""
     return "good" if plan.overflow is None else "bad"
 
 
 def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
-    """Return the section of the rows that can differ between runs; none when nothing was asked for."""
+    """Return the section of rows that can differ between runs, if any are given."""
     tables = tuple(
         Table(HEADINGS_OF_ROWS, tuple(row_cells(rows)), rows_title(rows))
         for rows in every
@@ -314,34 +317,34 @@ def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
 
 
 def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
-    """Return what the page draws of a plan; nothing when nothing runs, or nothing is known of the tiles."""
+    """Return the sections that scripts draw; none if the call is not timed."""
     if not is_timed(plan):
         return ()
     return (*((time_section(work),) if work else ()), steps_section(plan))
 
 
 def plan_html(plan: Plan) -> str:
-    """Return the report of a plan for notebooks."""
+    """Return the report of a plan as HTML for notebooks."""
     return embedded(plan_report(plan))
 
 
 def result_html(result: Result) -> str:
-    """Return the report of a run for notebooks."""
+    """Return the report of a run as HTML for notebooks."""
     return embedded(result_report(result))
 
 
 def prepared_html(prepared: "Prepared") -> str:
-    """Return the plan of a prepared call as notebooks show it."""
+    """Return the plan of a prepared call as HTML for notebooks."""
     return plan_html(prepared.plan)
 
 
 def timeline_html(timeline: Timeline) -> str:
-    """Return a timeline as notebooks show it."""
+    """Return a timeline as HTML for notebooks."""
     return embedded(timeline_report([("as given", timeline)]))
 
 
 MOST_DRAWN = 4
-"""Calls that a report of many draws over time."""
+"""Maximum number of calls drawn over time in one report."""
 TIMELINE_HEADINGS = (
     *(
         "call",
@@ -374,16 +377,17 @@ def timeline_report(
     works: Sequence[Mapping[str, Any]] = (),
     call: str = "",
 ) -> Document:
-    """Return the report of named timelines: the comparison, the launches of every call, then what the bounds leave out.
+    """Return the report of named timelines: comparison, launches, and what the bounds leave out.
 
     Parameters
     ----------
     timelines
         Timelines with the names of their calls.
     works
-        The work over time of the first of them, at most ``MOST_DRAWN``, from :func:`npu_sim.timelines.tracks.tracks`.
+        Work over time of the first ``MOST_DRAWN`` of them, from
+        :func:`npu_sim.timelines.tracks.tracks`.
     call
-        The command that makes it again.
+        Command that reproduces the report.
     """
     first = timelines[0][1]
     lowest = min((one for _, one in timelines), key=lambda one: one.bound_us)
@@ -440,7 +444,7 @@ def _timeline_row(name: str, one: Timeline) -> tuple[Cell, ...]:
 
 
 def _estimate_cell(launch: LaunchTime) -> str:
-    """Return a launch's estimate with its range and what it rests on, or why there is none."""
+    """Return a launch's estimate with its range and evidence, or why there is none."""
     if launch.estimate is None:
         return say("none: {estimate_missing}", estimate_missing=launch.estimate_missing)
     return f"{estimate_text(launch.estimate)}; {estimate_note(launch.estimate)}"
@@ -465,7 +469,7 @@ def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:
 
 
 def workspace_report(plan: Plan, product: str = "") -> Document:
-    """Return the report of a plan's workspace; ``product`` is how the caller named the product, when that is not its name."""
+    """Return the report of a workspace; ``product`` is the name the caller gave, if different."""
     headline, workspace = workspace_title(plan), plan.workspace
     tables = (
         ("Kernels", KERNELS, kernel_rows(workspace)),

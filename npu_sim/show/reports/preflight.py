@@ -7,7 +7,7 @@ from npu_sim.show.reports.document import Cell, Document, Table, table_report
 
 
 def preflight_report(matrix: Matrix, file: str, call: str) -> Document:
-    """Return the report of a preflight; ``call`` is the command that makes it again."""
+    """Return the report of a preflight; ``call`` is the command that reproduces it."""
     faults = matrix.faults()
     summaries = matrix.summaries()
     lines = sum(row.lines for row in matrix.rows)

@@ -1,4 +1,4 @@
-"""Reports of studies: the lines the command prints, and pictures of what they rest on."""
+"""Reports of studies: the lines of the command line, with pictures."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -27,7 +27,7 @@ from npu_sim.show.reports.plans import rows_sections
 from npu_sim.studies.open_rows import OpenRows
 
 MOST_TERMS = 10_000
-"""Terms of all summation trees that a report draws; the classes after these are counted."""
+"""Maximum number of terms of all drawn summation trees; further classes are counted."""
 
 
 def write_study_report(
@@ -38,7 +38,21 @@ def write_study_report(
     call: str,
     rows: Sequence[OpenRows] = (),
 ) -> None:
-    """Write the report of a study; ``data`` is its JSON form, ``call`` the command that makes it again, ``rows`` what can differ."""
+    """Write the report of a study.
+
+    Parameters
+    ----------
+    path
+        File to write.
+    headline, lines
+        Text of the study.
+    data
+        The study in JSON form.
+    call
+        Command that reproduces the report.
+    rows
+        Rows that can differ between runs.
+    """
     sections = (
         [Section("Result: summation trees", _trees(data["certificates"]))]
         if "certificates" in data
@@ -56,7 +70,7 @@ def write_study_report(
 
 
 def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
-    """Draw where in every output the rows that can differ are."""
+    """Draw the positions of the rows that can differ, per output."""
     strips = [
         order_strip_data(rows.output, OrderMask(rows.axis, rows.mask()))
         for rows in every
@@ -75,7 +89,7 @@ def _maps(every: Sequence[OpenRows]) -> tuple[Section, ...]:
 
 
 def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
-    """Draw the trees, those of the first elements first, as many as a page can hold."""
+    """Draw the first trees, up to ``MOST_TERMS`` terms."""
     totals = list(accumulate(len(one["terms"]) for one in certificates))
     shown = max(sum(total <= MOST_TERMS for total in totals), 1)
     drawn = [
@@ -99,7 +113,7 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
 
 
 def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
-    """Draw how rounding moves the worst element in its two extreme orders, in ulp."""
+    """Draw the rounding error of the worst element in its two extreme orders, in ulp."""
     for output in data.get("outputs", ()):
         worst = output.get("worst")
         if worst:
@@ -138,13 +152,13 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
 
 
 def rounding_errors(steps: Sequence[Mapping[str, Any]], ulp: float) -> list[float]:
-    """Return the running sum less the exact sum after every step, in ulp."""
+    """Return the running sum minus the exact sum after each step, in ulp."""
     exact = accumulate(step["value"] for step in steps)
     return [(step["sum_after"] - total) / ulp for step, total in zip(steps, exact, strict=True)]
 
 
 def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
-    """Draw the ulp histogram of every variant and output on a logarithmic axis: a few elements show beside millions."""
+    """Draw the ulp histogram of each variant and output with a logarithmic axis."""
     for output in data.get("outputs", ()):
         if "histogram" in output:
             edges = [

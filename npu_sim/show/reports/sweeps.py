@@ -1,4 +1,4 @@
-"""The report of a sweep: what was counted, its map, and a cut through it as curves."""
+"""The report of a sweep: counts, its map, and a cut through it as curves."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,21 +27,21 @@ from npu_sim.sweeps.space import AxisValues, Space
 from npu_sim.sweeps.summary import SweepSummary
 
 MOST_ASKED = 1 << 18
-"""Values of the axis that are planned; beyond, so many of them are sampled."""
+"""Maximum number of planned values of the axis; longer axes are sampled."""
 MOST_STEPS = 2000
-"""Steps of a staircase that are drawn one by one; beyond, every bin keeps its first, lowest,
-highest and last."""
+"""Maximum number of steps drawn one by one; longer staircases keep the first, lowest, highest and last
+of each bin."""
 MOST_PLANNED = 8192
-"""Values of the axis, over all series, whose on-chip memory is planned, which takes a whole plan
-each."""
+"""Maximum number of values, over all series, whose on-chip memory is planned; each takes a whole
+plan."""
 PLANNED_OF_MORE = 512
-"""How many are planned of an axis with more."""
+"""Number of planned values of a longer axis."""
 MOST_SERIES = 6
 STAIRCASES = {
     "cores": ("block_dim",),
     "workspace_bytes": ("total_workspace_bytes", "workspace_bytes"),
 }
-"""What is drawn as a staircase, and the fields of a record that say it, the first one there is."""
+"""Staircases, and the record fields with their values in order of preference."""
 
 
 def sweep_curves(space: Space) -> dict[str, Any]:
@@ -55,14 +55,15 @@ def sweep_curves(space: Space) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``axis``, its ``first`` and ``last`` value, the values ``with`` which it is cut, the
-        ``documented`` and ``hardware`` bounds of the axis on the first product (None where there is
-        none), how many of its ``values`` were ``asked``, and one of ``series`` for every product
-        and SoC: ``staircases`` by name with ``x``, ``y`` and whether they are ``binned``;
-        ``memory`` with ``x``, ``used_bytes``, ``capacity_bytes`` of the fullest on-chip memory: a
-        staircase, which may be ``binned``, where every value was ``asked``, or else the calls that
-        were; ``refused``: first and last value of every range, and why. Empty without an axis of
-        several numbers.
+        Empty without an axis of several numbers, else:
+
+        - ``axis``, its ``first`` and ``last`` value, and the values ``with`` which it is cut;
+        - the ``documented`` and ``hardware`` bounds of the axis on the first product, or None;
+        - the numbers of its ``values``, and of those that were ``asked``, that is planned;
+        - ``series``, one per product and SoC. ``staircases`` by name have ``x``, ``y`` and whether
+          they are ``binned``. ``memory`` has ``x``, ``used_bytes`` and ``capacity_bytes`` of the
+          fullest on-chip memory: a staircase if every value was planned, else single calls.
+          ``refused`` has the first and last value of each refused range, and the reason.
     """
     numbers = open_numbers(space)
     if not numbers:
@@ -121,12 +122,12 @@ def _series(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
 
 
 def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
-    """Return the corners of a staircase: every change, or where these are too many the extremes of every bin.
+    """Return the corners of a staircase; the extremes of each bin if there are too many.
 
     Parameters
     ----------
     x, y
-        Places in ascending order, and values, both of shape (points,).
+        Positions in ascending order, and values, both of shape (points,).
     """
     changes = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
     kept = np.union1d(changes, [len(x) - 1])
@@ -144,7 +145,7 @@ def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
 
 
 def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
-    """Plan calls whole, for what records lack: the fullest on-chip memory."""
+    """Plan whole calls for the fullest on-chip memory, which records lack."""
     used: dict[int, int] = {}
     capacity = None
     for position in positions:
@@ -172,7 +173,7 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
 def _refused(
     area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray
 ) -> list[dict[str, Any]]:
-    """Return the ranges in which calls are refused, with the reason of the first call of each."""
+    """Return the ranges of refused calls, each with the reason of its first call."""
     found = []
     changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
     for start, stop in pairwise(changes):
@@ -207,13 +208,13 @@ def sweep_report(
     Parameters
     ----------
     summary
-        What the sweep counted.
+        Counts of the sweep.
     area
-        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`; the JSON of the call carries it too.
+        Its map, from :func:`npu_sim.sweeps.maps.sweep_map`.
     curves
-        A cut through the sweep, from :func:`sweep_curves`; in the JSON as well.
+        A cut through the sweep, from :func:`sweep_curves`.
     call
-        The command that makes it again.
+        Command that reproduces the report.
     """
     data = summary.as_dict()
     sentence = say(
@@ -253,11 +254,11 @@ def sweep_figures(
     Parameters
     ----------
     area
-        From :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
+        Map, from :func:`npu_sim.sweeps.maps.sweep_map`; may be empty.
     curves
-        From :func:`npu_sim.show.reports.sweeps.sweep_curves`; may be empty.
+        Cut, from :func:`sweep_curves`; may be empty.
     counts
-        What was counted: calls by value, by field.
+        Number of calls by field and value.
     """
     drawn: tuple[Block, ...] = (Drawing("drawMap", area, MAP_CAPTION),) if area else ()
     return (
@@ -268,7 +269,7 @@ def sweep_figures(
 
 
 def bar_figure(name: str, counts: dict[str, int]) -> Figure:
-    """Draw how many calls have each value, in the order of the values where these are numbers."""
+    """Draw the number of calls per value, in numeric order if possible."""
     numbers = all(value.lstrip("-").isdecimal() for value in counts)
     shown = (
         sorted(counts.items(), key=lambda item: int(item[0])) if numbers else list(counts.items())
@@ -287,7 +288,7 @@ def bar_figure(name: str, counts: dict[str, int]) -> Figure:
 
 
 def cut_figures(curves: dict[str, Any]) -> list[Figure]:
-    """Draw a cut: cores, workspace and on-chip memory as staircases; where memory is not planned at every value, points."""
+    """Draw a cut as staircases; memory as points unless every value is planned."""
     if not curves.get("series"):
         return []
     with_others = ", ".join(f"{name} {value}" for name, value in curves["with"].items())
