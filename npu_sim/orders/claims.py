@@ -11,27 +11,35 @@ from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.orders import trees
 
 Outside = Callable[[np.ndarray], np.ndarray]
-"""Takes masks (probes, terms) of 1, +1e30-like and its negative as -1, 0, 1 codes; returns how many
-ones survive in each."""
+"""Takes codes (probes, terms): 1 and -1 for a huge value and its negative, 0 for a one. Returns how
+many ones survive in each probe."""
+
+PROBE_VALUES = {
+    "float32": (2.0**60, 1.0),
+    "bfloat16": (2.0**60, 1.0),
+    "float16": (2.0**15, 2.0**-24),
+}
+"""Huge value and unit by dtype: in fp32 the huge value absorbs sums of thousands of units, and
+counts of units stay exact."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What an operator declares about one class of elements.
+    """Declared summation tree of one class of output elements.
 
     Attributes
     ----------
     output, element, elements
-        Name of the output, the index of one element, and how many elements are added alike.
+        Name of the output, the index of one element, and the number of elements added like it.
     terms
-        What is added, in words.
+        Descriptions of the terms.
     tree
-        The declared tree over the terms' numbers.
+        The declared tree over the numbers of the terms.
     outside
-        Runs the kernel on probes; see :data:`Outside`. None where terms cannot be negative, so that
+        Runs the kernel on probes; see :data:`Outside`. None if terms cannot be negative, so that
         no probe is possible.
     evaluates
-        Then: whether the kernel has, on numbers, the bits of the declared tree.
+        In that case: whether the kernel's bits equal those of the declared tree.
     """
 
     output: str
@@ -45,7 +53,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Parts:
-    """Contributions of some parts of one output; see :mod:`npu_sim.kernels.order_study` for the arrays.
+    """Contributions to some parts of one output, before they are added.
+
+    :mod:`npu_sim.kernels.order_study` describes the arrays.
 
     Attributes
     ----------
@@ -54,13 +64,13 @@ class Parts:
     values, starts, cores, keys, factors
         Contributions of every part in the cores' program order, fp32.
     terms
-        How many terms every contribution is the sum of.
+        Number of terms in the sum that each contribution is.
     columns_together
         Columns for which an adversarial order is chosen together.
     locate
-        Index in the output of an element, by part and column; the columns of a part are neighbours in the output.
+        Index in the output of an element, by part and column. The columns of a part are adjacent.
     describe
-        What a contribution is, by its place in ``values``, in words.
+        Description of a contribution by its position in ``values``.
     """
 
     output: str
@@ -84,21 +94,12 @@ class Parts:
         return self.locate(part, column)
 
 
-PROBE_VALUES = {
-    "float32": (2.0**60, 1.0),
-    "bfloat16": (2.0**60, 1.0),
-    "float16": (2.0**15, 2.0**-24),
-}
-"""Huge and unit by dtype: sums of up to thousands of units are absorbed by the huge value in fp32,
-and counts stay exact."""
-
-
 def probe_terms(codes: np.ndarray, dtype: str) -> np.ndarray:
-    """Return the terms of probes: codes 1 and -1 become the huge value and its negative, 0 the unit."""
+    """Return the terms of probes: codes 1 and -1 become the huge value or its negative, 0 a one."""
     huge, unit = PROBE_VALUES[dtype]
     return np.where(codes == 0, unit, codes * huge).astype(numpy_dtype(dtype))
 
 
 def count_units(results: np.ndarray, dtype: str) -> np.ndarray:
-    """Return how many units results hold."""
+    """Return the number of units in each result."""
     return np.rint(results.astype(np.float64) / PROBE_VALUES[dtype][1]).astype(np.int64)

@@ -15,9 +15,14 @@ Tree = int | tuple[Any, Any]
 LANES = 64
 """fp32 lanes of one vector instruction (specification page ``numerics``)."""
 
+FOLD_WIDTHS = (4096, 512, 64)
+"""Numbers that a fold may end with."""
+FOLD_STEP = 8
+"""Half of the numbers, rounded up to a multiple of this, stays in place."""
+
 
 def left_fold(parts: Sequence[Tree | None]) -> Tree | None:
-    """Return ``((part0 + part1) + part2) + ...``; parts that hold no term are passed over."""
+    """Return ``((part0 + part1) + part2) + ...``; parts without terms are skipped."""
     total: Tree | None = None
     for part in parts:
         total = join(total, part)
@@ -32,7 +37,7 @@ def join(left: Tree | None, right: Tree | None) -> Tree | None:
 
 
 def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
-    """Return the binary tree of neighbours over 64 lanes; missing lanes are zeros (page ``numerics``)."""
+    """Return the tree of neighbours over 64 lanes; missing lanes are 0 (page ``numerics``)."""
     level: list[Tree | None] = [*lanes, *[None] * (LANES - len(lanes))]
     while len(level) > 1:
         level = [join(left, right) for left, right in zip(level[::2], level[1::2], strict=True)]
@@ -40,7 +45,7 @@ def tree64(lanes: Sequence[Tree | None]) -> Tree | None:
 
 
 def reduce_sum(terms: Sequence[Tree | None]) -> Tree | None:
-    """Return the A2/A3 sum of the first n elements: tree64 in each block of 64, blocks one after the other (page ``numerics``)."""
+    """Return the A2/A3 sum: tree64 of each block of 64, blocks in order (page ``numerics``)."""
     return left_fold(
         [tree64(terms[begin : begin + LANES]) for begin in range(0, len(terms), LANES)]
     )
@@ -65,19 +70,19 @@ def halving(terms: Sequence[Tree | None]) -> Tree | None:
 
 
 def lane_sum(terms: Sequence[Tree | None]) -> Tree | None:
-    """Return the sum in 64 lane accumulators over steps of 64, then tree64 (page ``rms_norm_grad``)."""
+    """Return tree64 of 64 lane accumulators over steps of 64 (page ``rms_norm_grad``)."""
     return tree64([left_fold(list(terms[lane::LANES])) for lane in range(min(LANES, len(terms)))])
 
 
 def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
-    """Return what a tree adds up to in fp32.
+    """Return the fp32 sum that a tree computes.
 
     Parameters
     ----------
     tree
         The tree.
     terms : float32 (terms, ...)
-        Value of every term; further axes are summed side by side.
+        Value of every term; further axes are summed independently.
     """
     done: list[np.ndarray] = []
     stack: list[tuple[Tree, bool]] = [(tree, False)]
@@ -95,23 +100,23 @@ def evaluate(tree: Tree, terms: np.ndarray) -> np.ndarray:
 
 def leaves(tree: Tree | None) -> list[int]:
     """Return the terms of a tree from left to right."""
-    found: list[int] = []
+    terms: list[int] = []
     stack: list[Tree | None] = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, tuple):
             stack += [node[1], node[0]]
         elif node is not None:
-            found.append(node)
-    return found
+            terms.append(node)
+    return terms
 
 
 def canonical(tree: Tree | None) -> Tree | None:
-    """Return the tree with the part that holds the smaller first term on the left everywhere."""
+    """Return the tree with operands ordered by their smallest term."""
     if tree is None:
         return None
-    # Without recursion: folds of thousands of terms are deep. Every finished part carries its
-    # smallest term.
+    # Iterative, because folds of thousands of terms are deep. Finished parts carry their smallest
+    # term.
     done: list[tuple[int, Tree]] = []
     stack: list[tuple[Tree, bool]] = [(tree, False)]
     while stack:
@@ -128,18 +133,15 @@ def canonical(tree: Tree | None) -> Tree | None:
 
 
 def shape_hash(tree: Tree | None) -> str:
-    """Return a hash of the tree's shape: elements whose terms, numbered in order, are added alike share it."""
+    """Return a hash of a tree with its terms renumbered in order."""
     renumber = {leaf: place for place, leaf in enumerate(sorted(leaves(tree)))}
     digests: list[bytes] = []
     stack: list[tuple[Tree | None, bool]] = [(canonical(tree), False)]
     while stack:
         node, visited = stack.pop()
         if not isinstance(node, tuple):
-            digests.append(
-                hashlib.sha256(
-                    b"leaf" + str(None if node is None else renumber[node]).encode()
-                ).digest()
-            )
+            number = None if node is None else renumber[node]
+            digests.append(hashlib.sha256(b"leaf" + str(number).encode()).digest())
         elif visited:
             right, left = digests.pop(), digests.pop()
             digests.append(hashlib.sha256(b"sum" + left + right).digest())
@@ -149,7 +151,7 @@ def shape_hash(tree: Tree | None) -> str:
 
 
 def text(tree: Tree | None, name: Callable[[int], str] = str) -> str:
-    """Return a tree as a formula; left folds are written without brackets: ``(a + b + c) + (d + e)`` adds from the left."""
+    """Return a tree as a formula; left folds have no parentheses: ``a + b + c + (d + e)``."""
     if tree is None:
         return "0"
     parts: list[str] = []
@@ -169,7 +171,7 @@ def text(tree: Tree | None, name: Callable[[int], str] = str) -> str:
 
 
 def as_lists(tree: Tree | None) -> Any:
-    """Return a tree as nested lists for JSON; a left fold of three terms or more is ``{"fold": [a, b, c]}``."""
+    """Return a tree for JSON: a left fold of its operands is ``{"fold": [a, b, c]}``."""
     if not isinstance(tree, tuple):
         return tree
     terms: list[Any] = []
@@ -181,7 +183,7 @@ def as_lists(tree: Tree | None) -> Any:
 
 
 def meeting_sizes(tree: Tree, terms: int) -> np.ndarray:
-    """Return for every pair of terms how many terms the smallest part that holds both has: (terms, terms), 1 on the diagonal."""
+    """Return the size of the smallest part that holds both terms of every pair: (terms, terms)."""
     sizes = np.eye(terms, dtype=np.int32)
 
     def meet(left: Any, right: Any) -> Any:
@@ -234,22 +236,18 @@ def from_meeting_sizes(sizes: np.ndarray) -> Tree:
     return tree
 
 
-FOLD_STEP = 8
-"""Half of the numbers, rounded up to a multiple of this, stays in place."""
-
-
 def width_of(count: int) -> int:
-    """Return how many numbers are left for the tree; 0 for fewer than 64, which are not folded."""
-    return 4096 if count >= 4096 else 512 if count >= 512 else 64 if count >= 64 else 0
+    """Return the numbers left after folding; 0 for fewer than 64 numbers, which are not folded."""
+    return next((width for width in FOLD_WIDTHS if count >= width), 0)
 
 
 def half_of(count: int) -> int:
-    """Return how many of so many numbers stay in place while the others are added to them."""
+    """Return how many of ``count`` numbers stay in place while the others are added to them."""
     return ((count + 1) // 2 + FOLD_STEP - 1) // FOLD_STEP * FOLD_STEP
 
 
 def fold_adds(count: int) -> list[int]:
-    """Return how many numbers every addition of a fold adds."""
+    """Return the lengths of the vector additions of a fold."""
     width, adds = width_of(count), []
     while width and count > 2 * width:
         half = half_of(count)
@@ -259,7 +257,10 @@ def fold_adds(count: int) -> list[int]:
 
 
 def folded(terms: Sequence[Tree | None]) -> Tree | None:
-    """Return the sum of some terms by folding."""
+    """Return the sum by folding of specification page ``moe_token_unpermute_grad``, "reduce(v, m)".
+
+    Terms are folded to a power of two, which is summed as a tree of neighbours.
+    """
     values, width = list(terms), width_of(len(terms))
     if width == 0:
         return tree64(values)

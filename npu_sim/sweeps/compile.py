@@ -33,6 +33,13 @@ PLANNER_OPTIONS = LOOP_OPTIONS | {
 """Options of registered functions. Inlined into the loop, a tiling of dozens of numbers stays in
 registers. Without wrappers and reference counting they compile faster; planners need neither."""
 
+# Constants of splitmix64, as in npu_sim.sweeps.space; uint64 arithmetic wraps around here.
+STEP = np.uint64(0x9E3779B97F4A7C15)
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+TWO_TO_32 = 1 << 32
+
 
 @cache
 def register(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -159,14 +166,6 @@ def _advance(last: int) -> list[str]:
         ]
         indent += "    "
     return [*lines, f"{indent}d0 += 1"]
-
-
-# Random numbers of a sample: those of npu_sim.sweeps.space in wrapping unsigned arithmetic.
-STEP = np.uint64(0x9E3779B97F4A7C15)
-FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SECOND = np.uint64(0x94D049BB133111EB)
-SHIFT_30, SHIFT_27, SHIFT_31, SHIFT_32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
-TWO_TO_32 = 1 << 32
 
 
 @register

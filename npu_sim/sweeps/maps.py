@@ -34,6 +34,32 @@ from npu_sim.sweeps.space import AxisValues, Space
 LOGARITHMIC_SPAN = 64
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
 
+PLANNED_VALUES = 4096
+"""Axes of up to this many values are planned at every value."""
+PROBES = 512
+"""Values that are planned of longer axes before bisection."""
+NAMED_COLUMNS = 64
+"""Columns whose paths are named by plans. A column between two of these with the same paths takes
+its names from them."""
+MOST_SEARCHED = 192
+"""Columns that bisection adds where the order of paths changes."""
+MOST_CALLS = 1 << 20
+"""Maps of up to this many calls are computed completely; larger ones in fewer columns."""
+PATH_FIELDS = ("status", "kernel", "tiling_key")
+"""Fields of a record that identify a path, where an operator has them."""
+
+NUMBER = re.compile(r"\d+")
+
+Path = tuple[Any, ...]
+"""Values of ``PATH_FIELDS``, then the name of the path; a status other than 0 is a refusal."""
+Run = tuple[int, int, Path]
+"""First and last position of a path along a column, and the path."""
+
+CELLS = (48, 32)
+"""Columns and rows of the maps of cores and workspace: sampled."""
+BOUND_CELLS = (8, 6)
+"""Columns and rows of the map of lower bounds, each one planned and timed."""
+
 
 @dataclass(frozen=True)
 class Area:
@@ -134,28 +160,6 @@ def edge(values: AxisValues, position: int) -> int:
         return values.at(position)
     last, before = values.at(values.count - 1), values.at(max(values.count - 2, 0))
     return last + max(last - before, 1)
-
-
-PLANNED_VALUES = 4096
-"""Axes of up to this many values are planned at every value."""
-PROBES = 512
-"""Values that are planned of longer axes before bisection."""
-NAMED_COLUMNS = 64
-"""Columns whose paths are named by plans. A column between two of these with the same paths takes
-its names from them."""
-MOST_SEARCHED = 192
-"""Columns that bisection adds where the order of paths changes."""
-MOST_CALLS = 1 << 20
-"""Maps of up to this many calls are computed completely; larger ones in fewer columns."""
-PATH_FIELDS = ("status", "kernel", "tiling_key")
-"""Fields of a record that identify a path, where an operator has them."""
-
-NUMBER = re.compile(r"\d+")
-
-Path = tuple[Any, ...]
-"""Values of ``PATH_FIELDS``, then the name of the path; a status other than 0 is a refusal."""
-Run = tuple[int, int, Path]
-"""First and last position of a path along a column, and the path."""
 
 
 @dataclass
@@ -296,12 +300,6 @@ def _joined(known: dict[int, Path]) -> list[Run]:
         else:
             runs.append((row, row, path))
     return runs
-
-
-CELLS = (48, 32)
-"""Columns and rows of the maps of cores and workspace: sampled."""
-BOUND_CELLS = (8, 6)
-"""Columns and rows of the map of lower bounds, each one planned and timed."""
 
 
 def sweep_map(space: Space) -> dict[str, Any]:

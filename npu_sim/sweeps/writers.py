@@ -21,6 +21,14 @@ from npu_sim.sweeps.space import Space
 DESCRIPTION = "sweep.json"
 GIVE = "give a folder that npu-sim sweep --out wrote"
 
+PIECE_ROWS = 1 << 13
+"""Lines written as text at a time by one thread."""
+LONGEST_NUMBER = 20
+"""Characters of the longest 64-bit number, sign included."""
+
+JOINING, WHOLE = "joining.parquet", "whole.parquet"
+"""The file into which chunks are joined, and its name once it is complete."""
+
 
 class ColumnsWriter:
     """Appends chunks to one file per column, whose header has the final length from the start."""
@@ -153,12 +161,6 @@ def _no_sweep(folder: Path, why: Any) -> UsageError:
     return UsageError("folder", f"{folder} holds no sweep: {why}", GIVE)
 
 
-PIECE_ROWS = 1 << 13
-"""Lines written as text at a time by one thread."""
-LONGEST_NUMBER = 20
-"""Characters of the longest 64-bit number, sign included."""
-
-
 class CsvWriter:
     """Appends every chunk as CSV: one line per plan, codes written as names."""
 
@@ -231,10 +233,6 @@ def _as_codes(column: RecordColumn, values: np.ndarray) -> tuple[np.ndarray, lis
         return values, [word.encode() for word in column.words]
     unique, codes = np.unique(values, return_inverse=True)
     return codes, [str(value).encode() for value in unique]
-
-
-JOINING, WHOLE = "joining.parquet", "whole.parquet"
-"""The file into which chunks are joined, and its name once it is complete."""
 
 
 class ParquetWriter:

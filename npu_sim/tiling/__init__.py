@@ -1,4 +1,9 @@
-"""Tiling planners: how the product splits a call over its cores and buffers."""
+"""Tiling planners: how the product splits a call over cores and buffers.
+
+Every module reproduces the planner of one vendor kernel, or several that share it, as pure integer
+functions. Planners import neither Numba nor anything about operators; sweeps compile them as they
+are.
+"""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -22,23 +27,23 @@ def plan_kernel(
     Parameters
     ----------
     op
-        Name of the kernel: ``embedding_dense_grad_v2``, ``conv_tbc_grad_weight_deterministic``, ``rms_norm_grad``,
-        ``cross_entropy_loss_grad`` or ``moe_token_permute_grad``.
+        Name of the kernel, one of ``OperatorEntry.kernels``: for instance ``rms_norm_grad`` or
+        ``embedding_dense_grad_v2``.
     soc
         Name of the SoC, for instance ``Ascend910B1``.
     inputs
-        The kernel's inputs by name, as in the golden data.
+        Inputs of the kernel by name, as in the golden data.
     deterministic
         The determinism switch.
     release
-        Release of the product's software; the newest when None.
+        Release of the product's software; the default when None.
 
     Returns
     -------
     dict
-        ``status`` ("success" or "failed") and, on success, ``block_dim``, ``tiling_key``, ``workspace_bytes``,
-        ``schedule_mode`` where the kernel has one, and ``tiling`` with every field under the vendor's name.
-        ConvTbcBackward adds ``route``.
+        ``status`` ("success" or "failed") and, on success, ``block_dim``, ``tiling_key``,
+        ``workspace_bytes``, ``schedule_mode`` where the kernel has one, and ``tiling`` with every
+        field under the vendor's name. ConvTbcBackward adds ``route``.
 
     Raises
     ------
@@ -64,7 +69,7 @@ def plan_kernel(
 def raw_plan(
     entry: OperatorEntry, op: str, inputs: Mapping[str, Any], profile: Profile, deterministic: bool
 ) -> dict[str, Any]:
-    """Run the raw planner of a vendor kernel of an operator on a loaded profile; as :func:`plan_kernel`, whose errors are not made here."""
+    """Like :func:`plan_kernel`, for a loaded profile and without its errors."""
     rules = SimpleNamespace(**profile.release_switches(entry.name))
     result: dict[str, Any] = import_module(f"npu_sim.tiling.{entry.name}").plan_kernel(
         op, inputs, profile.device, deterministic, rules

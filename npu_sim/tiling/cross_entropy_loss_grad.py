@@ -10,22 +10,25 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align, align_down, ceil_div
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    DTYPE_CODES,
+    FP32,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+)
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 
 NONE, MEAN, SUM = 0, 1, 2
 """Reduction codes (page, "reduction code")."""
 REDUCTIONS = ("none", "mean", "sum")
 
-FP32, FP16, BF16 = 0, 1, 2
-"""Dtype codes of log_prob: those of the axis ``dtype``."""
-DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": BF16}
 KEYS = (30, 20, 10)
 """Tiling key of a call without weight, by dtype code; the product counts bf16, fp16, fp32 from 1
 (page, "key")."""
 
-BLOCK_BYTES = 32
-"""Smallest piece of the Unified Buffer."""
 COLUMN_UNIT_BYTES = 512
 """A piece of a row is a multiple of this, in the dtype of log_prob (page, "unit")."""
 TAIL_COLUMNS = 64
@@ -37,9 +40,12 @@ _QUOTIENT_BY_12 = 1537228672809129301
 _QUOTIENT_BY_8 = 2305843009213693952
 """2^64 / 8."""
 
+ALL_BUFFERS = -1
+"""Instead of a number of columns: all buffers of the call."""
+
 
 class Problem(NamedTuple):
-    """What the kernel sees: log_prob (rows, columns), its dtype code, whether there is a weight, and the reduction code."""
+    """One call: log_prob (rows, columns), its dtype, whether there is a weight, the reduction."""
 
     rows: int
     columns: int
@@ -49,7 +55,7 @@ class Problem(NamedTuple):
 
 
 class RowBuffers(NamedTuple):
-    """The buffers that hold something for every row of a core; 0 for what the call does not have."""
+    """Bytes of the buffers with an entry for every row of a core; 0 for those not in use."""
 
     target: Annotated[int, Field("labels", "ub_bytes", "target")]
     target_cast: Annotated[int, Field("labels as int32", "ub_bytes", "targetCast")]
@@ -65,9 +71,9 @@ class RowBuffers(NamedTuple):
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    A row goes in ``column_loop`` pieces of ``align_columns`` columns and a last one of
-    ``column_tail``. After the unsigned wrap-around ``column_budget`` is a huge number; such calls
-    are refused.
+    A row is cut into ``column_loop`` pieces of ``align_columns`` columns and a last one of
+    ``column_tail``. After an unsigned wrap-around ``column_budget`` is a huge number; the contract
+    refuses such calls.
     """
 
     status: int
@@ -92,7 +98,8 @@ class Tiling(NamedTuple):
     wraps: Annotated[
         int,
         Field(
-            "1 when the row buffers alone exceed the Unified Buffer, so that the subtraction wraps around"
+            "1 when the row buffers alone exceed the Unified Buffer,"
+            " so that the subtraction wraps around"
         ),
     ]
     align_columns: Annotated[int, Field("columns of a piece of a row", "C", "alignColLoopNum")]
@@ -104,18 +111,13 @@ class Tiling(NamedTuple):
 NO_TILING: Tiling = nothing(Tiling)
 
 
-def element_bytes(dtype_code: int) -> int:
-    """Bytes of an element of log_prob."""
-    return 4 if dtype_code == FP32 else 2
-
-
 def unit_columns(dtype_code: int) -> int:
-    """Columns of the smallest whole piece of a row."""
+    """Return the columns of the smallest whole piece of a row."""
     return COLUMN_UNIT_BYTES // element_bytes(dtype_code)
 
 
 def bytes_per_column(dtype_code: int) -> int:
-    """Bytes that every column of a piece takes: log_prob, x_grad and the fp32 row."""
+    """Return the bytes of one column of a piece: log_prob, x_grad and the fp32 row."""
     return 2 * element_bytes(dtype_code) + 4
 
 
@@ -147,10 +149,9 @@ def row_buffer_bytes(buffers: RowBuffers) -> int:
 
 
 def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
-    """Return how many columns fit into what is left, in the product's unsigned 64-bit arithmetic.
+    """Return how many columns fit beside the row buffers, in unsigned 64-bit arithmetic.
 
-    The row buffers may exceed the Unified Buffer: the difference is then 2^64 minus the excess, and
-    so is its quotient.
+    If the row buffers exceed the Unified Buffer, the product divides 2^64 minus the excess.
     """
     free = ub_bytes - used_bytes
     divisor = bytes_per_column(dtype_code)
@@ -162,22 +163,22 @@ def column_budget(ub_bytes: int, used_bytes: int, dtype_code: int) -> int:
 
 
 def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
-    """Plan one call as the product does, without asking whether the buffers fit; see :func:`fits`.
+    """Plan one call as the product does: whether the buffers fit is left to :func:`fits`.
 
     Parameters
     ----------
     problem
-        What the kernel sees.
+        The call.
     device
         The SoC.
     rules
-        What the release decides.
+        Switches of the release.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no core. Without columns the product plans too;
-        the contract refuses such calls.
+        With ``status`` 1 (the product's 561002) without cores. Without columns the product plans
+        too; the contract refuses such calls.
     """
     cores = device.vector_cores
     if cores <= 0:
@@ -219,7 +220,7 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 
 def core_sum_bytes(cores: int) -> int:
-    """Bytes of workspace in which every core leaves its share of the divisor of ``mean``."""
+    """Return the bytes of workspace for the parts of the divisor of ``mean``, one per core."""
     return align(4 * cores, BLOCK_BYTES)
 
 
@@ -233,7 +234,7 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 
 def piece_bytes(tiling: Tiling, dtype_code: int) -> int:
-    """Return the bytes of log_prob in, and of x_grad out: room for the longest piece of a row."""
+    """Return the bytes of the buffer of log_prob, or x_grad: the longest piece of a row."""
     return element_bytes(dtype_code) * max(
         tiling.align_columns, align(tiling.column_tail, TAIL_COLUMNS)
     )
@@ -249,7 +250,7 @@ def used_bytes(tiling: Tiling, dtype_code: int) -> int:
 
 
 def fits(problem: Problem, device: Device, rules: Any) -> bool:
-    """Whether the buffers of a core really fit its Unified Buffer (page, "The limit")."""
+    """Whether the buffers of a core fit its Unified Buffer (page, "The limit")."""
     tiling = tile(problem, device, rules)
     if tiling.status != SUCCESS or tiling.wraps == 1:
         return False
@@ -259,12 +260,12 @@ def fits(problem: Problem, device: Device, rules: Any) -> bool:
 
 
 def problem_of(row: Any) -> Problem:
-    """Return what the kernel sees of a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     return Problem(row.N, row.C, row.dtype, row.weighted == 1, row.reduction)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers."""
+    """Plan a call given as integers."""
     return tile(problem_of(row), device, rules)
 
 
@@ -276,7 +277,7 @@ def fits_buffer(row: Any, device: Device, rules: Any) -> bool:
 def vendor_structure(
     tiling: Tiling, ignore_index: int, label_smoothing: float
 ) -> dict[str, int | float]:
-    """Return the tiling data under the vendor's names; labelSmoothing is fp32, shown with 9 significant digits."""
+    """Return the tiling data under the vendor's names; labelSmoothing is fp32 with 9 digits."""
     smoothing = float(f"{np.float32(label_smoothing):.9g}")
     return {**vendor_fields(tiling), "ignoreIndex": ignore_index, "labelSmoothing": smoothing}
 
@@ -284,9 +285,9 @@ def vendor_structure(
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`).
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`.
 
-    As the product's planner, it does not look at ``grad_loss_shape``: the contract does.
+    Like the product's planner, it ignores ``grad_loss_shape``, which the contract checks.
     """
     shape, weight = tuple(inputs["log_prob_shape"]), inputs["weight_shape"]
     if (
@@ -306,36 +307,26 @@ def plan_kernel(
     )
 
 
-ALL_BUFFERS = -1
-"""Instead of a number of columns: the buffers of the whole call."""
-
-
 def leaves_room(problem: Problem, columns: int, device: Device, rules: Any) -> bool:
-    """Whether so many columns fit beside the row buffers."""
+    """Whether ``columns`` fit beside the row buffers."""
     tiling = tile(problem, device, rules)
     return tiling.wraps == 0 and tiling.column_budget >= columns
 
 
 def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = ALL_BUFFERS) -> int:
-    """Return the largest N whose buffers fit, or that leaves room for so many columns beside the row buffers; 0 when none does.
+    """Return the largest N whose buffers fit; with ``columns``, beside which these fit; or 0.
 
-    Only the rows of the fullest core count, and the buffers never shrink when these grow: they are bisected.
+    Bisects the rows of the fullest core: the buffers never shrink when these grow.
     """
     low, high = 0, device.ub_bytes
     while low < high:
         middle = (low + high + 1) // 2
-        tried = Problem(
-            middle * device.vector_cores,
-            problem.columns,
-            problem.dtype_code,
-            problem.weighted,
-            problem.reduction,
-        )
-        if (
-            fits(tried, device, rules)
-            if columns == ALL_BUFFERS
-            else leaves_room(tried, columns, device, rules)
-        ):
+        tried = problem._replace(rows=middle * device.vector_cores)
+        if columns == ALL_BUFFERS:
+            possible = fits(tried, device, rules)
+        else:
+            possible = leaves_room(tried, columns, device, rules)
+        if possible:
             low = middle
         else:
             high = middle - 1
@@ -343,12 +334,12 @@ def largest_rows(problem: Problem, device: Device, rules: Any, columns: int = AL
 
 
 def largest_rows_before_wrap(problem: Problem, device: Device, rules: Any) -> int:
-    """Return the largest N whose row buffers alone do not exceed the Unified Buffer: beyond, the product claims that any row fits."""
+    """Return the largest N whose row buffers alone fit; beyond, the product accepts any row."""
     return largest_rows(problem, device, rules, 0)
 
 
 def largest_short_row(problem: Problem, device: Device, rules: Any) -> int:
-    """Return the largest C below one unit that fits with these rows; 0 when none does."""
+    """Return the largest C below one unit that fits with these rows, or 0."""
     columns = unit_columns(problem.dtype_code) - 1
     while columns > 0 and not fits(problem._replace(columns=columns), device, rules):
         columns -= 1

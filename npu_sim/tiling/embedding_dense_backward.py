@@ -15,6 +15,29 @@ VECTOR_LANES = 64
 """fp32 lanes of one vector instruction (page, "Vector split")."""
 BATCH_BOUND = "max(ub_bytes, rows)"
 
+SMALL_DIM_LIMIT = 512
+"""Largest embedding dim of the small-dim kernel (page, "Dataflow", 3)."""
+SMALL_DIM_WEIGHTS = 16777216
+"""2^24: the small-dim kernel holds index values in fp32, exact up to here (page, "Dataflow", 3)."""
+UB_RESERVED_BYTES = 20480
+"""Bytes the kernel keeps free of the usable Unified Buffer (page, "UB budget")."""
+INDEX_BYTES = 96
+"""Three 32-byte blocks: sorted index, position, frequency (page, "UB budget")."""
+FP32_BYTES = 4
+BLOCK_BYTES = 32
+ALIGNED_LANES = 8
+"""fp32 elements of one block."""
+
+WORKSPACE_BOUND = (
+    "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
+)
+STAGE_BOUND = "2 * dim * vector_cores + 8"
+WORKSPACE_FIELDS = "workspace_fields"
+"""Switch of the release: whether the tiling has coreNum and the lengths of the workspace."""
+ELSEWHERE = Part(vendor="")
+"""A group that is in another structure of the vendor, or filled on some paths only: see
+:func:`vendor_structure`."""
+
 
 class VectorSplit(NamedTuple):
     """A dim cut into whole vector instructions and a tail."""
@@ -27,7 +50,7 @@ class VectorSplit(NamedTuple):
 
 
 class RowSplit(NamedTuple):
-    """The first ``former_row_rep_time`` cores take ``former_row_num`` rows, the others ``tail_row_num``."""
+    """Rows per core: ``former_row_num`` on ``former_row_rep_time`` cores, then ``tail_row_num``."""
 
     former_row_num: Annotated[
         int, Field("rows of the first cores", "rows + 1", vendor="formerRowNum")
@@ -57,7 +80,7 @@ class WeightSplit(NamedTuple):
 
 
 class SmallDimSplit(NamedTuple):
-    """Rows and batches of the small-dim kernel: every core but the last copies ``former_copy_row`` rows."""
+    """Rows and batches of the small-dim kernel: ``tail`` of the last core, ``former`` of others."""
 
     part_num: Annotated[int, Field("parts", vendor="partNum")]
     former_copy_row: Annotated[
@@ -86,13 +109,13 @@ def split_vector(dim: int) -> VectorSplit:
 
 
 def split_rows(rows: int, cores: int) -> RowSplit:
-    """Spread rows over cores as evenly as possible, longer shares first."""
+    """Split rows over cores as evenly as possible, longer parts first."""
     tail = rows // cores
     return RowSplit(tail + 1, tail, rows % cores)
 
 
 def split_small_dim(rows: int, cores: int, max_row_in_ub: int) -> SmallDimSplit:
-    """Cut the rows of the small-dim kernel over cores, the remainder on the last, and into batches."""
+    """Split the rows of the small-dim kernel; the last core also takes the remainder."""
     former = rows // cores
     tail = rows - former * (cores - 1)
     former_time = ceil_div(former, max_row_in_ub)
@@ -109,32 +132,8 @@ def split_small_dim(rows: int, cores: int, max_row_in_ub: int) -> SmallDimSplit:
     )
 
 
-SMALL_DIM_LIMIT = 512
-"""Largest embedding dim of the small-dim kernel (page, "Dataflow", 3)."""
-SMALL_DIM_WEIGHTS = 16777216
-"""2^24: the small-dim kernel holds index values in fp32, exact up to here (page, "Dataflow", 3)."""
-UB_RESERVED_BYTES = 20480
-"""Bytes the kernel keeps free of the usable Unified Buffer (page, "UB budget")."""
-INDEX_BYTES = 96
-"""Three 32-byte blocks: sorted index, position, frequency (page, "UB budget")."""
-FP32_BYTES = 4
-BLOCK_BYTES = 32
-ALIGNED_LANES = 8
-"""fp32 elements of one block."""
-
-WORKSPACE_BOUND = (
-    "system_workspace_bytes + 4 * (num_weights + 8) * (dim + 1) + 8 * (dim + 1) * vector_cores + 32"
-)
-STAGE_BOUND = "2 * dim * vector_cores + 8"
-WORKSPACE_FIELDS = "workspace_fields"
-"""Switch of the release: whether the tiling has coreNum and the lengths of the workspace."""
-ELSEWHERE = Part(vendor="")
-"""A group that the vendor keeps in a structure of its own, or fills on some paths only: see
-:func:`vendor_structure`."""
-
-
 class Problem(NamedTuple):
-    """What the kernel sees: 16-bit gradients are fp32 already when the cast decision says so."""
+    """One call; gradients that the operator casts first have the 4 bytes of fp32."""
 
     rows: int
     dim: int
@@ -215,32 +214,30 @@ def takes_small_dim(dim: int, num_weights: int, deterministic: bool) -> bool:
 
 
 def max_former_dim(ub_bytes: int, element_bytes: int, granule: int) -> int:
-    """Largest piece of a row that fits the Unified Buffer, a multiple of ``granule``; 0 when none does."""
+    """Return the longest piece of a row that fits, a multiple of ``granule``; 0 when none does."""
     usable = ub_bytes - UB_RESERVED_BYTES - INDEX_BYTES
     rows_in_ub = 3 if element_bytes == 4 else 4
     return usable // (FP32_BYTES * granule * rows_in_ub) * granule if usable > 0 else 0
 
 
 def max_small_dim_rows(ub_bytes: int, dim: int, element_bytes: int) -> int:
-    """Rows of one batch of the small-dim kernel; not above 0 when not one fits."""
+    """Return the rows of one batch of the small-dim kernel; not above 0 when none fits."""
     per_row = 10 + align(dim, ALIGNED_LANES)
     rows = ((ub_bytes - UB_RESERVED_BYTES) // 4 - dim - 256) // per_row
     return rows if element_bytes == 4 else rows // 2
 
 
 def scale_workspace_length(problem: Problem, counter_bytes: int) -> int:
-    """Counters of weight rows in workspace, in whole 32-byte blocks; 0 without scale."""
-    return (
-        align(problem.num_weights, BLOCK_BYTES // counter_bytes)
-        if problem.scale_grad_by_freq
-        else 0
-    )
+    """Return the counters of weight rows in workspace, in whole 32-byte blocks; 0 without scale."""
+    if not problem.scale_grad_by_freq:
+        return 0
+    return align(problem.num_weights, BLOCK_BYTES // counter_bytes)
 
 
 def workspace_bytes(
     problem: Problem, former_dim: int, block_dim: int, small_dim: bool, device: Device, rules: Any
 ) -> int:
-    """Workspace of the kernel itself in bytes."""
+    """Return the workspace of the kernel itself."""
     total: int = device.system_workspace_bytes + rules.counter_bytes * scale_workspace_length(
         problem, rules.counter_bytes
     )
@@ -253,7 +250,7 @@ def workspace_bytes(
 
 
 class Room(NamedTuple):
-    """Cores that work, the largest piece of a row that fits, and whether the small-dim kernel runs, on so many rows a batch."""
+    """Capacity of a chip: cores that work, longest piece of a row, rows of a small-dim batch."""
 
     block_dim: int
     max_former: int
@@ -262,7 +259,7 @@ class Room(NamedTuple):
 
 
 def room_for(problem: Problem, device: Device, rules: Any) -> Room:
-    """Return what a chip has room for."""
+    """Return the capacity of a chip for one call."""
     block_dim = min(device.vector_cores, problem.rows)
     if problem.scale_grad_by_freq:
         block_dim = min(block_dim, problem.num_weights)
@@ -281,8 +278,8 @@ def room_for(problem: Problem, device: Device, rules: Any) -> Room:
 def is_planned(problem: Problem, room: Room, rules: Any) -> bool:
     """Whether the product has a tiling.
 
-    It has none for no rows, no columns, no core, a Unified Buffer too small, or 16-bit gradients
-    that the kernel of the release does not take.
+    It has none without rows, columns or cores, if the Unified Buffer is too small, and for 16-bit
+    gradients that the kernel of the release does not take.
     """
     taken = problem.element_bytes == 4 or rules.kernel_takes_16_bit != 0
     fits = room.max_former > 0 and (room.max_rows > 0 or not room.small_dim)
@@ -295,16 +292,16 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees.
+        The call.
     device
         The SoC.
     rules
-        What the release decides.
+        Switches of the release.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) where :func:`is_planned` says no.
+        With ``status`` 1 (the product's 561002) unless :func:`is_planned`.
     """
     room = room_for(problem, device, rules)
     if not is_planned(problem, room, rules):
@@ -372,12 +369,9 @@ def _split_range(split: RowSplit | WeightSplit, core: int) -> tuple[int, int]:
 def vendor_structure(
     tiling: Tiling, padding_idx: int, rules: Any
 ) -> dict[str, dict[str, int | float]]:
-    """Return the tiling data under the vendor's names as the release has it, groups unused on the path filled with 0."""
-    on_sorted, on_deterministic, scale = (
-        tiling.tiling_key in (0, 1),
-        tiling.tiling_key in (10, 11),
-        tiling.scale_grad_by_freq == 1,
-    )
+    """Return the tiling data under the vendor's names; groups unused on the path are 0."""
+    on_sorted, on_deterministic = tiling.tiling_key in (0, 1), tiling.tiling_key in (10, 11)
+    scale = tiling.scale_grad_by_freq == 1
 
     def group(part: Any, used: bool, name: str = "{}") -> dict[str, int | float]:
         return {
@@ -417,7 +411,7 @@ def vendor_structure(
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     *leading, dim = inputs["grad_shape"]
     element_bytes = 4 if inputs["grad_dtype"] == "float32" else 2
     problem = Problem(

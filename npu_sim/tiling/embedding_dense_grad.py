@@ -1,7 +1,9 @@
-"""Tiling of EmbeddingDenseGrad, the kernel of the Atlas training series (and of A2/A3 beyond INT32_MAX): pure integer functions.
+"""Tiling of EmbeddingDenseGrad: pure integer functions.
 
-Source: specification page ``embedding_dense_backward``, sections "Documented limits" and "Atlas training series kernel". The split
-of a row that is too long for the Unified Buffer is a model.
+This kernel runs on the Atlas training series, and on A2 and A3 beyond INT32_MAX.
+
+Source: specification page ``embedding_dense_backward``, sections "Documented limits" and "Atlas
+training series kernel". The split of a row that is too long for the Unified Buffer is a model.
 """
 
 from typing import Annotated, NamedTuple
@@ -13,7 +15,7 @@ from npu_sim.tiling.fields import Field, nothing
 UB_RESERVED_BYTES = 16384
 """Bytes the kernel keeps free of the Unified Buffer (page, "Where it comes from")."""
 BLOCK_BYTES = 32
-"""A block of indices, the smallest the kernel copies."""
+"""Bytes of a block of indices, the smallest copy of the kernel."""
 SHORT_SHARE_ELEMENTS = 8
 """Below this many elements per core a single core works (page, "scale off")."""
 FP32_BYTES = 4
@@ -22,7 +24,7 @@ SHARE_BOUND = "older * (max(rows, num_weights) + 1)"
 
 
 class Problem(NamedTuple):
-    """The kernel sees fp32 rows and int32 or int64 indices."""
+    """One call: fp32 rows, int32 or int64 indices."""
 
     rows: int
     dim: int
@@ -54,29 +56,35 @@ NO_TILING: Tiling = nothing(Tiling)
 
 
 def counts_size(num_weights: int, cores: int) -> int:
-    """Counters a core keeps (product document, "countsSize")."""
+    """Return the counters of a core (product document, "countsSize")."""
     return num_weights // cores + num_weights % cores
 
 
 def indices_per_block(index_bytes: int) -> int:
-    """Indices of one 32-byte block: 8 int32, 4 int64."""
+    """Return the indices of one 32-byte block: 8 int32, 4 int64."""
     return BLOCK_BYTES // index_bytes
 
 
 def bytes_per_column(index_bytes: int) -> int:
-    """Unified Buffer bytes of one column: a block of rows and the accumulator, 36 for int32 and 20 for int64 indices."""
+    """Return the Unified Buffer bytes of one column: a block of rows and the accumulator.
+
+    36 for int32 indices, 20 for int64.
+    """
     return FP32_BYTES * (indices_per_block(index_bytes) + 1)
 
 
 def scale_bytes(dim: int, num_weights: int, index_bytes: int, cores: int) -> int:
-    """Left side of the documented bound: ``36*dim + 4*countsSize`` (int32) or ``20*dim + 8*countsSize`` (int64)."""
+    """Return the left side of the documented bound.
+
+    ``36*dim + 4*countsSize`` for int32 indices, ``20*dim + 8*countsSize`` for int64.
+    """
     return bytes_per_column(index_bytes) * dim + index_bytes * counts_size(num_weights, cores)
 
 
 def largest_scale_dim_documented(
     num_weights: int, index_bytes: int, cores: int, bound_bytes: int
 ) -> int:
-    """Largest dim with ``scale_bytes < bound_bytes``; below 0 when even dim 0 is too large."""
+    """Return the largest dim with ``scale_bytes < bound_bytes``; below 0 if dim 0 is too large."""
     return (bound_bytes - 1 - index_bytes * counts_size(num_weights, cores)) // bytes_per_column(
         index_bytes
     )
@@ -85,7 +93,7 @@ def largest_scale_dim_documented(
 def largest_scale_dim_hardware(
     num_weights: int, index_bytes: int, cores: int, ub_bytes: int
 ) -> int:
-    """Largest dim with ``scale_bytes + 32 <= ub - 16384``; below 0 when even dim 0 is too large."""
+    """Return the largest dim with ``scale_bytes + 32 <= ub - 16384``; below 0 if 0 is too large."""
     return (
         ub_bytes - UB_RESERVED_BYTES - BLOCK_BYTES - index_bytes * counts_size(num_weights, cores)
     ) // bytes_per_column(index_bytes)

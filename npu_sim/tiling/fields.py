@@ -1,4 +1,4 @@
-"""Fields of a tiling as a table: what a field is, how large it can get, and what the vendor calls it stand in one line.
+"""Metadata of the fields of a tiling: description, bound and vendor name, beside their type.
 
 A planner's result is a NamedTuple whose fields are annotated with :class:`Field` (numbers) or
 :class:`Part` (a NamedTuple within it)::
@@ -7,8 +7,8 @@ A planner's result is a NamedTuple whose fields are annotated with :class:`Field
         status: int
         block_dim: Annotated[int, Field("cores that work", "vector_cores", vendor="blockDim")]
 
-From the table come the record of a call that has no tiling, the vendor's structure, and the columns
-of sweeps.
+The record of a call without a tiling, the vendor's structure and the columns of sweeps derive from
+these annotations.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ import numpy as np
 SUCCESS = 0
 """``status`` of a planner's result: there is a tiling."""
 FAILED = 1
-"""``status`` of a planner's result: the product answers 561002."""
+"""``status`` of a planner's result: the product returns 561002."""
 FP32_VALUE = "fp32"
-"""Bound of a field that holds an fp32 value instead of a whole number."""
+"""Bound of a field that holds an fp32 value instead of an integer."""
 
 
 class Field(NamedTuple):
@@ -32,20 +32,20 @@ class Field(NamedTuple):
     Attributes
     ----------
     help
-        What it is.
+        Description.
     bound
-        Largest magnitude it can have: an expression over the largest value of every axis and every
-        field of the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty
-        when an axis or another field says the same: sweeps leave it out.
+        Largest magnitude: an expression over the largest value of every axis and of every field of
+        the devices, for instance ``"max(row, col)"``; ``"fp32"`` for fp32 values. Empty if an axis
+        or another field has the same value: sweeps leave the field out.
     vendor
-        Names in the vendor's structure, with spaces between them; empty when it is not part of it.
+        Names in the vendor's structure, separated by spaces; empty when it is not part of it.
     words
-        Meaning of its codes, when it is a code.
+        Names of its codes, when it is a code.
     none
         Value when there is no tiling.
     switch
-        Switch of the release without which the vendor's structure does not have it; empty when
-        every release has it.
+        Switch of the release that adds the field to the vendor's structure; empty when every
+        release has it.
     """
 
     help: str = ""
@@ -57,21 +57,21 @@ class Field(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A NamedTuple within a tiling: how its fields are called there.
+    """Metadata of a NamedTuple within a tiling.
 
     Attributes
     ----------
     vendor
-        The vendor's name of a field, ``{}`` standing for the name in the part's own table.
+        The vendor's name of a field; ``{}`` stands for the name in the part's own annotations.
     help
-        What follows the help of every field.
+        Text appended to the description of every field.
     bound
-        Bound of every field, instead of the part's own.
+        Bound of every field, instead of its own.
     prefix
-        What precedes the names of its columns in sweeps; the name of the part and an underscore
-        when None.
+        Prefix of the names of its columns in sweeps; the name of the part and an underscore when
+        None.
     switch
-        That of every field, instead of the part's own.
+        Switch of every field, instead of its own.
     """
 
     vendor: str = "{}"
@@ -82,7 +82,7 @@ class Part(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One number of a record with all its parts: where it is, and its field."""
+    """One number of a record or of a part of it: its path, its name, and its field."""
 
     path: str
     name: str
@@ -91,12 +91,12 @@ class Column(NamedTuple):
 
 
 STATUS = Field("aclnn status; 0 when the call runs", "999999", none=FAILED)
-"""Field of every record: the planner's own ``status``, or in a sweep that of the call."""
+"""Field of every record: the ``status`` of the planner, or in a sweep that of the call."""
 
 
 @cache
 def table(record: type) -> tuple[Column, ...]:
-    """Return every number of a record, those of its parts in their place.
+    """Return every number of a record, including those of its parts.
 
     Raises
     ------
@@ -118,9 +118,8 @@ def table(record: type) -> tuple[Column, ...]:
             )
             columns.append(Column(name, name, kind, field))
         else:
-            raise TypeError(
-                f"{record.__name__}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them"
-            )
+            allowed = "a field is an int, a float, or a NamedTuple of them"
+            raise TypeError(f"{record.__name__}.{name} is {hint}: {allowed}")
     return tuple(columns)
 
 
@@ -134,9 +133,9 @@ def _within(name: str, part: Part, column: Column) -> Column:
 
 
 def nothing(record: Any) -> Any:
-    """Return the record of a call that has no tiling: every field its ``none``, ``status`` failed.
+    """Return the record of a call without a tiling: every field is ``none``, ``status`` failed.
 
-    A constant for planners: compiled ones refer to it as to any number.
+    Planners use it as a module constant, which Numba freezes like any number.
     """
     values: list[Any] = []
     for name, hint in get_type_hints(record, include_extras=True).items():
@@ -162,19 +161,19 @@ def value_of(record: Any, path: str) -> Any:
 
 
 def vendor_fields(record: Any, rules: Any = None) -> dict[str, int | float]:
-    """Return a tiling under the vendor's names; fp32 values in the nine digits that identify them.
+    """Return a tiling under the vendor's names; fp32 values with the 9 digits that identify them.
 
-    Of fields that have a switch only those that ``rules``, what the release decides, have.
+    A field with a switch is included if that switch of the release (``rules``) is on.
     """
-    found: dict[str, int | float] = {}
+    fields: dict[str, int | float] = {}
     kind: Any = type(record)
     for names, read, is_fp32, switch in _vendor_readers(kind):
         if switch and not getattr(rules, switch):
             continue
         value = read(record)
         for name in names:
-            found[name] = float(f"{value:.9g}") if is_fp32 else value
-    return found
+            fields[name] = float(f"{value:.9g}") if is_fp32 else value
+    return fields
 
 
 @cache
@@ -187,12 +186,11 @@ def _vendor_readers(record: Any) -> tuple[tuple[list[str], Callable[[Any], Any],
 
 
 REFUSED: dict[str, Any] = {"status": "failed"}
-"""What a raw planner answers where the product finds no tiling; see
-:func:`npu_sim.tiling.plan_kernel`."""
+"""Result of :func:`npu_sim.tiling.plan_kernel` where the product finds no tiling."""
 
 
 def raw_result(tiling: Any, structure: dict[str, Any]) -> dict[str, Any]:
-    """Return what a raw planner answers: the vendor's structure and what stands beside it, or that there is no tiling."""
+    """Return the result of :func:`npu_sim.tiling.plan_kernel` for a tiling."""
     if tiling.status != SUCCESS:
         return REFUSED
     mode = getattr(tiling, "schedule_mode", -1)

@@ -12,37 +12,85 @@ from math import prod
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align, align_down, ceil_div
+from npu_sim.tiling.common import BLOCK_BYTES, align, align_down, ceil_div, element_bytes
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 
 MOST_ENTRIES = 16777214
-"""Entries that the product sorts at most: fp32 holds every position and one number more (page,
+"""Most entries that the product sorts: fp32 represents every position and one more number (page,
 "Contract" 5)."""
 SORT_ENTRIES = 32
-"""Entries that one sort instruction puts in order: pieces are padded to a multiple of it."""
+"""Entries that one instruction sorts; pieces are padded to a multiple of it."""
 SORT_STEP_BYTES = 1024
-"""Unified Buffer for so many entries while they are sorted."""
+"""Unified Buffer to sort ``SORT_ENTRIES`` entries."""
 SORTER_BYTES = 32
-"""Unified Buffer set aside for every core that may sort."""
+"""Unified Buffer reserved for every core that may sort."""
 ONE_SORTER_ENTRIES = 32
-"""Up to so many entries are planned for a single core."""
+"""Most entries planned for a single core."""
 MERGE_WAYS = 4
-"""Lists that are merged at a time."""
+"""Lists merged at a time."""
 MERGE_PIECE_ENTRIES = 1024
-"""Entries of one list that a merge loads at a time."""
+"""Entries of one list loaded at a time by a merge."""
 MERGE_ENTRIES = MERGE_WAYS * MERGE_PIECE_ENTRIES
 """Entries in each buffer of a merge."""
 ENTRY_BYTES = 8
 """A score and its position; also an id, whatever its dtype."""
 POSITION_BYTES = 4
 MERGE_UB_BYTES = 4 * MERGE_ENTRIES * ENTRY_BYTES
-"""Unified Buffer that a merge needs: four buffers (page, "What-if SoC")."""
+"""Unified Buffer of a merge: four buffers (page, "What-if SoC")."""
 
 _ENTRIES = str(MOST_ENTRIES)
 
+TOKEN_POSITION_BYTES = 8
+"""Unified Buffer counted per position of a token, in addition to its rows."""
+ROW_BUFFERS = 2
+SPLIT_POSITIONS_BYTES = 2048
+"""Unified Buffer for positions when rows are split; whole rows leave at least as much."""
+SPLIT_POSITIONS = SPLIT_POSITIONS_BYTES // POSITION_BYTES
+MOST_ROWS = 4095
+"""Most rows of one copy; only rows without columns reach it."""
+PIECE_STEP_BYTES = 512
+"""Pieces of a row are a multiple of this."""
+LEAST_SPLIT_BYTES = SPLIT_POSITIONS_BYTES + ROW_BUFFERS * PIECE_STEP_BYTES
+"""Least Unified Buffer for split rows."""
+
+MOST_TOPK = 512
+"""Most experts of a token (page, "Contract" 5)."""
+KEY_ONE_CORE, KEY_SEVERAL_CORES = 1, 2
+KEY_SPLIT_ROWS, KEY_DROPPED = 2, 4
+"""Added to the tiling key for split rows and for dropped rows."""
+SORT_WORKSPACE_BYTES = 24
+"""Workspace per sorted entry."""
+SYNC_WORKSPACE_BYTES = 64
+"""Workspace per core that may sort; no kernel uses it."""
+
+ELSEWHERE = Part(vendor="")
+"""Parts whose vendor fields are in another structure."""
+
+
+class Problem(NamedTuple):
+    """One call.
+
+    Attributes
+    ----------
+    tokens, top_k
+        Axes of indices; ``top_k`` is 1 when they have one axis.
+    columns
+        Product of the other axes of tokens.
+    element_bytes
+        2 or 4.
+    kept_rows
+        Rows of permutedTokens; fewer than ``tokens * top_k`` when rows are dropped.
+    """
+
+    tokens: int
+    top_k: int
+    columns: int
+    element_bytes: int
+    kept_rows: int
+
 
 class Sort(NamedTuple):
-    """Cores that sort, and the pieces of each: ``core`` of every core but the last, ``last`` of the last one."""
+    """Split of a sort: ``last`` fields describe the last core, ``core`` fields every other."""
 
     cores: Annotated[int, Field("cores that sort", "vector_cores", vendor="needCoreNum")]
     core_entries: Annotated[
@@ -83,21 +131,18 @@ class Sort(NamedTuple):
 
 
 def sorters(entries: int, cores: int) -> int:
-    """Cores that may sort."""
+    """Return the number of cores that may sort."""
     return 1 if entries <= ONE_SORTER_ENTRIES else cores
 
 
 def most_entries(entries: int, device: Device) -> int:
-    """Entries that a core sorts at a time; not above 0 when the Unified Buffer is too small for any."""
-    return (
-        (device.ub_bytes - SORTER_BYTES * sorters(entries, device.vector_cores))
-        // SORT_STEP_BYTES
-        * SORT_ENTRIES
-    )
+    """Return the entries that a core sorts at a time; not above 0 when none fit."""
+    free_bytes = device.ub_bytes - SORTER_BYTES * sorters(entries, device.vector_cores)
+    return free_bytes // SORT_STEP_BYTES * SORT_ENTRIES
 
 
 def merge_rounds(lists: int) -> int:
-    """Rounds of merging four lists at a time until one is left; a single list is copied, in one round."""
+    """Return the rounds of four-way merges until one list is left; a single list takes one."""
     rounds = 1
     lists = ceil_div(lists, MERGE_WAYS)
     while lists > 1:
@@ -157,7 +202,7 @@ def sort_range(sort: Sort, core: int) -> tuple[int, int]:
 
 
 def merging_cores(sort: Sort) -> int:
-    """Cores that merge the lists of four neighbours each; 0 when the last core merges them all."""
+    """Return the cores that merge four lists each; 0 when the last core merges all lists."""
     return ceil_div(sort.cores, MERGE_WAYS) if sort.cores > MERGE_WAYS else 0
 
 
@@ -171,7 +216,7 @@ class SortBuffers(NamedTuple):
 
 
 def sort_buffers(sort: Sort) -> SortBuffers:
-    """Return the bytes in the Unified Buffer of the core that needs most (page, "Unified Buffer of a core")."""
+    """Return the most bytes in the Unified Buffer of a core that sorts."""
     if sorts_at_once(sort):
         entries = align(sort.core_entries, SORT_ENTRIES)
         return SortBuffers(
@@ -186,26 +231,8 @@ def sort_buffers(sort: Sort) -> SortBuffers:
     return SortBuffers(entries, entries, entries, entries)
 
 
-BLOCK_BYTES = 32
-"""Rows lie in the Unified Buffer on multiples of this."""
-POSITION_BYTES = 4
-"""An entry of sortedIndices."""
-TOKEN_POSITION_BYTES = 8
-"""Unified Buffer counted for every position of a token, beside its rows."""
-ROW_BUFFERS = 2
-SPLIT_POSITIONS_BYTES = 2048
-"""Unified Buffer for positions while rows are split; whole rows leave as much."""
-SPLIT_POSITIONS = SPLIT_POSITIONS_BYTES // POSITION_BYTES
-MOST_ROWS = 4095
-"""Rows of one copy; met only by rows without columns."""
-PIECE_STEP_BYTES = 512
-"""Pieces of a row are a multiple of this."""
-LEAST_SPLIT_BYTES = SPLIT_POSITIONS_BYTES + ROW_BUFFERS * PIECE_STEP_BYTES
-"""Unified Buffer that split rows need at least."""
-
-
 class CoreLoops(NamedTuple):
-    """How the tokens of a core pass: groups whose positions are loaded together, and in each so many rows at a time."""
+    """Loops of a core: groups of tokens whose positions are loaded together, copies in a group."""
 
     groups: Annotated[int, Field("groups of tokens", "num_tokens", vendor="CoreLoop")]
     last_tokens: Annotated[
@@ -229,7 +256,7 @@ class CoreLoops(NamedTuple):
 
 
 class Copies(NamedTuple):
-    """Cores that move rows, the front ones a token more than the tail ones, and what passes their buffers at a time."""
+    """Split of the copies of rows; front cores take one token more than tail cores."""
 
     cores: Annotated[int, Field("cores that move rows", "vector_cores", vendor="needCoreNum")]
     front_cores: Annotated[
@@ -283,12 +310,12 @@ class Copies(NamedTuple):
 
 
 def quotient(a: int, b: int) -> int:
-    """Return a // b, 0 where b is."""
+    """Return a // b, or 0 if b is 0."""
     return a // b if b else 0
 
 
 def quotient_up(a: int, b: int) -> int:
-    """Return a / b rounded up, 0 where b is 0."""
+    """Return a / b rounded up, or 0 if b is 0."""
     return ceil_div(a, b) if b else 0
 
 
@@ -298,12 +325,12 @@ def aligned_row_bytes(row_bytes: int) -> int:
 
 
 def moves_whole_rows(row_bytes: int, ub_bytes: int) -> bool:
-    """Whether two rows fit beside the least positions; longer rows are split into pieces."""
+    """Whether two rows fit beside the fewest positions; longer rows are split into pieces."""
     return ROW_BUFFERS * aligned_row_bytes(row_bytes) <= ub_bytes - SPLIT_POSITIONS_BYTES
 
 
 def most_topk(row_bytes: int, ub_bytes: int) -> int:
-    """Positions of a token that fit beside two of its rows, in a plan with whole rows."""
+    """Return the positions of a token that fit beside two of its rows, for whole rows."""
     return (ub_bytes - ROW_BUFFERS * aligned_row_bytes(row_bytes)) // TOKEN_POSITION_BYTES
 
 
@@ -315,30 +342,21 @@ def split_core(tokens: int, group_tokens: int, copy_rows: int) -> CoreLoops:
     return CoreLoops(groups, last_tokens, last_copies, last_tokens - (last_copies - 1) * copy_rows)
 
 
-def split_copies(
-    tokens: int,
-    top_k: int,
-    columns: int,
-    element_bytes: int,
-    kept_rows: int,
-    cores: int,
-    ub_bytes: int,
-    position_bytes: int,
-) -> Copies:
-    """Spread the copies of rows.
+def split_copies(problem: Problem, device: Device, position_bytes: int) -> Copies:
+    """Split the copies of rows over cores, groups of tokens and pieces of rows.
 
     Parameters
     ----------
-    tokens, top_k, columns, kept_rows
-        Sizes of the call; ``kept_rows`` is the first axis of permutedTokens.
-    element_bytes
-        Bytes of an element of tokens.
-    cores, ub_bytes
-        Vector cores, and the Unified Buffer of one; both above 0.
+    problem
+        The call.
+    device
+        The SoC, with cores and Unified Buffer.
     position_bytes
-        Bytes that a release counts for a position in the buffer of whole rows: 1 or 4 (page, "Releases").
+        Bytes per position in the buffer of whole rows: 1 or 4 by release (page, "Releases").
     """
-    row_bytes = columns * element_bytes
+    tokens, top_k, size = problem.tokens, problem.top_k, problem.element_bytes
+    cores, ub_bytes = device.vector_cores, device.ub_bytes
+    row_bytes = problem.columns * size
     aligned = aligned_row_bytes(row_bytes)
     if moves_whole_rows(row_bytes, ub_bytes):
         copy_rows = min(
@@ -354,12 +372,11 @@ def split_copies(
     else:
         copy_rows, group_copies, group_tokens = 1, 1, quotient(SPLIT_POSITIONS, top_k)
         piece = (
-            align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES)
-            // element_bytes
+            align_down((ub_bytes - SPLIT_POSITIONS_BYTES) // ROW_BUFFERS, PIECE_STEP_BYTES) // size
         )
-        pieces = quotient_up(columns, piece)
-        last_piece = columns - (pieces - 1) * piece
-        row_buffer_bytes, position_buffer_bytes = piece * element_bytes, SPLIT_POSITIONS_BYTES
+        pieces = quotient_up(problem.columns, piece)
+        last_piece = problem.columns - (pieces - 1) * piece
+        row_buffer_bytes, position_buffer_bytes = piece * size, SPLIT_POSITIONS_BYTES
     front_tokens, tail_tokens = ceil_div(tokens, cores), tokens // cores
     front_cores = tokens % cores or cores
     tail_cores = 0 if tokens <= cores else cores - front_cores
@@ -379,7 +396,7 @@ def split_copies(
         pieces=pieces,
         front=split_core(front_tokens, group_tokens, copy_rows),
         tail=split_core(tail_tokens, group_tokens, copy_rows),
-        kept_rows=kept_rows,
+        kept_rows=problem.kept_rows,
         row_buffer_bytes=row_buffer_bytes,
         position_buffer_bytes=position_buffer_bytes,
     )
@@ -387,48 +404,9 @@ def split_copies(
 
 def token_range(copies: Copies, core: int) -> tuple[int, int]:
     """Return the half-open range of tokens that a core moves."""
-    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * (
-        copies.front_tokens - copies.tail_tokens
-    )
+    difference = copies.front_tokens - copies.tail_tokens
+    first = core * copies.front_tokens - max(core - copies.front_cores, 0) * difference
     return first, first + (copies.front_tokens if core < copies.front_cores else copies.tail_tokens)
-
-
-MOST_TOPK = 512
-"""Experts of a token at most (page, "Contract" 5)."""
-KEY_ONE_CORE, KEY_SEVERAL_CORES = 1, 2
-KEY_SPLIT_ROWS, KEY_DROPPED = 2, 4
-"""What split rows, and dropped ones, add to the tiling key."""
-SORT_WORKSPACE_BYTES = 24
-"""Workspace for every entry that is sorted."""
-SYNC_WORKSPACE_BYTES = 64
-"""Workspace for every core that may sort; no kernel touches it."""
-AXIS_FP32 = 0
-"""Code of fp32 on the axis ``dtype``; the others have 16 bits."""
-
-ELSEWHERE = Part(vendor="")
-"""Parts whose vendor fields lie in a structure of their own."""
-
-
-class Problem(NamedTuple):
-    """What the planner is asked.
-
-    Attributes
-    ----------
-    tokens, top_k
-        Axes of indices; ``top_k`` is 1 when they have one axis.
-    columns
-        Product of the other axes of tokens.
-    element_bytes
-        2 or 4.
-    kept_rows
-        Rows of permutedTokens; fewer than ``tokens * top_k`` when rows are dropped.
-    """
-
-    tokens: int
-    top_k: int
-    columns: int
-    element_bytes: int
-    kept_rows: int
 
 
 class Tiling(NamedTuple):
@@ -438,7 +416,8 @@ class Tiling(NamedTuple):
     tiling_key: Annotated[
         int,
         Field(
-            "tiling key: 1 or 2 for a sort on one core or several, 2 more for split rows, 4 more for dropped ones",
+            "tiling key: 1 or 2 for a sort on one core or several,"
+            " 2 more for split rows, 4 more for dropped ones",
             "8",
         ),
     ]
@@ -473,32 +452,24 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Parameters
     ----------
     problem
-        What the planner is asked.
+        The call.
     device
         The SoC.
     rules
-        What the release decides: ``schedule_mode``, and ``position_bytes`` of :func:`split_copies`.
+        Switches of the release: ``schedule_mode``, and ``position_bytes`` of :func:`split_copies`.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no core, or a Unified Buffer too small to sort anything. Rows that leave no room for
-        their positions are a success with ``copies.copy_rows`` 0, as in the product.
+        With ``status`` 1 (the product's 561002) without cores, or if the Unified Buffer is too
+        small to sort anything. Rows that leave no space for their positions are a success with
+        ``copies.copy_rows`` 0, as in the product.
     """
     entries = problem.tokens * problem.top_k
     if device.vector_cores <= 0 or most_entries(entries, device) <= 0:
         return NO_TILING
     sort = split_sort(entries, device)
-    copies = split_copies(
-        problem.tokens,
-        problem.top_k,
-        problem.columns,
-        problem.element_bytes,
-        problem.kept_rows,
-        device.vector_cores,
-        device.ub_bytes,
-        rules.position_bytes,
-    )
+    copies = split_copies(problem, device, rules.position_bytes)
     key = KEY_ONE_CORE if sorts_at_once(sort) else KEY_SEVERAL_CORES
     if not moves_whole_rows(copies.row_bytes, device.ub_bytes):
         key += KEY_SPLIT_ROWS
@@ -525,38 +496,38 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 
 def leaves_room(tiling: Tiling) -> bool:
-    """Whether the positions of a token fit beside its rows; the product plans on without (page, "Contract" 6)."""
+    """Whether the positions of a token fit beside its rows; unchecked by the product's planner."""
     return tiling.copies.copy_rows > 0
 
 
 def copy_bytes(tiling: Tiling) -> int:
-    """Bytes in the Unified Buffer of a core that moves rows."""
+    """Return the bytes in the Unified Buffer of a core that copies rows."""
     if tiling.copies.piece <= 0:
         return LEAST_SPLIT_BYTES
     return ROW_BUFFERS * tiling.copies.row_buffer_bytes + tiling.copies.position_buffer_bytes
 
 
 def sort_bytes(tiling: Tiling) -> int:
-    """Bytes in the Unified Buffer of a core that sorts, and merges where several do."""
+    """Return the bytes in the Unified Buffer of a core that sorts, and merges if several sort."""
     ids, positions, result, in_order = sort_buffers(tiling.sort)
     sorting = ids + positions + result + in_order
     return sorting if sorts_at_once(tiling.sort) else max(sorting, MERGE_UB_BYTES)
 
 
 def stage_bytes(tiling: Tiling) -> int:
-    """Bytes that the stages need, one after the other: a Unified Buffer that is no product's may have fewer (page, "What-if SoC")."""
+    """Return the bytes of the larger stage; a user-defined SoC may have fewer."""
     return max(sort_bytes(tiling), copy_bytes(tiling))
 
 
 def problem_of_row(row: Any) -> Problem:
-    """Return what the planner is asked for a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     return Problem(
-        row.num_tokens, row.num_topk, row.hidden, 4 if row.dtype == AXIS_FP32 else 2, row.kept_rows
+        row.num_tokens, row.num_topk, row.hidden, element_bytes(row.dtype), row.kept_rows
     )
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers; there is no tiling where the product plans on and cannot work."""
+    """Plan a call given as integers; a plan that the kernel cannot execute is no tiling."""
     tiling = tile(problem_of_row(row), device, rules)
     if tiling.status != SUCCESS or not leaves_room(tiling) or stage_bytes(tiling) > device.ub_bytes:
         return NO_TILING
@@ -564,7 +535,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 
 def kept_rows(num_out_tokens: int, entries: int) -> int:
-    """Return the rows of permutedTokens: what numOutTokens says, 0 and negative values counted from the end."""
+    """Return the rows of permutedTokens: numOutTokens, or counted from the end if not positive."""
     wanted = num_out_tokens + entries if num_out_tokens <= 0 else num_out_tokens
     return max(0, min(wanted, entries))
 
@@ -587,7 +558,7 @@ def takes_shapes(
     sorted_indices: Sequence[int],
     rows: int,
 ) -> bool:
-    """Whether the raw planner takes these shapes, given the rows of permutedTokens; laxer than the contract, tokens may have rank 1."""
+    """Whether the raw planner accepts these shapes; unlike the contract, tokens may have rank 1."""
     if (
         len(tokens) < 1
         or len(indices) not in (1, 2)
@@ -602,7 +573,7 @@ def takes_shapes(
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     tokens, indices, permuted, sorted_indices = (
         inputs[f"{name}_shape"]
         for name in ("tokens", "indices", "permuted_tokens", "sorted_indices")

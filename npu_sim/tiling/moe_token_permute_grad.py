@@ -1,12 +1,13 @@
-"""Tiling of MoeTokenPermuteGrad (Atlas A2, A3): pure integer functions.
+"""Tiling of MoeTokenPermuteGrad on Atlas A2 and A3: pure integer functions.
 
-Source: specification page ``moe_token_permute_grad``, section "Tiling". What it shares with other sums over the rows of a token is in
+Source: specification page ``moe_token_permute_grad``, section "Tiling". The planner itself is
 :mod:`npu_sim.tiling.token_sums`.
 """
 
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
+from npu_sim.tiling.common import element_bytes
 from npu_sim.tiling.fields import raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
     INDEX_BYTES,
@@ -14,14 +15,13 @@ from npu_sim.tiling.token_sums import (
     NO_TILING,
     SumProblem,
     Tiling,
-    bytes_of_dtype,
     key_of,
     tile_sums,
 )
 
 
 class Problem(NamedTuple):
-    """What the kernel sees.
+    """One call.
 
     Attributes
     ----------
@@ -53,15 +53,16 @@ def tile(problem: Problem, device: Device) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees.
+        The call.
     device
         The SoC.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for a numTopk or hidden size that is not positive, no core, or a Unified Buffer too
-        small for any piece of a row. A numTopk whose indices do not fit is a success with ``batch_tokens`` 0, as in the product.
+        With ``status`` 1 (the product's 561002) if numTopk or the hidden size is not positive,
+        without cores, or if no piece of a row fits the Unified Buffer. A numTopk whose indices do
+        not fit is a success with ``batch_tokens`` 0, as in the product.
     """
     top_k = 1 if problem.top_k == -1 else problem.top_k
     if top_k <= 0 or problem.hidden <= 0:
@@ -81,21 +82,22 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 
 def problem_of(row: Any) -> Problem:
-    """Return what the kernel sees of a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     return Problem(
         row.entries,
         row.grad_rows,
         row.hidden,
         row.num_topk,
-        bytes_of_dtype(row.dtype),
+        element_bytes(row.dtype),
         key_of(row.dtype),
     )
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers.
+    """Plan a call given as integers.
 
-    Without room for the indices of one token the product plans on and cannot work: the contract refuses, there is no tiling.
+    If the indices of one token do not fit, the product has a plan that cannot run; the contract
+    refuses the call, so there is no tiling.
     """
     tiling = tile(problem_of(row), device)
     return tiling if tiling.batch_tokens > 0 else NO_TILING
@@ -104,7 +106,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     grad_rows, hidden = inputs["permuted_output_grad_shape"]
     (tokens_out,) = inputs["sorted_indices_shape"]
     dtype = inputs["permuted_output_grad_dtype"]

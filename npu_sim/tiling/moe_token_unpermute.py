@@ -1,97 +1,98 @@
-"""Tiling of MoeTokenUnpermute (Atlas A2, A3): pure integer functions.
+"""Tiling of MoeTokenUnpermute on Atlas A2 and A3: pure integer functions.
 
-Source: specification page ``moe_token_unpermute``, section "Tiling". What it shares with other sums over the rows of a token is in
+Source: specification page ``moe_token_unpermute``, section "Tiling". The planner itself is
 :mod:`npu_sim.tiling.token_sums`.
 """
 
 from typing import Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align
+from npu_sim.tiling.common import BLOCK_BYTES, DTYPE_CODES, FP16, FP32, align, element_bytes
 from npu_sim.tiling.fields import REFUSED, raw_result, vendor_fields
 from npu_sim.tiling.token_sums import (
-    FP16,
-    FP32,
     INDEX_BYTES,
     MOST_TOPK,
     NO_TILING,
     SumProblem,
     Tiling,
-    bytes_of_dtype,
     key_of,
     tile_sums,
 )
 
 NO_PROBS = -1
-"""Code of the dtype of probs where there are none."""
+"""Dtype code of probs for a call without probs."""
 KEY_PROBS = 1
-"""What probs add to the key."""
+"""Added to the key with probs."""
 KEY_BF16_PROBS, KEY_FP16_PROBS, KEY_FP32_PROBS = 8, 16, 24
-"""What probs of another dtype than the tokens add besides."""
+"""Added to the key if the dtype of probs differs from that of the tokens."""
 FP32_PROB_BYTES = 4
-"""Bytes of a factor as the kernel multiplies with it."""
-BLOCK_BYTES = 32
-"""Buffers are rounded up to it."""
-DTYPE_CODES = {"float32": FP32, "float16": FP16, "bfloat16": 2}
+"""Bytes of a factor in the multiplication."""
 
 
 def bytes_of_entry(probs: int) -> int:
-    """Bytes of an index and its factor in the Unified Buffer; 16-bit factors lie there widened as well.
+    """Return the bytes of an index, its factor, and the fp32 copy of a 16-bit factor.
 
-    ``probs`` is the code of their dtype, or `NO_PROBS`.
+    ``probs`` is the dtype code of probs, or `NO_PROBS`.
     """
     if probs == NO_PROBS:
         return INDEX_BYTES
     widened = 0 if probs == FP32 else FP32_PROB_BYTES
-    return INDEX_BYTES + bytes_of_dtype(probs) + widened
+    return INDEX_BYTES + element_bytes(probs) + widened
 
 
 def key_with_probs(dtype: int, probs: int) -> int:
-    """Tiling key of tokens and probs, whose dtypes have these codes."""
+    """Return the tiling key for the dtype codes of tokens and probs."""
+    key = key_of(dtype)
     if probs == NO_PROBS:
-        return key_of(dtype)
+        return key
+    key += KEY_PROBS
     if probs == dtype:
-        return key_of(dtype) + KEY_PROBS
-    return (
-        key_of(dtype)
-        + KEY_PROBS
-        + (KEY_FP32_PROBS if probs == FP32 else KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS)
-    )
+        return key
+    if probs == FP32:
+        return key + KEY_FP32_PROBS
+    return key + (KEY_FP16_PROBS if probs == FP16 else KEY_BF16_PROBS)
 
 
-def tile_call(
-    tokens: int,
-    rows: int,
-    hidden: int,
-    top_k: int,
-    dtype: int,
-    probs: int,
-    device: Device,
-    rules: Any,
-) -> Tiling:
-    """Plan one call; ``dtype`` and ``probs`` are codes of dtypes, ``rules`` says what the release decides."""
-    workspace_bytes = device.system_workspace_bytes if rules.asks_for_workspace != 0 else 0
-    key, entry_bytes = key_with_probs(dtype, probs), bytes_of_entry(probs)
-    return tile_sums(
-        SumProblem(
-            tokens, rows, hidden, top_k, bytes_of_dtype(dtype), key, entry_bytes, workspace_bytes
-        ),
-        device,
+class Problem(NamedTuple):
+    """One call; ``dtype`` and ``probs`` are dtype codes of tokens and probs, or `NO_PROBS`."""
+
+    tokens: int
+    rows: int
+    hidden: int
+    top_k: int
+    dtype: int
+    probs: int
+
+
+def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
+    """Plan one call."""
+    sums = SumProblem(
+        tokens=problem.tokens,
+        rows=problem.rows,
+        hidden=problem.hidden,
+        top_k=problem.top_k,
+        element_bytes=element_bytes(problem.dtype),
+        tiling_key=key_with_probs(problem.dtype, problem.probs),
+        entry_bytes=bytes_of_entry(problem.probs),
+        workspace_bytes=device.system_workspace_bytes if rules.asks_for_workspace != 0 else 0,
     )
+    return tile_sums(sums, device)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers.
+    """Plan a call given as integers.
 
-    Without room for the entries of one token the product plans on and cannot work: the contract refuses, there is no tiling.
+    If the entries of one token do not fit, the product has a plan that cannot run; the contract
+    refuses the call, so there is no tiling.
     """
     probs = row.probs_dtype if row.has_probs != 0 else NO_PROBS
-    tiling = tile_call(row.tokens, row.rows, row.hidden, row.top_k, row.dtype, probs, device, rules)
+    problem = Problem(row.tokens, row.rows, row.hidden, row.top_k, row.dtype, probs)
+    tiling = tile(problem, device, rules)
     return tiling if tiling.batch_tokens > 0 else NO_TILING
 
 
 class EntryBuffers(NamedTuple):
-    """Bytes of the entries of a batch in the Unified Buffer; 0 for what a call does not have."""
+    """Unified Buffer bytes of the entries of a batch; 0 for buffers not in use."""
 
     indices: int
     probs: int
@@ -99,39 +100,31 @@ class EntryBuffers(NamedTuple):
 
 
 def entry_buffers(tiling: Tiling, probs: int) -> EntryBuffers:
-    """Return the bytes of the entries of a batch, every buffer rounded up; ``probs`` is the code of their dtype, or `NO_PROBS`."""
+    """Return the Unified Buffer bytes of the entries of a batch, each buffer in whole blocks."""
     count = tiling.batch_tokens * tiling.top_k
     indices = align(INDEX_BYTES * count, BLOCK_BYTES)
     if probs == NO_PROBS:
         return EntryBuffers(indices, 0, 0)
     widened = 0 if probs == FP32 else align(FP32_PROB_BYTES * count, BLOCK_BYTES)
-    return EntryBuffers(indices, align(bytes_of_dtype(probs) * count, BLOCK_BYTES), widened)
+    return EntryBuffers(indices, align(element_bytes(probs) * count, BLOCK_BYTES), widened)
 
 
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     tokens, indices, probs = (
         inputs["permuted_tokens_shape"],
         inputs["sorted_indices_shape"],
         inputs["probs_shape"],
     )
     if len(tokens) != 2 or len(indices) != 1 or (probs is not None and len(probs) != 2):
-        return REFUSED  # at 8.3, where the planner does not look, what follows is not defined
+        return REFUSED  # the planner of 8.3 does not check, and is undefined from here on
     count, top_k = (indices[0], 1) if probs is None else probs
     if rules.checks_shapes and (count * top_k != indices[0] or top_k > MOST_TOPK):
         return REFUSED
     rows, hidden = tokens
     factors = NO_PROBS if probs is None else DTYPE_CODES[inputs["probs_dtype"]]
-    tiling = tile_call(
-        count,
-        rows,
-        hidden,
-        top_k,
-        DTYPE_CODES[inputs["permuted_tokens_dtype"]],
-        factors,
-        device,
-        rules,
-    )
+    dtype = DTYPE_CODES[inputs["permuted_tokens_dtype"]]
+    tiling = tile(Problem(count, rows, hidden, top_k, dtype, factors), device, rules)
     return raw_result(tiling, vendor_fields(tiling))

@@ -1,36 +1,44 @@
-"""Tiling of MoeTokenUnpermuteGrad (Atlas A2, A3): pure integer functions.
+"""Tiling of MoeTokenUnpermuteGrad on Atlas A2 and A3: pure integer functions.
 
-Source: specification page ``moe_token_unpermute_grad``, section "Tiling". Lengths along the hidden axis are elements, names say bytes
-where a number counts bytes. ``probs`` is the code of the dtype of probs, or `NO_PROBS`.
+Source: specification page ``moe_token_unpermute_grad``, section "Tiling". Sizes are elements
+unless the name contains bytes. ``probs`` is the dtype code of probs, or `NO_PROBS`, and ``size``
+the bytes of an element of the rows.
 """
 
 from typing import Annotated, Any, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align, align_down, ceil_div
+from npu_sim.tiling.common import (
+    BLOCK_BYTES,
+    DTYPE_CODES,
+    FP32_BYTES,
+    align,
+    align_down,
+    ceil_div,
+    element_bytes,
+)
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, nothing, raw_result, vendor_fields
-from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES, DTYPE_CODES, NO_PROBS
-from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK, bytes_of_dtype
+from npu_sim.tiling.moe_token_unpermute import NO_PROBS
+from npu_sim.tiling.token_sums import INDEX_BYTES, MOST_TOPK
 
 KEY_COPIES, KEY_PROBS = 0, 1
 INDEX_GROUP = 8
-"""Without probs indices are taken in multiples of so many, and so many at least."""
+"""Without probs, indices are loaded in multiples of this."""
 PROBS_GROUP = 256
-"""Entries taken at a time with probs: those of as many whole tokens, one at least."""
+"""Most entries loaded at a time with probs, those of whole tokens, at least one."""
 ROW_BYTES = 512
-"""With probs rows are padded to it."""
+"""With probs, rows are padded to a multiple of this."""
 RESERVED_BYTES = 256
-FP32_BYTES = 4
 DOUBLE = 2
 """Buffers of every queue."""
 FP32_ROWS = 3
 """fp32 rows: g, the row of the experts, and their product."""
 FP32_SUMS = 3
-"""fp32 numbers of an entry: the widened factor, its sum, and that of a piece."""
+"""fp32 numbers per entry: the fp32 copy of the factor, its sum, and that of a piece."""
 
 
 class Problem(NamedTuple):
-    """What the kernel sees.
+    """One call.
 
     Attributes
     ----------
@@ -53,7 +61,10 @@ class Problem(NamedTuple):
 
 
 class Tiling(NamedTuple):
-    """Result of the planner. The first ``former_cores`` cores take ``core_tokens``, the others ``tail_tokens``, which can be 0."""
+    """Result of the planner.
+
+    The first ``former_cores`` cores take ``core_tokens``, the others ``tail_tokens``, possibly 0.
+    """
 
     status: int
     block_dim: Annotated[int, Field("cores that are started", "vector_cores")]
@@ -108,7 +119,7 @@ NO_TILING: Tiling = nothing(Tiling)
 
 
 class Split(NamedTuple):
-    """How rows and entries pass through the Unified Buffer; ``piece_columns`` 0 where nothing fits."""
+    """Pieces of rows and entries buffered at a time; ``piece_columns`` is 0 if nothing fits."""
 
     piece_columns: int
     input_rows: int
@@ -117,7 +128,7 @@ class Split(NamedTuple):
 
 
 def split_copies(problem: Problem, device: Device) -> Split:
-    """Without probs: rows of g and their indices, each twice."""
+    """Return the split without probs: two buffers for rows of g, two for indices."""
     size = problem.element_bytes
     columns = align(problem.hidden, BLOCK_BYTES // size)
     group = align_down(device.ub_bytes // (DOUBLE * (columns * size + INDEX_BYTES)), INDEX_GROUP)
@@ -126,34 +137,33 @@ def split_copies(problem: Problem, device: Device) -> Split:
 
 
 def entries_fixed_bytes(entries: int, probs: int) -> int:
-    """Unified Buffer bytes that do not depend on the length of rows: factors, their gradients, and their fp32 numbers."""
-    return (2 * DOUBLE * bytes_of_dtype(probs) + FP32_SUMS * FP32_BYTES) * entries + RESERVED_BYTES
+    """Return the bytes of factors, their gradients and their fp32 numbers, for padded entries."""
+    return (2 * DOUBLE * element_bytes(probs) + FP32_SUMS * FP32_BYTES) * entries + RESERVED_BYTES
 
 
-def longest_summed(entries: int, probs: int, element_bytes: int, device: Device) -> int:
-    """Longest piece of a row that fits with one row of the experts, beside so many padded entries; not above 0 when none does."""
-    column_bytes = 3 * DOUBLE * element_bytes + FP32_ROWS * FP32_BYTES
+def longest_summed(entries: int, probs: int, size: int, device: Device) -> int:
+    """Return the longest piece that fits with one row of the experts; not above 0 if none does."""
+    column_bytes = 3 * DOUBLE * size + FP32_ROWS * FP32_BYTES
     return align_down(
-        (device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes,
-        ROW_BYTES // element_bytes,
+        (device.ub_bytes - entries_fixed_bytes(entries, probs)) // column_bytes, ROW_BYTES // size
     )
 
 
-def rows_beside(columns: int, entries: int, probs: int, element_bytes: int, device: Device) -> int:
-    """How many rows of the experts fit, each twice, beside the other rows of so many padded columns and so many padded entries."""
-    column_bytes = 2 * DOUBLE * element_bytes + FP32_ROWS * FP32_BYTES
+def rows_beside(columns: int, entries: int, probs: int, size: int, device: Device) -> int:
+    """Return the rows of the experts that fit, with two buffers each, beside all other buffers."""
+    column_bytes = 2 * DOUBLE * size + FP32_ROWS * FP32_BYTES
     left = device.ub_bytes - entries_fixed_bytes(entries, probs) - column_bytes * columns
-    return left // (DOUBLE * element_bytes * columns)
+    return left // (DOUBLE * size * columns)
 
 
-def longest_copied(group: int, element_bytes: int, device: Device) -> int:
-    """Longest piece of which so many rows fit twice, with their indices."""
-    longest = (device.ub_bytes - DOUBLE * INDEX_BYTES * group) // (DOUBLE * element_bytes * group)
-    return align_down(longest, BLOCK_BYTES // element_bytes)
+def longest_copied(group: int, size: int, device: Device) -> int:
+    """Return the longest piece of which ``group`` rows fit, with two buffers each and indices."""
+    longest = (device.ub_bytes - DOUBLE * INDEX_BYTES * group) // (DOUBLE * size * group)
+    return align_down(longest, BLOCK_BYTES // size)
 
 
 def greatest_divisor(number: int, most: int) -> int:
-    """Greatest divisor of a number that is not above ``most``, which is at least 1."""
+    """Return the greatest divisor of a number that is at most ``most``, which is at least 1."""
     divisor = min(most, number)
     while number % divisor != 0:
         divisor -= 1
@@ -161,13 +171,16 @@ def greatest_divisor(number: int, most: int) -> int:
 
 
 def split_sums(problem: Problem, core_tokens: int, device: Device) -> Split:
-    """With probs: a row of g, as many rows of the experts as fit and divide those of a token, and the fp32 rows."""
+    """Return the split with probs: a row of g, rows of the experts, and the fp32 rows.
+
+    The rows of the experts are as many as fit and divide the entries of a token.
+    """
     size, top_k = problem.element_bytes, problem.top_k
     columns = align(problem.hidden, ROW_BYTES // size)
     group = (
         min(core_tokens * top_k, PROBS_GROUP // top_k * top_k) if top_k <= PROBS_GROUP else top_k
     )
-    padded = align(group, BLOCK_BYTES // bytes_of_dtype(problem.probs))
+    padded = align(group, BLOCK_BYTES // element_bytes(problem.probs))
     longest = longest_summed(padded, problem.probs, size, device)
     if columns > longest:
         return Split(longest, 1, group, padded)
@@ -185,15 +198,16 @@ def tile(problem: Problem, device: Device) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees.
+        The call.
     device
         The SoC.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for a size that is 0, more experts than the kernel has room for, and a Unified Buffer
-        too small for any piece of a row, where the product's planner goes on with zeros.
+        With ``status`` 1 (the product's 561002) if a size is 0, for more than ``MOST_TOPK``
+        experts, and if no piece of a row fits the Unified Buffer, where the product's planner
+        continues with zeros.
     """
     cores = device.vector_cores
     if (
@@ -238,16 +252,16 @@ def tile(problem: Problem, device: Device) -> Tiling:
 
 
 def dropped_from(rows: int, entries: int, rules: Any) -> int:
-    """First index that is dropped: the rows of permutedTokens, or at newer releases the number of indices."""
+    """Return the first dropped index: the rows of permutedTokens, or the indices, by release."""
     return rows if rules.counts_rows != 0 else entries
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers."""
+    """Plan a call given as integers."""
     probs = row.probs_dtype if row.has_probs != 0 else NO_PROBS
     rows = dropped_from(row.rows, row.entries, rules)
     return tile(
-        Problem(row.tokens, row.top_k, row.hidden, rows, bytes_of_dtype(row.dtype), probs), device
+        Problem(row.tokens, row.top_k, row.hidden, rows, element_bytes(row.dtype), probs), device
     )
 
 
@@ -258,7 +272,7 @@ def token_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 
 class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for what a key does not have."""
+    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
     indices: int
     g_rows: int
@@ -275,14 +289,14 @@ class Buffers(NamedTuple):
     row_products: int
 
 
-def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
+def buffers(tiling: Tiling, size: int, probs: int) -> Buffers:
     """Return the bytes in the Unified Buffer of one core."""
-    row, fp32_row = DOUBLE * tiling.piece_columns * element_bytes, FP32_BYTES * tiling.piece_columns
+    row, fp32_row = DOUBLE * tiling.piece_columns * size, FP32_BYTES * tiling.piece_columns
     if probs == NO_PROBS:
         indices = DOUBLE * INDEX_BYTES * tiling.group_entries
         return Buffers(indices, tiling.input_rows * row, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
     entries, numbers = tiling.group_entries_aligned, FP32_BYTES * tiling.group_entries_aligned
-    factors = DOUBLE * entries * bytes_of_dtype(probs)
+    factors = DOUBLE * entries * element_bytes(probs)
     return Buffers(
         indices=0,
         g_rows=row,
@@ -303,7 +317,7 @@ def buffers(tiling: Tiling, element_bytes: int, probs: int) -> Buffers:
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     rows, probs = inputs["permuted_tokens_shape"], inputs["probs_shape"]
     tokens, hidden = inputs["unpermuted_tokens_grad_shape"]
     (entries,) = inputs["sorted_indices_shape"]
@@ -314,7 +328,7 @@ def plan_kernel(
     top_k = 1 if probs is None else probs[1]
     tiling = tile(
         Problem(
-            tokens, top_k, hidden, dropped, bytes_of_dtype(DTYPE_CODES[inputs["dtype"]]), factors
+            tokens, top_k, hidden, dropped, element_bytes(DTYPE_CODES[inputs["dtype"]]), factors
         ),
         device,
     )

@@ -50,38 +50,38 @@ KEY_SINGLE_ROW = 3
 """Tiling key: a row at a time, x and its squares in one buffer; fp32 gamma of a 16-bit x only."""
 
 RESERVED_BYTES = 1024
-"""Unified Buffer that the planner leaves alone, beside what the profile reserves (page, "ub")."""
+"""Unified Buffer that the planner reserves in addition to the profile (page, "ub")."""
 WIDEST_FP32, WIDEST_16_BIT = 10240, 12288
 """Widest aligned row of fp32 and of 16-bit x that is neither merged nor cut, also the elements of
 its buffer (page, key 0)."""
 RSTD_ROWS = 64
-"""Rows whose rstd goes out together where rows are not merged (page, "row_factor")."""
+"""Rows whose rstd is written together if rows are not merged (page, "row_factor")."""
 PIECE_STEP = 16
-"""A piece of a row is a multiple of this, and never shorter (page, key 1)."""
+"""A piece of a row is a multiple of this and not empty (page, key 1)."""
 
 MERGE_COLUMNS = 2000
 """Widest aligned row that A2 merges with others (page, key 2)."""
 MERGE_COLUMN_BYTES = 16
-"""Unified Buffer of every column of a merged row (page, key 2); the release may count fewer for 16
-bits with a gamma of their dtype."""
+"""Unified Buffer per column of a merged row (page, key 2); a release may count fewer bytes for
+16-bit x and gamma of one dtype."""
 MERGE_ROW_BYTES, MIXED_MERGE_ROW_BYTES = 260, 288
-"""Unified Buffer of every merged row beside its columns, the second with an fp32 gamma of a 16-bit
-x (page, key 2)."""
+"""Unified Buffer per merged row beside its columns; the second with 16-bit x and fp32 gamma (page,
+key 2)."""
 INFERENCE_MERGE_COLUMNS, INFERENCE_MERGE_ROWS = 128, 16
-"""The Atlas inference series merges fp16 rows of exactly so many columns, when their number is a
-multiple of this (page, key 2)."""
+"""The Atlas inference series merges fp16 rows of exactly this many columns if the number of rows is
+a multiple of the second (page, key 2)."""
 INFERENCE_RESERVED_BYTES = 8192
-"""Unified Buffer that the Atlas inference series leaves free there (page, key 2)."""
+"""Unified Buffer that stays free in this case (page, key 2)."""
 INFERENCE_ROW_STEP = 8
-"""There, rows of a core and of a buffer are a multiple of this: 32 bytes of rstd (page, key 2)."""
+"""In this case rows of a core and of a buffer are a multiple of 8: 32 bytes of rstd (page, key
+2)."""
 
 MIXED_NORMAL_COLUMN_BYTES, MIXED_SINGLE_COLUMN_BYTES = 16, 14
-"""Unified Buffer of every column on keys 0 and 3 with an fp32 gamma of a 16-bit x (page,
-"Mixed")."""
+"""Unified Buffer per column on keys 0 and 3 with 16-bit x and fp32 gamma (page, "Mixed")."""
 MIXED_ROW_BYTES = 512
 """Unified Buffer beside the columns on keys 0 and 3 (page, "Mixed")."""
 MIXED_PIECE_COLUMN_BYTES = 16
-"""Unified Buffer of every column of a piece with an fp32 gamma of a 16-bit x (page, key 1)."""
+"""Unified Buffer per column of a piece with 16-bit x and fp32 gamma (page, key 1)."""
 MIXED_PIECE_RESERVED_BYTES = 2560
 """Unified Buffer beside the piece (page, key 1)."""
 
@@ -89,9 +89,27 @@ PERFORMANCE_COLUMNS, PERFORMANCE_FIRST_AXIS, PERFORMANCE_SECOND_AXIS = 5120, 512
 """Largest col, x.shape[0] and, of three axes, x.shape[1] for which A2 sets is_performance (page,
 "is_performance")."""
 
+REPEAT_STRIDE_VALUES = 256
+"""dst_rep_stride has 8 bits and wraps around from 2048 columns on, where it is not used (page,
+"Fields")."""
+BLOCK_ELEMENTS = 8
+"""fp32 elements of a 32-byte block, the unit of dst_rep_stride."""
+
+PERFORMANCE_FIELDS = "performance_fields"
+"""Switch of the release: whether the tiling has is_performance and the fields added with it."""
+UNTOUCHED_BYTES = 256
+"""Workspace in addition to the system's, which no kernel uses (page, "Workspace")."""
+WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
+"""Workspace of the kernel, on every SoC and key."""
+
+LANES_BYTES = FP32_BYTES * VECTOR_LANES
+"""The lanes that a row is reduced to."""
+GROUP_BYTES = FP32_BYTES * RSTD_ROWS
+"""One fp32 number per row whose rstd is written together."""
+
 
 class Problem(NamedTuple):
-    """What the planner is asked.
+    """One call.
 
     Attributes
     ----------
@@ -100,7 +118,7 @@ class Problem(NamedTuple):
     dtype_code, gamma_dtype_code
         Dtypes of x and of gamma.
     x_rank, gamma_rank
-        How many axes x and gamma have: only is_performance depends on them, as on the next two.
+        Ranks of x and gamma. Only is_performance depends on them, and on the next two.
     first_axis, second_axis
         x.shape[0] and x.shape[1]; the second is 1 when there is none.
     """
@@ -116,49 +134,49 @@ class Problem(NamedTuple):
 
 
 class BufferShape(NamedTuple):
-    """What lies in the Unified Buffer at a time: rows whose rstd goes out together, and elements of x."""
+    """Buffered at a time: rows whose rstd is written together, and elements of x."""
 
     row_factor: int
     ub_factor: int
 
 
 def usable_bytes(device: Device) -> int:
-    """Unified Buffer that the planner shares out (page, "ub")."""
+    """Return the Unified Buffer that the planner distributes (page, "ub")."""
     return device.ub_bytes - RESERVED_BYTES
 
 
 def columns_aligned(problem: Problem) -> int:
-    """Columns of a padded row: in the unit of x, also for an fp32 gamma (page, "col_align")."""
+    """Return the columns of a row padded to blocks of x, not of gamma (page, "col_align")."""
     return align(problem.columns, alignment(problem.dtype_code))
 
 
 def widest_row(problem: Problem) -> int:
-    """Widest aligned row that is not cut, with a gamma in the dtype of x."""
+    """Return the widest aligned row that is not cut if gamma has the dtype of x."""
     return WIDEST_FP32 if problem.dtype_code == FP32 else WIDEST_16_BIT
 
 
 def mixed_row_bytes(problem: Problem, column_bytes: int) -> int:
-    """Unified Buffer of a whole row with an fp32 gamma of a 16-bit x."""
+    """Return the Unified Buffer of a whole row with 16-bit x and fp32 gamma."""
     return column_bytes * columns_aligned(problem) + MIXED_ROW_BYTES
 
 
 def is_mixed(problem: Problem) -> bool:
-    """Whether gamma has another dtype than x: fp32 beside 16 bits."""
+    """Whether x has 16 bits and gamma is fp32."""
     return problem.gamma_dtype_code != problem.dtype_code
 
 
 def is_a2(device: Device) -> bool:
-    """Whether the product takes the device for Atlas A2; A3, of the same architecture, is not asked for."""
+    """Whether the device passes the product's test for Atlas A2; A3 does not."""
     return device.soc_version == SOC_ASCEND_910B
 
 
 def merges_rows(problem: Problem, device: Device) -> bool:
-    """Key 2 on A2: whether rows are so narrow that several lie in the Unified Buffer at a time."""
+    """Key 2 on A2: whether rows are narrow enough to buffer several at a time."""
     return is_a2(device) and columns_aligned(problem) <= MERGE_COLUMNS
 
 
 def merges_inference_rows(problem: Problem, device: Device, rules: Any) -> bool:
-    """Key 2 on the Atlas inference series: whether rows have the one width and the number that are merged there, at this release."""
+    """Key 2 on the Atlas inference series: whether the release merges rows of this shape."""
     if rules.inference_series_merges == 0:
         return False
     fits = problem.columns == INFERENCE_MERGE_COLUMNS and problem.rows % INFERENCE_MERGE_ROWS == 0
@@ -178,14 +196,13 @@ def fits_normal_row(problem: Problem, device: Device) -> bool:
 
 
 def fits_single_row(problem: Problem, device: Device) -> bool:
-    """Key 3, with an fp32 gamma of a 16-bit x: whether a whole row fits when its squares take the place of x."""
-    return is_mixed(problem) and mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES) < usable_bytes(
-        device
-    )
+    """Key 3, 16-bit x and fp32 gamma: whether a row fits if its squares reuse the buffer of x."""
+    row_bytes = mixed_row_bytes(problem, MIXED_SINGLE_COLUMN_BYTES)
+    return is_mixed(problem) and row_bytes < usable_bytes(device)
 
 
 def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
-    """is_performance: whether merged rows are multiplied by rstd and gamma without broadcasting these to all elements first."""
+    """is_performance: whether merged rows are multiplied without broadcasting rstd and gamma."""
     if merges_inference_rows(problem, device, rules):
         return True
     if (
@@ -206,7 +223,7 @@ def spares_broadcasts(problem: Problem, device: Device, rules: Any) -> bool:
 
 
 def tiling_key(problem: Problem, device: Device, rules: Any) -> int:
-    """The first key whose condition holds; rows are cut when none does."""
+    """Return the first key whose condition holds; split D when none does."""
     if merges_rows(problem, device) or merges_inference_rows(problem, device, rules):
         return KEY_MERGE_N
     if fits_normal_row(problem, device):
@@ -215,7 +232,7 @@ def tiling_key(problem: Problem, device: Device, rules: Any) -> int:
 
 
 def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
-    """Rows in the Unified Buffer at a time on key 2."""
+    """Return the rows buffered at a time on key 2."""
     if merges_inference_rows(problem, device, rules):
         row_bytes = MERGE_COLUMN_BYTES * INFERENCE_MERGE_COLUMNS + MERGE_ROW_BYTES
         return align_down(
@@ -229,7 +246,7 @@ def merged_rows(problem: Problem, device: Device, rules: Any) -> int:
 
 
 def piece_length(problem: Problem, device: Device) -> int:
-    """Columns of a piece on key 1: nearly even pieces, or with an fp32 gamma of a 16-bit x as many as fit."""
+    """Return the columns of a piece on key 1: nearly even pieces; if mixed, as many as fit."""
     if is_mixed(problem):
         return align_down(
             (usable_bytes(device) - MIXED_PIECE_RESERVED_BYTES) // MIXED_PIECE_COLUMN_BYTES,
@@ -243,7 +260,7 @@ def piece_length(problem: Problem, device: Device) -> int:
 
 
 def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> BufferShape:
-    """What lies in the Unified Buffer at a time on a key; not above 0 where a what-if SoC has too little of it."""
+    """Return what is buffered at a time on a key; not above 0 if nothing fits."""
     if key == KEY_MERGE_N:
         rows = merged_rows(problem, device, rules)
         return BufferShape(rows, rows * columns_aligned(problem))
@@ -252,21 +269,6 @@ def buffer_shape(problem: Problem, device: Device, rules: Any, key: int) -> Buff
     return BufferShape(
         RSTD_ROWS, columns_aligned(problem) if is_mixed(problem) else widest_row(problem)
     )
-
-
-REPEAT_STRIDE_VALUES = 256
-"""dst_rep_stride has 8 bits: it wraps around from 2048 columns on, where nothing reads it (page,
-"Fields")."""
-BLOCK_ELEMENTS = 8
-"""fp32 elements of a 32-byte block, what dst_rep_stride counts in."""
-
-PERFORMANCE_FIELDS = "performance_fields"
-"""Switch of the release: whether the tiling has is_performance, and the fields that came with
-it."""
-UNTOUCHED_BYTES = 256
-"""Workspace beside the system's that no kernel touches (page, "Workspace")."""
-WORKSPACE_BYTES = SYSTEM_WORKSPACE_BYTES + UNTOUCHED_BYTES
-"""Workspace of the kernel, on every SoC and key."""
 
 
 class Tiling(NamedTuple):
@@ -368,7 +370,8 @@ class Tiling(NamedTuple):
         int,
         Field(
             "fields that are 0 on these products",
-            vendor="reduce_mask left_num last_reduce_mask last_left_num rstd_size ub_loop col_buffer_length multi_n_num is_gemma",
+            vendor="reduce_mask left_num last_reduce_mask last_left_num rstd_size ub_loop"
+            " col_buffer_length multi_n_num is_gemma",
         ),
     ]
     normal_flag: Annotated[
@@ -386,18 +389,18 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Parameters
     ----------
     problem
-        What the planner is asked.
+        The call.
     device
         The SoC.
     rules
-        What the release decides.
+        Switches of the release.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and a Unified
-        Buffer that not even one row or piece fits; also on the Atlas training series, whose planner
-        is not described.
+        With ``status`` 1 (the product's 561002) without rows, columns or cores, if the Unified
+        Buffer is too small for one row or piece, and on the Atlas training series, whose planner is
+        not described.
     """
     cores = device.vector_cores
     if (
@@ -452,18 +455,18 @@ def row_range(tiling: Tiling, core: int) -> tuple[int, int]:
 
 
 def rounded_epsilon(epsilon: float) -> np.float32:
-    """Return epsilon as the call rounds it; inf beyond the range of fp32."""
+    """Return epsilon in fp32; inf beyond its range."""
     with np.errstate(over="ignore"):
         return np.float32(epsilon)
 
 
 def vendor_structure(tiling: Tiling, epsilon: float, rules: Any) -> dict[str, int | float]:
-    """Return the tiling data as the release has it, under the vendor's names; epsilon in the nine digits that identify an fp32 value."""
+    """Return the tiling data of the release under the vendor's names; epsilon has 9 digits."""
     return {**vendor_fields(tiling, rules), "epsilon": float(f"{rounded_epsilon(epsilon):.9g}")}
 
 
 def problem_of_row(row: Any) -> Problem:
-    """Return what the planner is asked for a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     return Problem(
         rows=row.row,
         columns=row.col,
@@ -477,12 +480,12 @@ def problem_of_row(row: Any) -> Problem:
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers."""
+    """Plan a call given as integers."""
     return tile(problem_of_row(row), device, rules)
 
 
 def problem_of(x: Sequence[int], gamma: Sequence[int], dtype: str, gamma_dtype: str) -> Problem:
-    """Return what the planner is asked for the shapes and dtypes of x and gamma; gamma has at least one axis, and x those of gamma."""
+    """Return the problem of shapes and dtypes; x ends with the axes of gamma, at least one."""
     return Problem(
         rows=prod(x[: len(x) - len(gamma)]),
         columns=prod(gamma),
@@ -496,7 +499,10 @@ def problem_of(x: Sequence[int], gamma: Sequence[int], dtype: str, gamma_dtype: 
 
 
 def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
-    """Whether the raw planner takes these shapes; laxer than the contract, it lets every axis of rstd be 1 (page, "Contract" 3)."""
+    """Whether the raw planner accepts these shapes.
+
+    It is less strict than the contract: every axis of rstd may be 1 (page, "Contract" 3).
+    """
     if not 1 <= len(gamma) <= len(x) <= MAX_RANK or gamma != x[len(x) - len(gamma) :] or y != x:
         return False
     if 0 in x or 0 in rstd:
@@ -508,19 +514,13 @@ def takes_shapes(x: Shape, gamma: Shape, y: Shape, rstd: Shape) -> bool:
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     x, gamma, y, rstd = (tuple(inputs[f"{name}_shape"]) for name in ("x", "gamma", "y", "rstd"))
     epsilon = inputs["epsilon"]
     if not takes_shapes(x, gamma, y, rstd) or rounded_epsilon(epsilon) < 0:
         return REFUSED
     tiling = tile(problem_of(x, gamma, inputs["x_dtype"], inputs["gamma_dtype"]), device, rules)
     return raw_result(tiling, vendor_structure(tiling, epsilon, rules))
-
-
-LANES_BYTES = FP32_BYTES * VECTOR_LANES
-"""The lanes a row is summed to."""
-GROUP_BYTES = FP32_BYTES * RSTD_ROWS
-"""One fp32 number for every row whose rstd goes out together."""
 
 
 class Buffers(NamedTuple):
@@ -538,7 +538,7 @@ class Buffers(NamedTuple):
 
 
 def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core, as the release lays them out."""
+    """Return the bytes in the Unified Buffer of one core."""
     key, elements = tiling.tiling_key, tiling.ub_factor
     wide, narrow = FP32_BYTES * elements, element_bytes(problem.dtype_code) * elements
     x_fp32 = 0 if problem.dtype_code == FP32 else wide
@@ -549,7 +549,7 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
         return Buffers(
             narrow, widest_gamma, narrow, rstd, x_fp32, wide, LANES_BYTES * tiling.row_factor, 0, 0
         )
-    if key == KEY_SINGLE_ROW:  # the squares take the place of x, which is as large for them
+    if key == KEY_SINGLE_ROW:  # the squares reuse the buffer of x, which is sized for them
         return Buffers(wide, wide, narrow, GROUP_BYTES, x_fp32, 0, LANES_BYTES, 0, 0)
     sums = BLOCK_BYTES * RSTD_ROWS if key == KEY_SPLIT_D else 0
     zeros = GROUP_BYTES if device.npu_arch == NPU_ARCH_ATLAS_INFERENCE else 0
@@ -557,16 +557,7 @@ def buffers(tiling: Tiling, problem: Problem, device: Device, rules: Any) -> Buf
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
-    """Return how much of the Unified Buffer of a core is taken; the planner's fixed sizes may be more than it has."""
+    """Return the Unified Buffer in use on a core; the planner's fixed sizes may exceed it."""
     own = buffers(tiling, problem_of_row(row), device, rules)
-    return (
-        own.x
-        + own.gamma
-        + own.y
-        + own.rstd
-        + own.x_fp32
-        + own.squares
-        + own.reduction
-        + own.sums
-        + own.zeros
-    )
+    tensors = own.x + own.gamma + own.y + own.rstd
+    return tensors + own.x_fp32 + own.squares + own.reduction + own.sums + own.zeros

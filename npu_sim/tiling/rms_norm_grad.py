@@ -31,6 +31,40 @@ from npu_sim.tiling.common import (
 )
 from npu_sim.tiling.fields import REFUSED, SUCCESS, Field, Part, nothing, raw_result, vendor_fields
 
+SPLIT_N = 1
+"""Tiling key: whole rows in the Unified Buffer."""
+SPLIT_D = 2
+"""Tiling key: rows in pieces of columns."""
+
+UINT32_MASK = 0xFFFFFFFF
+
+SPLIT_N_COLUMNS = 6080
+"""Widest row that is not cut into pieces, also the elements of a buffer (page, key 1)."""
+LANE_COLUMNS = 640
+"""Widest aligned row that A2 and A3 sum in 64 lane accumulators (page, key 1)."""
+PIECE_COLUMNS = 4096
+"""Columns of a piece (page, key 2)."""
+GROUP_ROWS = 32
+"""Rows whose part of dgamma is written together (page, "key 2")."""
+ASSUMED_UB_BYTES = 195584
+"""Unified Buffer that the product assumes on every SoC (page, key 1)."""
+ASCEND_910_COLUMNS = 64
+"""Ascend 910 chips accept multiples of this only (page, "Contract" 3)."""
+SYNC_WORDS = 8
+"""32-bit words of synchronisation area per core (page, "Workspace")."""
+CHUNK_FRACTION = 0.05
+"""Fraction of the input size above which the cores' dgamma vectors are chunked (page,
+"Chunking")."""
+CHUNK_TOTAL_BYTES = 524288000
+"""500 MiB: smaller inputs are never chunked (page, "Chunking")."""
+
+EITHER = f"max(row, col, {PIECE_COLUMNS})"
+"""Bound of a number that counts rows on one key and columns on the other."""
+WORKSPACE_BOUND = (
+    f"max(system_workspace_bytes, {SYSTEM_WORKSPACE_BYTES})"
+    f" + 4 * vector_cores * (col + {PIECE_COLUMNS} + 64 + row)"
+)
+
 
 class Shapes(NamedTuple):
     """Shapes of all six tensors."""
@@ -59,7 +93,7 @@ class Shapes(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A shape that breaks the contract: the argument, what is wrong, and what would be right."""
+    """A shape that violates the contract: the argument, the error, and the legal shape."""
 
     argument: str
     message: str
@@ -67,7 +101,7 @@ class Fault(NamedTuple):
 
 
 def shape_fault(shapes: Shapes) -> Fault | None:
-    """Return the first shape that breaks the contract; None when all are right."""
+    """Return the first shape that violates the contract, or None."""
     return (
         _rank_fault(shapes)
         or _equality_fault(shapes)
@@ -95,11 +129,13 @@ def _equality_fault(shapes: Shapes) -> Fault | None:
     for name, like in (("x", "dy"), ("dx", "dy"), ("dgamma", "gamma")):
         given, right = getattr(shapes, name), getattr(shapes, like)
         if given != right:
-            message = f"{name} is {shape_text(given)}, {like} is {shape_text(right)}: they must have the same shape"
+            shapes_given = f"{name} is {shape_text(given)}, {like} is {shape_text(right)}"
+            message = f"{shapes_given}: they must have the same shape"
             return Fault(name, message, f"{name}: {shape_text(right)}")
     right = shapes.x[-len(shapes.gamma) :]
     if shapes.gamma != right:
-        message = f"gamma is {shape_text(shapes.gamma)}, but x is {shape_text(shapes.x)}: gamma must be its last axes"
+        shapes_given = f"gamma is {shape_text(shapes.gamma)}, but x is {shape_text(shapes.x)}"
+        message = f"{shapes_given}: gamma must be its last axes"
         return Fault("gamma", message, f"gamma: {shape_text(right)}")
     return None
 
@@ -125,41 +161,8 @@ def _empty_fault(shapes: Shapes) -> Fault | None:
     )
 
 
-SPLIT_N = 1
-"""Tiling key: whole rows in the Unified Buffer."""
-SPLIT_D = 2
-"""Tiling key: rows in pieces of columns."""
-
-UINT32_MASK = 0xFFFFFFFF
-
-SPLIT_N_COLUMNS = 6080
-"""Widest row that is not cut into pieces, also the elements of a buffer (page, key 1)."""
-LANE_COLUMNS = 640
-"""Widest aligned row that A2 and A3 sum in 64 lane accumulators (page, key 1)."""
-PIECE_COLUMNS = 4096
-"""Columns of a piece (page, key 2)."""
-GROUP_ROWS = 32
-"""Rows whose share of dgamma goes out together (page, "key 2")."""
-ASSUMED_UB_BYTES = 195584
-"""Unified Buffer the product counts with on every SoC (page, key 1)."""
-ASCEND_910_COLUMNS = 64
-"""Ascend 910 chips take multiples of this only (page, "Contract" 3)."""
-SYNC_WORDS = 8
-"""32-bit words of synchronisation area for every core (page, "Workspace")."""
-CHUNK_FRACTION = 0.05
-"""Share of the input size that the cores' dgamma vectors may take before they are chunked (page,
-"Chunking")."""
-CHUNK_TOTAL_BYTES = 524288000
-"""500 MiB: smaller inputs are never chunked (page, "Chunking")."""
-
-
-EITHER = f"max(row, col, {PIECE_COLUMNS})"
-"""Bound of what is rows on one key and columns on the other."""
-WORKSPACE_BOUND = f"max(system_workspace_bytes, {SYSTEM_WORKSPACE_BYTES}) + 4 * vector_cores * (col + {PIECE_COLUMNS} + 64 + row)"
-
-
 class Problem(NamedTuple):
-    """What the kernel sees: x folded to rows and columns, the dtype code of x, and the determinism switch."""
+    """One call: x folded to rows and columns, its dtype code, and the determinism switch."""
 
     rows: int
     columns: int
@@ -168,7 +171,10 @@ class Problem(NamedTuple):
 
 
 class RowBatches(NamedTuple):
-    """How a core's rows (key 1) or its columns (key 2) pass through the Unified Buffer: ``loop`` times, ``tail`` in a short last one."""
+    """Batches of a core's rows (key 1) or columns (key 2): ``loop`` of ``num``, the last ``tail``.
+
+    ``tail`` is 0 if the last batch is not shorter.
+    """
 
     num: Annotated[int, Field("rows or columns of a batch", EITHER, vendor="num")]
     tail: Annotated[int, Field("rows or columns of the last batch", EITHER, vendor="tail")]
@@ -176,7 +182,7 @@ class RowBatches(NamedTuple):
 
 
 class Chunks(NamedTuple):
-    """Columns of dgamma that are reduced at a time; ``need`` is 1 when that is not all of them."""
+    """Columns of dgamma reduced at a time; ``need`` is 1 unless these are all."""
 
     size: Annotated[
         int,
@@ -226,18 +232,18 @@ NO_TILING: Tiling = nothing(Tiling)
 
 
 def multiply_uint32(a: int, b: int) -> int:
-    """Return the low 32 bits of a product of two unsigned 32-bit numbers, without exceeding 63 bits on the way."""
+    """Return the low 32 bits of a product of two uint32; intermediate results fit 63 bits."""
     return (a * (b & 0xFFFF) + ((a * (b >> 16) & 0xFFFF) << 16)) & UINT32_MASK
 
 
 def total_input_bytes(rows: int, columns: int, size: int) -> int:
-    """Size of all inputs as the product computes it, in 32 bits: it wraps at 4 GiB (page, "Chunking")."""
+    """Return the bytes of all inputs in uint32, as in the product (page, "Chunking")."""
     matrix = multiply_uint32(rows, multiply_uint32(columns, 2 * size))
     return (matrix + 4 * rows + columns * size) & UINT32_MASK
 
 
 def columns_fit(columns: int, npu_arch: int) -> bool:
-    """Whether the chip takes rows of this width: Ascend 910 chips take multiples of 64 only."""
+    """Whether the chip accepts rows of this width: Ascend 910 requires multiples of 64."""
     return npu_arch != NPU_ARCH_ATLAS_TRAIN or columns % ASCEND_910_COLUMNS == 0
 
 
@@ -247,7 +253,7 @@ def takes_lanes(columns_aligned: int, npu_arch: int) -> bool:
 
 
 def split_batches(total: int, factor: int) -> RowBatches:
-    """Cut rows or columns into batches; all 0 when there are none."""
+    """Split rows or columns into batches; all 0 when there are none."""
     if total == 0:
         return RowBatches(0, 0, 0)
     loop = ceil_div(total, factor)
@@ -255,22 +261,17 @@ def split_batches(total: int, factor: int) -> RowBatches:
 
 
 def rows_in_ub(columns_aligned: int) -> int:
-    """Rows that pass through the Unified Buffer at a time on key 1, before the core's own row count bounds them."""
-    buffer = SPLIT_N_COLUMNS
-    if columns_aligned <= LANE_COLUMNS:
-        buffer = (
-            (ASSUMED_UB_BYTES - 10 * columns_aligned)
-            // (24 * columns_aligned + 268)
-            * columns_aligned
-        )
-    return buffer // columns_aligned
+    """Return the most rows buffered at a time on key 1, whatever the rows of the core."""
+    if columns_aligned > LANE_COLUMNS:
+        return SPLIT_N_COLUMNS // columns_aligned
+    return (ASSUMED_UB_BYTES - 10 * columns_aligned) // (24 * columns_aligned + 268)
 
 
 def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
-    """Widest row, in whole vectors, whose buffers on key 1 fit a Unified Buffer, one row at a time (page, "Unified Buffer of a core").
+    """Return the widest row, in whole vectors, that fits on key 1.
 
-    Eight buffers of a row in fp32, and the rstd of a block twice; a model of where the product's
-    ``SPLIT_N_COLUMNS`` comes from.
+    Source: page, "Unified Buffer of a core". Eight fp32 buffers of a row, and twice the rstd of a block. A model of the origin of the
+    product's ``SPLIT_N_COLUMNS``.
     """
     columns: int = align_down(
         (ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES
@@ -279,9 +280,9 @@ def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
 
 
 def may_chunk(problem: Problem, npu_arch: int, rules: Any) -> bool:
-    """Whether the product asks if the reduction of dgamma has to go in chunks."""
-    asked: bool = rules.reduces_in_chunks == 1 and problem.deterministic
-    return asked and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
+    """Whether the product considers reducing dgamma in chunks."""
+    enabled: bool = rules.reduces_in_chunks == 1 and problem.deterministic
+    return enabled and problem.columns > SPLIT_N_COLUMNS and npu_arch == NPU_ARCH_A2_A3
 
 
 def split_chunks(
@@ -292,7 +293,7 @@ def split_chunks(
     npu_arch: int,
     rules: Any,
 ) -> Chunks:
-    """Decide whether the deterministic reduction of dgamma goes in chunks of columns."""
+    """Return the chunks of columns in which the deterministic reduction of dgamma runs."""
     whole = Chunks(columns_aligned, 1, 0, 0)
     if not may_chunk(problem, npu_arch, rules):
         return whole
@@ -310,7 +311,7 @@ def split_chunks(
 def workspace_words(
     problem: Problem, columns_aligned: int, block_factor: int, chunks: Chunks
 ) -> int:
-    """32-bit words of workspace for every core."""
+    """Return the 32-bit words of workspace per core."""
     if not problem.deterministic:
         return SYNC_WORDS
     if chunks.need == 1:
@@ -319,7 +320,7 @@ def workspace_words(
 
 
 def is_planned(rows: int, columns: int, device: Device) -> bool:
-    """Whether the product has a tiling for so many rows and columns, each modulo 2^32."""
+    """Whether the product has a tiling; rows and columns are modulo 2^32."""
     return (
         rows > 0
         and columns > 0
@@ -334,16 +335,16 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees.
+        The call.
     device
         The SoC; its Unified Buffer is ignored, as in the product.
     rules
-        What the release decides.
+        Switches of the release.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) for no rows, no columns, no core, and on Ascend 910
+        With ``status`` 1 (the product's 561002) without rows, columns or cores, and on Ascend 910
         chips for columns that are not a multiple of 64.
     """
     rows, columns = problem.rows & UINT32_MASK, problem.columns & UINT32_MASK
@@ -388,12 +389,12 @@ def tile(problem: Problem, device: Device, rules: Any) -> Tiling:
 
 
 def problem_of(row: Any) -> Problem:
-    """Return what the kernel sees of a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     return Problem(row.row, row.col, row.dtype, row.deterministic == 1)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers."""
+    """Plan a call given as integers."""
     return tile(problem_of(row), device, rules)
 
 
@@ -419,7 +420,7 @@ def vendor_structure(tiling: Tiling, rules: Any) -> dict[str, int | float]:
 def plan_kernel(
     kernel: str, inputs: dict[str, Any], device: Device, deterministic: bool, rules: Any
 ) -> dict[str, Any]:
-    """Run the raw planner on one golden line's inputs; return its ``expect`` structure (see :mod:`npu_sim.tiling`)."""
+    """Run the raw planner of the kernel; see :func:`npu_sim.tiling.plan_kernel`."""
     shapes = Shapes(*(tuple(inputs[f"{name}_shape"]) for name in Shapes._fields))
     dtype_code = DTYPE_CODES[inputs["dtype"]]
     if shape_fault(shapes) is not None:
@@ -444,27 +445,19 @@ class Buffers(NamedTuple):
 
 
 def merged_elements(tiling: Tiling) -> int:
-    """What all cores' merge of dgamma reads into a queue: the 64 columns of a core from every core."""
+    """Return the queue elements of merging dgamma: 64 columns of a core from every core."""
     return VECTOR_LANES * tiling.block_dim
 
 
 def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
-    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core"), as the release lays them out."""
+    """Return the bytes in the Unified Buffer of one core (page, "Unified Buffer of a core")."""
     inference = npu_arch == NPU_ARCH_ATLAS_INFERENCE
     synchronisation = BLOCK_BYTES * tiling.block_dim if inference else 0
     if tiling.tiling_key == SPLIT_D:
         piece = 4 * PIECE_COLUMNS
+        double, zeros = 2 * piece, piece if inference else 0
         return Buffers(
-            2 * piece,
-            2 * piece,
-            2 * piece,
-            piece,
-            piece,
-            128,
-            2 * 128,
-            0,
-            piece if inference else 0,
-            synchronisation,
+            double, double, double, piece, piece, 128, 2 * 128, 0, zeros, synchronisation
         )
     rows = 4 * max(
         tiling.ub_factor * tiling.columns_aligned,
@@ -475,22 +468,12 @@ def buffers(tiling: Tiling, npu_arch: int, rules: Any) -> Buffers:
     lanes = takes_lanes(tiling.columns_aligned, npu_arch)
     means = 4 * tiling.ub_factor if lanes else 0
     scratch = 4 * VECTOR_LANES * tiling.ub_factor if lanes else 0
-    return Buffers(
-        2 * rows,
-        2 * rows,
-        2 * rows,
-        row,
-        row,
-        rstd,
-        means,
-        scratch,
-        row if inference else 0,
-        synchronisation,
-    )
+    double, zeros = 2 * rows, row if inference else 0
+    return Buffers(double, double, double, row, row, rstd, means, scratch, zeros, synchronisation)
 
 
 def used_bytes(row: Any, tiling: Tiling, device: Device, rules: Any) -> int:
-    """Return how much of the Unified Buffer of a core is taken; the planner does not look at its size."""
+    """Return the Unified Buffer in use on a core; the planner does not check its size."""
     own = buffers(tiling, device.npu_arch, rules)
     rows = own.dy + own.x + own.dx + own.gamma + own.dgamma + own.rstd
     return rows + own.means + own.scratch + own.zeros + own.synchronisation

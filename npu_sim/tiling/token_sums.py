@@ -1,49 +1,47 @@
-"""How operators that sum the rows of every token are tiled (Atlas A2, A3): pure integer functions.
+"""Tiling of kernels that sum the rows of every token, on Atlas A2 and A3: pure integer functions.
 
 Source: specification pages ``moe_token_permute_grad`` and ``moe_token_unpermute``, sections
-"Tiling": one planner, with probs and without. Lengths along the hidden axis are elements, names say
-bytes where a number counts bytes. An *entry* is an index, and its factor where there are probs.
+"Tiling": one planner, with probs and without. Sizes are elements unless the name contains bytes. An
+*entry* is an index, with its factor if there are probs.
 """
 
 from typing import Annotated, NamedTuple
 
 from npu_sim.cores import Device
-from npu_sim.tiling.common import align
+from npu_sim.tiling.common import FP16, FP32, align
 from npu_sim.tiling.fields import SUCCESS, Field, nothing
 
 INDEX_BYTES = 4
 """Size of one entry of sortedIndices, int32."""
 HIDDEN_ALIGNMENT = 512
-"""Rows lie in the Unified Buffer as if their length were the next multiple of this."""
+"""Rows are padded to a multiple of this in the Unified Buffer."""
 MOST_BUFFERS = 4
-"""Input rows kept in the Unified Buffer at a time, when they fit."""
+"""Most input rows in the Unified Buffer at a time."""
 FEWEST_BUFFERS = 2
-"""Input rows kept at least: one is added while the next one is copied."""
+"""Fewest input rows: one is added while the next one is copied."""
 RESERVED_TOPK = 512
-"""Entries of one token the planner leaves room for; where the documented numTopk <= 512 comes
-from."""
+"""Entries of one token for which the planner reserves space; the origin of the documented
+numTopk <= 512."""
 RESERVED_ENTRY_BYTES = 10
-"""Bytes the planner leaves free for each of them."""
+"""Bytes reserved for each of them."""
 RESERVED_BYTES = RESERVED_TOPK * RESERVED_ENTRY_BYTES
 MARGIN_BYTES = 256
-"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is that much
-longer."""
+"""Bytes left free beside rows and entries; with 16-bit rows the first fp32 row is longer by as
+much."""
 ACCUMULATOR_BYTES = 8
-"""Two fp32 rows, for 16-bit rows: the sum, and the row being added."""
+"""Bytes per column of two fp32 rows, for 16-bit rows: the sum, and the row being added."""
 
 MOST_TOPK = RESERVED_TOPK
-"""The planner of sums with probs refuses more experts of a token, whatever fits; its gradient keeps
-arrays of so many."""
+"""Most experts of a token for the planner of sums with probs, whatever fits; the kernel of the
+gradient has arrays of this length."""
 
 KEYS = {"bfloat16": 0, "float16": 2, "float32": 4}
-"""Tiling key of every dtype of the rows."""
+"""Tiling keys by dtype of the rows."""
 KEY_BF16, KEY_FP16, KEY_FP32 = KEYS["bfloat16"], KEYS["float16"], KEYS["float32"]
-FP32, FP16 = 0, 1
-"""Codes of an axis of dtypes; bf16 is 2."""
 
 
 class SumProblem(NamedTuple):
-    """What the kernel sees.
+    """One call.
 
     Attributes
     ----------
@@ -62,7 +60,7 @@ class SumProblem(NamedTuple):
     entry_bytes
         Bytes of an entry in the Unified Buffer.
     workspace_bytes
-        Workspace that the planner asks for.
+        Workspace that the planner requests.
     """
 
     tokens: int
@@ -78,9 +76,9 @@ class SumProblem(NamedTuple):
 class Tiling(NamedTuple):
     """Result of the planner.
 
-    A row is taken in ``hidden_pieces`` pieces, then what remains. The batches follow
-    ``core_tokens``, also on cores with one token more. ``batch_tokens`` is 0 when not even the
-    entries of one token fit: the kernel cannot work then.
+    A row is processed in ``hidden_pieces`` pieces and a remainder. Batches are sized for
+    ``core_tokens``, also on cores with one token more. ``batch_tokens`` is 0 if the entries of one
+    token do not fit; the kernel cannot run then.
     """
 
     status: int
@@ -126,24 +124,21 @@ class Tiling(NamedTuple):
 NO_TILING: Tiling = nothing(Tiling)
 
 
-def bytes_of_dtype(dtype: int) -> int:
-    """Bytes of an element whose dtype has this code."""
-    return 4 if dtype == FP32 else 2
-
-
 def key_of(dtype: int) -> int:
-    """Tiling key of rows whose dtype has this code."""
-    return KEY_FP32 if dtype == FP32 else KEY_FP16 if dtype == FP16 else KEY_BF16
+    """Return the tiling key for the dtype code of the rows."""
+    if dtype == FP32:
+        return KEY_FP32
+    return KEY_FP16 if dtype == FP16 else KEY_BF16
 
 
 def bytes_per_column(buffers: int, element_bytes: int) -> int:
-    """Unified Buffer bytes of one hidden element: input rows, the result row, and the fp32 rows of 16-bit rows."""
+    """Return the bytes of one column: input rows, result row, and the fp32 rows of 16-bit ones."""
     fp32_rows = 0 if element_bytes == 4 else ACCUMULATOR_BYTES
     return element_bytes * (2 + buffers - 1) + fp32_rows
 
 
 def max_hidden(ub_bytes: int, buffers: int, element_bytes: int) -> int:
-    """Longest piece of a row that fits with so many input buffers, a multiple of 512; not above 0 when none does."""
+    """Return the longest piece for so many input buffers, a multiple of 512; <= 0 if none fits."""
     usable = ub_bytes - RESERVED_BYTES
     if usable <= 0:
         return 0
@@ -153,13 +148,13 @@ def max_hidden(ub_bytes: int, buffers: int, element_bytes: int) -> int:
 
 
 def piece_length(ub_bytes: int, hidden: int, element_bytes: int) -> int:
-    """Columns taken at a time: the whole row when it fits with the fewest buffers; not above 0 when nothing fits."""
+    """Return the columns of a piece: the whole row if it fits, <= 0 if nothing fits."""
     longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
     return hidden if align(hidden, HIDDEN_ALIGNMENT) <= longest else longest
 
 
 def buffers_of(ub_bytes: int, length: int, element_bytes: int) -> int:
-    """Input rows that fit at a time, 2 to 4, for pieces of this length."""
+    """Return the input rows that fit at a time, 2 to 4, for pieces of this length."""
     buffers = MOST_BUFFERS
     while buffers > FEWEST_BUFFERS and length > max_hidden(ub_bytes, buffers, element_bytes):
         buffers -= 1
@@ -167,7 +162,7 @@ def buffers_of(ub_bytes: int, length: int, element_bytes: int) -> int:
 
 
 def bytes_for_entries(ub_bytes: int, hidden: int, element_bytes: int) -> int:
-    """Unified Buffer bytes left for entries beside the rows; below 0 when the rows do not fit."""
+    """Return the bytes left for entries beside the rows; below 0 if the rows do not fit."""
     length = piece_length(ub_bytes, hidden, element_bytes)
     if length <= 0 < hidden:
         return -1
@@ -182,7 +177,7 @@ def bytes_for_entries(ub_bytes: int, hidden: int, element_bytes: int) -> int:
 def largest_topk(
     ub_bytes: int, hidden: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
 ) -> int:
-    """Largest numTopk that really fits: the entries of one token lie in what rows of this length leave; 0 when none fits."""
+    """Return the largest numTopk whose entries fit beside rows of this length, or 0."""
     left = bytes_for_entries(ub_bytes, hidden, element_bytes)
     return left // entry_bytes if left > 0 else 0
 
@@ -190,7 +185,7 @@ def largest_topk(
 def largest_topk_of_every_hidden(
     ub_bytes: int, element_bytes: int, entry_bytes: int = INDEX_BYTES
 ) -> int:
-    """Largest numTopk that fits whatever the hidden size is; 0 when none fits."""
+    """Return the largest numTopk that fits with every hidden size, or 0."""
     longest = max_hidden(ub_bytes, FEWEST_BUFFERS, element_bytes)
     if longest <= 0:
         return 0
@@ -208,16 +203,15 @@ def tile_sums(problem: SumProblem, device: Device) -> Tiling:
     Parameters
     ----------
     problem
-        What the kernel sees; nothing is below 0. Without tokens, columns or entries there is a
-        tiling too, as in the product.
+        The call; sizes are not negative, and may be 0 as in the product.
     device
         The SoC.
 
     Returns
     -------
     Tiling
-        With ``status`` 1 (the product's 561002) without a core, and for a Unified Buffer too small
-        for any piece of a row. Entries of a token that do not fit are a success with
+        With ``status`` 1 (the product's 561002) without cores, and if no piece of a row fits the
+        Unified Buffer. If the entries of a token do not fit, the result is a success with
         ``batch_tokens`` 0, as in the product.
     """
     size, tokens = problem.element_bytes, problem.tokens

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from npu_sim.cores import Device, load_profile
 from npu_sim.tiling import cross_entropy_loss_grad as ce
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.common import BF16, FP16, FP32
 from npu_sim.tiling.fields import FAILED
 from tests.golden import tiling_lines
 from tests.numba_twin import compiled
@@ -32,7 +33,7 @@ problems = st.builds(
     ce.Problem,
     rows=st.one_of(st.integers(1, 2000), st.integers(1, 2_000_000)),
     columns=st.one_of(st.integers(1, 300), st.integers(1, 200_000)),
-    dtype_code=st.sampled_from((ce.BF16, ce.FP16, ce.FP32)),
+    dtype_code=st.sampled_from((BF16, FP16, FP32)),
     weighted=st.booleans(),
     reduction=st.sampled_from((ce.NONE, ce.MEAN, ce.SUM)),
 )
@@ -64,7 +65,7 @@ def test_the_table_of_the_page(call, expected):
     found = []
     for soc in ("Ascend910B1", "Ascend910B4"):
         device = load_profile("atlas_a2", soc).device
-        for code in (ce.FP32, ce.BF16):
+        for code in (FP32, BF16):
             problem = ce.Problem(1, 32000, code, weighted, ce.REDUCTIONS.index(reduction))
             found.append(
                 (
@@ -142,19 +143,19 @@ def test_compiled_functions_agree_with_python():
     tile, fits, largest = compiled(ce.tile), compiled(ce.fits), compiled(ce.largest_rows)
     for rows in (1, 47, 48, 49, 199999, 448512, 448513, 10_000_000, 2**40):
         for columns in (1, 127, 128, 1000, 32000, 2**35):
-            for code in (ce.BF16, ce.FP32):
+            for code in (BF16, FP32):
                 for reduction in (ce.NONE, ce.MEAN, ce.SUM):
                     problem = ce.Problem(rows, columns, code, rows % 2 == 0, reduction)
                     assert tile(problem, device, RULES) == ce.tile(problem, device, RULES)
                     assert fits(problem, device, RULES) == ce.fits(problem, device, RULES)
-    assert largest(ce.Problem(1, 32000, ce.FP32, False, ce.MEAN), device, RULES) == 445056
+    assert largest(ce.Problem(1, 32000, FP32, False, ce.MEAN), device, RULES) == 445056
 
 
 def test_no_cores_fail():
     device = load_profile("atlas_a2").device
     assert (
         ce.tile(
-            ce.Problem(5, 5, ce.FP32, False, ce.SUM), device._replace(vector_cores=0), RULES
+            ce.Problem(5, 5, FP32, False, ce.SUM), device._replace(vector_cores=0), RULES
         ).status
         == FAILED
     )

@@ -257,14 +257,8 @@ def test_a_piece_of_a_row_needs_room_beside_the_positions():
 def test_the_compiled_planner_gives_the_same_tiling(one, device):
     for function in (compiled(tiler.split_sort), tiler.split_sort):
         assert function(one.tokens * one.top_k, device) == plan(one, device).sort
-    arguments = (
-        *one[:4],
-        one.kept_rows,
-        device.vector_cores,
-        device.ub_bytes,
-        Rules.position_bytes,
-    )
-    assert compiled(tiler.split_copies)(*arguments) == plan(one, device).copies
+    copies = compiled(tiler.split_copies)(one, device, Rules.position_bytes)
+    assert copies == plan(one, device).copies
 
 
 def test_every_field_of_the_vendor_has_one_name():

@@ -35,7 +35,8 @@ devices = st.builds(
 
 
 def plan(tokens, hidden, top_k, dtype=FP32, probs=FP32, device=A2):
-    return tiler.tile_call(tokens, tokens * top_k, hidden, top_k, dtype, probs, device, RULES)
+    problem = tiler.Problem(tokens, tokens * top_k, hidden, top_k, dtype, probs)
+    return tiler.tile(problem, device, RULES)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from npu_sim.cores import load_profile
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling import plan_kernel
+from npu_sim.tiling.common import DTYPE_CODES
 from npu_sim.tiling.fields import FAILED, SUCCESS
-from npu_sim.tiling.moe_token_unpermute import DTYPE_CODES, NO_PROBS
+from npu_sim.tiling.moe_token_unpermute import NO_PROBS
 from tests.golden import release_lines, tiling_lines
 from tests.numba_twin import compiled
 

@@ -10,8 +10,7 @@ from npu_sim.framework.describing import Condition, decision, vector_plan
 from npu_sim.operators.moe_token_unpermute.plan import probs_code
 from npu_sim.plans.model import Caveat, Decision, OutputOrder
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
-from npu_sim.tiling.common import align
-from npu_sim.tiling.moe_token_unpermute import BLOCK_BYTES
+from npu_sim.tiling.common import BLOCK_BYTES, align
 
 SAME_ROW = (
     "of several entries that name a row the last one to write wins; "

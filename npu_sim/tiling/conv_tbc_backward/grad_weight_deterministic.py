@@ -31,6 +31,14 @@ SHORT_EDGE = 128
 DEEPEST = 16
 """Most base blocks, counted over both buffers, that L1 is tried with (page, step 3)."""
 
+TILING_KEY = 4
+LONG_M = 128
+"""Above this base m the block that avoids a sliver halves m instead of cutting it (page, step
+7)."""
+ACCUMULATOR_BYTES = 4
+L0_BUFFERS = 2
+"""L0A and L0B are always used in two halves (page, step 8)."""
+
 
 class Extents(NamedTuple):
     """What does not change while the planner works.
@@ -274,15 +282,6 @@ def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
         )
         k = whole_output_times(extents, k)
     return with_depth(extents, resized(block, block.m, block.n, k), block.depth)
-
-
-TILING_KEY = 4
-LONG_M = 128
-"""Above this base m the block that avoids a sliver halves m instead of cutting it (page, step
-7)."""
-ACCUMULATOR_BYTES = 4
-L0_BUFFERS = 2
-"""L0A and L0B are always used in two halves (page, step 8)."""
 
 
 class DeterministicTiling(NamedTuple):

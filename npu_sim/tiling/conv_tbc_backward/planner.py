@@ -145,7 +145,7 @@ def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given in whole numbers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
+    """Plan a call given as integers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
     problem = problem_of(row, rules)
     route = grad_weight_route(problem, device, row.deterministic == 1, rules)
     own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
