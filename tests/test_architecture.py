@@ -6,7 +6,10 @@ also cover what it does not see: cycles inside a package, and modules named in s
 
 import ast
 import importlib
+import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -24,7 +27,7 @@ FILES = {
 MODULES = {name: path for name, path in FILES.items() if path.name != "__init__.py"}
 TREES = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in FILES.items()}
 
-MOST_FILES_IN_A_FOLDER = 30
+MOST_FILES_IN_A_FOLDER = 24
 
 LOADERS = {
     "npu_sim.registry": "loads declarations of operators; also names the entry point group",
@@ -152,3 +155,83 @@ def test_no_generic_module_names_an_operator():
         if any(one in text for text in texts_in_code(TREES[name]) for one in names)
     }
     assert knowing == KNOWS_OPERATORS.keys()
+
+
+ARCHITECTURE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text(encoding="utf-8")
+MOST_MODULES = {"call": 70, "plan": 69}
+MOST_FRAMES = 25
+"""npu_sim's own frames between the public function and a kernel."""
+TRACE = """
+import inspect, json, sys
+import numpy as np
+import npu_sim
+
+entered, depths = {}, []
+
+def profile(frame, event, _):
+    name = frame.f_globals.get("__name__", "")
+    if event != "call" or not name.startswith("npu_sim"):
+        return
+    if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:  # the body of a class or module
+        return
+    entered.setdefault(name)
+    if frame.f_code.co_qualname == "Kernel.over":
+        depth = 0
+        while frame is not None:
+            depth += frame.f_globals.get("__name__", "").startswith("npu_sim")
+            frame = frame.f_back
+        depths.append(depth)
+
+def call(rows):
+    npu_sim.embedding_dense_backward(np.ones((rows, 8), np.float32), np.zeros(rows, np.int32), 5)
+
+def plan(rows):
+    from npu_sim.__main__ import main
+    tensors = ["--grad", f"{rows}x8:fp32", "--indices", f"{rows}:int32", "--num-weights", "5"]
+    sys.argv = ["npu-sim", "plan", "embedding_dense_backward", *tensors]
+    try:
+        main()
+    except SystemExit as end:
+        assert not end.code
+
+work = {"call": call, "plan": plan}[sys.argv[1]]
+work(4)
+modules = [name for name in sys.modules if name.startswith("npu_sim")]
+sys.setprofile(profile)
+work(6)
+sys.setprofile(None)
+print(json.dumps([modules, list(entered), depths]))
+"""
+
+
+@pytest.fixture(scope="module", params=["call", "plan"])
+def way(request):
+    """Kind of a call, modules it imports, modules it enters in order, and depths at kernels."""
+    command = [sys.executable, "-c", TRACE, request.param]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return request.param, *json.loads(printed.splitlines()[-1])
+
+
+def test_a_call_imports_few_modules(way):
+    kind, modules, _, _ = way
+    assert len(modules) <= MOST_MODULES[kind], modules
+
+
+def test_few_frames_lie_between_a_function_and_its_kernels(way):
+    kind, _, _, depths = way
+    assert bool(depths) == (kind == "call")
+    assert all(depth <= MOST_FRAMES for depth in depths)
+
+
+def test_the_page_lists_modules_in_the_order_of_the_call(way):
+    kind, _, entered, _ = way
+    title = {"call": "## `npu_sim.embedding", "plan": "## `npu-sim plan"}[kind]
+    section = ARCHITECTURE.partition(title)[2].partition("\n## ")[0]
+    listed = re.findall(r"^\d+\. `(npu_sim[\w.]*)`", section, re.MULTILINE)
+    assert len(listed) > 8
+    assert listed == sorted(listed, key=entered.index)
+
+
+def test_the_page_names_modules_that_exist():
+    named = re.findall(r"`(npu_sim\.[a-z_.]+)`", ARCHITECTURE)
+    assert set(named) - {"npu_sim.prepare"} <= FILES.keys()
