@@ -1,225 +1,183 @@
-"""Keep the catalogue of Chinese texts in step with the code: ``python ci/catalogue.py`` reports, ``--write`` adds and removes entries.
+"""Keep the gettext catalogue of Chinese texts in step with the code.
 
-A text of the code is a string literal of two words or more that is no docstring; f-strings become templates with named holes. Single words
-(labels of lines, headings of tables) are kept when the code holds them as a literal. Texts that nobody is shown stand in ``NOT_SHOWN``.
+``python ci/catalogue.py`` reports what is missing; ``--write`` updates ``zh.po`` with Babel and
+compiles ``zh.mo``. Translations are written into ``zh.po`` by hand.
+
+Extraction takes the templates of ``Text`` and ``say``, docstrings of commands, and every other
+string literal that reads like a sentence, unless ``ci/not_shown.txt`` lists it: a new message
+without a translation fails the test. Single words are entries when ``zh.po`` has them. An f-string
+that reads like a sentence is an error, because it has no template to look up.
 """
 
 import argparse
 import ast
-import itertools
 import re
 import string
 import sys
 from collections.abc import Iterator
-from functools import cache
+from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
 
-import polib
+from babel.messages.catalog import Catalog
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
 
-from npu_sim.language.template import Template
+from npu_sim.language.text import PUNCTUATION
 
 ROOT = Path(__file__).resolve().parents[1]
-CATALOGUE = ROOT / "npu_sim/language/zh.po"
+LANGUAGE = ROOT / "npu_sim/language"
 NOT_SHOWN = ROOT / "ci/not_shown.txt"
+KEYWORDS = ("Text", "say")
+SEPARATORS = (*PUNCTUATION, " and ", " or ")
+"""Separators of `npu_sim.language.joined`."""
+DATE = datetime(2026, 1, 1, tzinfo=UTC)
+"""Date in the header: a catalogue depends on its texts alone."""
 WORD = re.compile(r"[A-Za-z][a-z]+")
 
-
-def base_name(expression: ast.expr) -> str:
-    """Return what a hole is called: the name in its expression that says most."""
-    match expression:
-        case ast.Name(name) | ast.Attribute(_, name):
-            return name.strip("_")
-        case ast.Call(ast.Attribute(_, "join"), [argument, *_]) | ast.Call(
-            ast.Name("shown" | "escape" | "len" | "str" | "sorted" | "tuple"), [argument, *_]
-        ):
-            return base_name(argument)
-        case ast.Call(function):
-            return base_name(function)
-        case (
-            ast.Subscript(value)
-            | ast.Starred(value)
-            | ast.IfExp(_, value)
-            | ast.GeneratorExp(value)
-            | ast.ListComp(value)
-        ):
-            return base_name(value)
-        case ast.BinOp(left, _, right):
-            return base_name(right if isinstance(left, ast.Constant) else left)
-    return "value"
+THREE_WORDS = re.compile(r"(?<![\w.{])[a-z]{2,} [a-z]{2,} [a-z]{2,}(?![\w.(}])")
+"""What an f-string holds that is prose, not code."""
 
 
-def hole_name(expression: ast.expr, taken: set[str]) -> str:
-    """Return a name for a hole that no other hole of its text has."""
-    name = base_name(expression)
-    free = next(
-        one
-        for one in itertools.chain([name], (f"{name}{number}" for number in itertools.count(2)))
-        if one not in taken
-    )
-    taken.add(free)
-    return free
-
-
-def template(node: ast.JoinedStr) -> str:
-    """Return an f-string with named holes."""
-    taken: set[str] = set()
-    text = ""
-    for value in node.values:
-        if isinstance(value, ast.Constant):
-            text += escaped(str(value.value))
-        else:
-            assert isinstance(value, ast.FormattedValue)
-            text += "{" + hole_name(value.value, taken) + "}"
-    return text
-
-
-def escaped(text: str) -> str:
-    """Return a text without holes as a template."""
-    return text.replace("{", "{{").replace("}", "}}")
-
-
-def found_literals(path: Path) -> Iterator[str]:
-    """Yield the string literals of a file but its docstrings, as templates."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.FunctionDef)
-            and node.name.endswith("_command")
-            and ast.get_docstring(node)
-        ):
-            yield escaped(
-                " ".join((ast.get_docstring(node) or "").split())
-            )  # the help of a command
-    for node in ast.walk(tree):
-        match node:
-            case ast.Call(ast.Name("say" | "Template"), [ast.Constant(str(text)), *_]):
-                passed.add(id(node.args[0]))
-                yield Template(text).plain
-        if isinstance(node, ast.JoinedStr):
-            passed |= {id(value) for value in node.values}
-            yield template(node)
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and id(node) not in passed
-        ):
-            yield escaped(node.value)
-
-
-@cache
-def literals(path: Path) -> tuple[str, ...]:
-    """Return what :func:`found_literals` finds; a file is read once."""
-    return tuple(found_literals(path))
-
-
-def sentences(text: str) -> bool:
-    """Return whether a literal reads like words: two at least, or one beside a hole."""
-    plain = re.sub(r"\{[^{}]*\}", "#", text.replace("{{", "").replace("}}", ""))
+def is_sentence(text: str) -> bool:
+    """Return whether a literal reads like a sentence: two words, or one beside a field."""
+    plain = re.sub(r"\{[^{}]*\}", "#", text)
     return len(WORD.findall(plain)) >= (1 if "#" in plain else 2) and " " in plain.strip()
 
 
-def not_shown() -> set[str]:
-    """Return the texts that nobody is shown."""
-    return set(NOT_SHOWN.read_text(encoding="utf-8").splitlines())
+def has_letters(template: str) -> bool:
+    """Return whether a template has text of its own."""
+    return any(letter.isalpha() for literal, *_ in parsed(template) for letter in literal)
 
 
-def shown_texts() -> dict[str, set[str]]:
-    """Return every text of the code that people may read, with the files it stands in."""
-    hidden = not_shown()
-    found: dict[str, set[str]] = {}
-    for path in sorted((ROOT / "npu_sim").rglob("*.py")):
-        for text in map(one_line, literals(path)):
-            if sentences(text) and text not in hidden:
-                found.setdefault(text, set()).add(path.relative_to(ROOT).as_posix())
-    return found
+def parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    """Return the parts of a template; one that is no format string is a literal."""
+    try:
+        return list(string.Formatter().parse(template))
+    except ValueError:
+        return [(template, None, None, None)]
+
+
+def f_string(node: ast.JoinedStr) -> str:
+    """Return an f-string, its expressions left out."""
+    return "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+
+
+def found_in(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield the texts of a file with their kinds: template, literal or f-string."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    seen = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(returns=ast.Constant(None)) if node.name.endswith("_command"):
+                yield "template", " ".join((ast.get_docstring(node) or "").split())
+            case ast.Call(ast.Name(name), [ast.Constant(str(template)) as argument, *_]):
+                if name in KEYWORDS:
+                    seen.add(id(argument))
+                    yield "template", template
+            case ast.JoinedStr(values):
+                seen |= {id(value) for value in values}
+                yield "f-string", f_string(node)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in seen:
+            yield "literal", node.value
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line of a list: no blanks around it, line ends written out."""
+    """Return a text as one line of a list."""
     return text.strip(" ").replace("\n", "\\n")
 
 
-def words() -> set[str]:
-    """Return every literal of the code, and the titles of products."""
+def not_shown() -> set[str]:
+    """Return the literals that read like sentences and are shown to nobody."""
+    return set(NOT_SHOWN.read_text(encoding="utf-8").splitlines())
+
+
+def known() -> Catalog:
+    """Return the catalogue as it is."""
+    with (LANGUAGE / "zh.po").open("rb") as file:
+        return read_po(file, locale="zh_CN", domain="npu_sim")
+
+
+def extracted() -> tuple[dict[str, set[str]], list[str], set[str]]:
+    """Return the texts of the code with their files, f-strings that should be texts, and all literals."""
+    hidden, entries = not_shown(), known()
+    texts: dict[str, set[str]] = {separator: {"separator"} for separator in SEPARATORS}
+    mistakes, literals = [], set()
+    for path in sorted((ROOT / "npu_sim").rglob("*.py")):
+        name = path.relative_to(ROOT).as_posix()
+        for kind, text in found_in(path):
+            literals.add(one_line(text))
+            if kind == "f-string":
+                if THREE_WORDS.search(text) and one_line(text) not in hidden:
+                    mistakes.append(f"{name}: an f-string, not a Text: {text!r}")
+            elif (kind == "template" and has_letters(text)) or (
+                one_line(text) not in hidden and text and (is_sentence(text) or text in entries)
+            ):
+                texts.setdefault(text, set()).add(name)
     titles = re.compile("^title: (.*)$", re.M)
-    return {
-        *(one_line(text) for path in (ROOT / "npu_sim").rglob("*.py") for text in literals(path)),
-        *(
-            titles.findall(path.read_text(encoding="utf-8"))[0]
-            for path in (ROOT / "configs").glob("atlas_*.yaml")
-        ),
-    }
+    for path in sorted((ROOT / "configs").glob("atlas_*.yaml")):
+        title = titles.findall(path.read_text(encoding="utf-8"))[0]
+        if title in entries:
+            texts.setdefault(title, set()).add(path.relative_to(ROOT).as_posix())
+    return texts, mistakes, literals
 
 
-def holes(text: str) -> set[str]:
-    """Return the names of the holes of a template."""
-    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
+def fields(template: str) -> set[str]:
+    """Return the names of the fields of a template."""
+    return {name for _, name, _, _ in parsed(template) if name is not None}
 
 
 def faults() -> list[str]:
-    """Return what is wrong with the catalogue, a line each: texts without a translation, without a text, or with other holes."""
-    entries = {one_line(entry.msgid): entry for entry in polib.pofile(str(CATALOGUE))}
-    texts, known = shown_texts(), words()
-    missing = [
+    """Return what is wrong with the catalogue, a line each."""
+    texts, found, literals = extracted()
+    entries = {str(message.id): str(message.string) for message in known() if message.id}
+    found += [
         f"not translated: {text!r} ({', '.join(sorted(files))})"
         for text, files in texts.items()
-        if text not in entries or not entries[text].msgstr
+        if not entries.get(text)
     ]
-    stale = [
-        f"no longer in the code: {text!r}"
-        for text in entries
-        if text not in texts and text not in known
-    ]
-    stale += [
+    found += [f"no longer in the code: {text!r}" for text in entries if text not in texts]
+    found += [
         f"no longer in the code, but in {NOT_SHOWN.name}: {text!r}"
         for text in not_shown()
-        if text not in known
+        if text not in literals
     ]
-    wrong = [
-        f"holes that the text does not have: {entry.msgid!r}: {entry.msgstr!r}"
-        for entry in entries.values()
-        if not holes(entry.msgstr) <= holes(entry.msgid)
+    found += [
+        f"fields that the template does not have: {text!r}: {target!r}"
+        for text, target in entries.items()
+        if not fields(target) <= fields(text)
     ]
-    return missing + stale + wrong
+    if (LANGUAGE / "zh.mo").read_bytes() != compiled(known()):
+        found.append("zh.mo is older than zh.po: python ci/catalogue.py --write")
+    return found
+
+
+def compiled(catalogue: Catalog) -> bytes:
+    """Return a catalogue in the binary format that gettext reads."""
+    file = BytesIO()
+    write_mo(file, catalogue)
+    return file.getvalue()
 
 
 def write() -> None:
-    """Add texts without an entry, remove entries without a text, and say in which file each stands."""
-    old = (
-        {one_line(entry.msgid): entry.msgstr for entry in polib.pofile(str(CATALOGUE))}
-        if CATALOGUE.exists()
-        else {}
-    )
-    texts, known = shown_texts(), words()
-    catalogue = polib.POFile(wrapwidth=140)
-    catalogue.metadata = {
-        "Language": "zh_CN",
-        "Content-Type": "text/plain; charset=UTF-8",
-        "Content-Transfer-Encoding": "8bit",
-    }
-    ordered = sorted(texts, key=lambda text: (min(texts[text]), text)) + sorted(
-        text for text in old if text not in texts and text in known
-    )
-    for text in ordered:
-        comment = min(texts[text]) if text in texts else "word"
-        catalogue.append(
-            polib.POEntry(
-                msgid=text.replace("\\n", "\n"), msgstr=old.get(text, ""), comment=comment
-            )
-        )
-    catalogue.save(str(CATALOGUE))
+    """Update the catalogue from the code, and compile it."""
+    old = known()
+    new = Catalog(locale="zh_CN", project="npu_sim", creation_date=DATE, fuzzy=False)
+    new.revision_date = DATE
+    texts, _, _ = extracted()
+    for text in sorted(texts, key=lambda text: (min(texts[text]), text)):
+        entry = old.get(text)
+        new.add(text, entry.string if entry else "", auto_comments=[min(texts[text])])
+    with (LANGUAGE / "zh.po").open("wb") as file:
+        write_po(file, new, width=100, omit_header=False)
+    (LANGUAGE / "zh.mo").write_bytes(compiled(known()))
 
 
 def main() -> int:
-    """Report faults, after writing when asked to."""
+    """Report what is wrong, after writing when ``--write`` is given."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--write",
-        action="store_true",
-        help="add and remove entries; translations are written by hand",
-    )
+    parser.add_argument("--write", action="store_true", help="update zh.po and compile zh.mo")
     if parser.parse_args().write:
         write()
     found = faults()

@@ -8,6 +8,8 @@ used, so that importing the package costs nothing.
 import sys
 from importlib import import_module
 
+from npu_sim.language import Text
+
 TYPE_CHECKING = False  # type checkers know better; importing typing takes longer than all of this
 if TYPE_CHECKING:
     from typing import Any
@@ -101,7 +103,9 @@ def __getattr__(name: str) -> "Any":
 
             return public_function(name)
     raise AttributeError(
-        f"module 'npu_sim' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+        Text("module 'npu_sim' has no attribute {name}", name=repr(name)),
+        name=name,
+        obj=sys.modules[__name__],
     )
 
 

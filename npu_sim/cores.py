@@ -15,6 +15,7 @@ from typing import NamedTuple
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from npu_sim.files.yaml_document import YamlDocument, read_yaml
+from npu_sim.language import Text
 from npu_sim.product import SOC_VERSIONS, Chip, DocumentedLimits, Product, ProductNames, near_soc
 from npu_sim.releases import (
     RELEASES_FILE,
@@ -149,11 +150,17 @@ class Profile(BaseModel):
         """
         wanted = self.product.default_soc if soc is None else self.product.soc_named(soc)
         if wanted is None:
-            message = f"soc = {shown(soc)}: {self.product.name} has no such SoC"
+            message = Text(
+                "soc = {soc}: {name} has no such SoC", soc=shown(soc), name=self.product.name
+            )
             raise UsageError(
                 "soc",
                 message,
-                f"its SoCs: {', '.join(self.product.socs)}{near_soc(soc, self.product.socs)}",
+                Text(
+                    "its SoCs: {socs}{hint}",
+                    socs=", ".join(self.product.socs),
+                    hint=near_soc(soc, self.product.socs),
+                ),
             )
         return self if wanted == self.soc else self.model_copy(update={"soc": wanted})
 
@@ -221,7 +228,9 @@ def load_profile(
     """
     if not isinstance(soc, str | None):
         raise UsageError(
-            "soc", f"soc = {shown(soc)} is no name", "a SoC of the product, or None for its default"
+            "soc",
+            Text("soc = {soc} is no name", soc=shown(soc)),
+            "a SoC of the product, or None for its default",
         )
     release = None if release is None else require_release(release)
     if isinstance(product, Profile):
@@ -229,8 +238,8 @@ def load_profile(
     if not isinstance(product, str | Path | None):
         raise UsageError(
             "product",
-            f"product = {shown(product)} is no name",
-            f"products: {', '.join(shipped_products())}",
+            Text("product = {product} is no name", product=shown(product)),
+            Text("products: {shipped_products}", shipped_products=", ".join(shipped_products())),
         )
     if product is None:
         name, soc = (DEFAULT_PRODUCT, None) if soc is None else shipped_names().soc(soc)
@@ -244,7 +253,7 @@ def load_profile(
     if named is not None and soc is not None and _shipped_product(name).soc_named(soc) != named:
         raise UsageError(
             "soc",
-            f"soc = {shown(soc)}: product = {shown(text)} is another SoC",
+            Text("soc = {soc}: product = {text} is another SoC", soc=shown(soc), text=shown(text)),
             "name one of the two",
         )
     return _shipped_profile(name, soc if named is None else named, release)
@@ -281,8 +290,8 @@ def with_socs(profiles: Sequence[Profile], socs: Sequence[str]) -> list[Profile]
             known = [profile.soc for profile in profiles]
             raise UsageError(
                 "soc",
-                f"soc = {shown(soc)}: not among the chosen products",
-                f"SoCs: {', '.join(known)}{near_soc(soc, known)}",
+                Text("soc = {soc}: not among the chosen products", soc=shown(soc)),
+                Text("SoCs: {known}{hint}", known=", ".join(known), hint=near_soc(soc, known)),
             )
         chosen += matches
     return [profile for profile in profiles if profile in chosen]

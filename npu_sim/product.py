@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from npu_sim.language import Text, joined
 from npu_sim.registry import OPERATORS, all_operators, find_operator
 from npu_sim.status import UsageError, closest, plain_name, shown
 
@@ -154,14 +155,27 @@ class Product(BaseModel):
     @model_validator(mode="after")
     def _consistent(self) -> "Product":
         if self.default_soc not in self.socs:
-            known = f"{', '.join(self.socs)}{near_soc(self.default_soc, self.socs)}"
-            raise ValueError(f"default_soc: {self.default_soc!r} is not among socs: {known}")
+            raise ValueError(
+                Text(
+                    "default_soc: {default_soc} is not among socs: {socs}{hint}",
+                    default_soc=repr(self.default_soc),
+                    socs=", ".join(self.socs),
+                    hint=near_soc(self.default_soc, self.socs),
+                )
+            )
         for position, operator in enumerate(self.operators):
             entry = find_operator(operator)
             if entry is None or entry.name != operator:
                 names = [each.name for each in all_operators()]
-                known = f"{', '.join(names)}{closest(operator, names)}"
-                raise ValueError(f"operators.{position}: {operator!r} is not one of {known}")
+                raise ValueError(
+                    Text(
+                        "operators.{position}: {operator} is not one of {names}{hint}",
+                        position=position,
+                        operator=repr(operator),
+                        names=", ".join(names),
+                        hint=closest(operator, names),
+                    )
+                )
         for operator, stated in self.documented_limits.items():
             _check_limits(operator, stated)
         for soc, chip in self.socs.items():
@@ -238,11 +252,14 @@ class ProductNames:
             for product in self._products.values()
             for name in (product.name, *product.aliases, *product.socs)
         ]
-        hint = (
-            "a SoC, a profile file ending in .yaml, or one of the products: "
-            f"{', '.join(self._products)}{near_soc(text, known)}"
+        hint = Text(
+            "a SoC, a profile file ending in .yaml, or one of the products: {products}{hint}",
+            products=", ".join(self._products),
+            hint=near_soc(text, known),
         )
-        raise UsageError("product", f"product = {shown(text)}: no such product", hint)
+        raise UsageError(
+            "product", Text("product = {text}: no such product", text=shown(text)), hint
+        )
 
     def soc(self, text: str) -> tuple[str, str]:
         """Return the product and the SoC that a text names; a full SoC name is never ambiguous.
@@ -262,15 +279,25 @@ class ProductNames:
             if soc is not None:
                 return name, soc
         names = [soc for product in self._products.values() for soc in product.socs]
-        hint = f"SoCs: {', '.join(names)}{near_soc(text, names)}"
-        raise UsageError("soc", f"soc = {shown(text)}: no shipped product has such a SoC", hint)
+        hint = Text("SoCs: {names}{hint}", names=", ".join(names), hint=near_soc(text, names))
+        raise UsageError(
+            "soc", Text("soc = {text}: no shipped product has such a SoC", text=shown(text)), hint
+        )
 
 
 def _ambiguous(argument: str, text: str, meanings: Sequence[tuple[str, str | None]]) -> UsageError:
-    meant = " or ".join(name if soc is None else f"{soc} of {name}" for name, soc in meanings)
+    meant = joined(
+        (
+            name if soc is None else Text("{soc} of {name}", soc=soc, name=name)
+            for name, soc in meanings
+        ),
+        " or ",
+    )
     return UsageError(
         argument,
-        f"{argument} = {shown(text)} may be {meant}",
+        Text(
+            "{argument} = {text} may be {meant}", argument=argument, text=shown(text), meant=meant
+        ),
         "write the product, or the whole name of a SoC",
     )
 
@@ -286,7 +313,14 @@ def _owners_of(name: str) -> list[tuple[str, str]]:
     if not owners:
         known = [f"{entry.name}: {', '.join(entry.limits)}" for entry in OPERATORS if entry.limits]
         near = closest(name, [entry.name for entry in OPERATORS])
-        raise ValueError(f"{name} is no limit and no operator; {'; '.join(known)}{near}")
+        raise ValueError(
+            Text(
+                "{name} is no limit and no operator; {known}{hint}",
+                name=name,
+                known=joined(known),
+                hint=near,
+            )
+        )
     return owners
 
 
@@ -294,8 +328,15 @@ def _check_limits(operator: str, stated: DocumentedLimits) -> None:
     entry = find_operator(operator)
     if entry is None or entry.name != operator:
         names = [each.name for each in OPERATORS if each.limits]
-        known = f"{', '.join(names)}{closest(operator, names)}"
-        raise ValueError(f"documented_limits.{operator}: {operator!r} is not one of {known}")
+        raise ValueError(
+            Text(
+                "documented_limits.{name}: {operator} is not one of {names}{hint}",
+                name=operator,
+                operator=repr(operator),
+                names=", ".join(names),
+                hint=closest(operator, names),
+            )
+        )
     if entry.home:  # the declaration of another package checks its own limits
         return
     for name in stated:

@@ -9,6 +9,7 @@ import importlib
 from functools import cache
 from typing import Any, NamedTuple
 
+from npu_sim.language import Text
 from npu_sim.status import NpuSimError, UsageError, closest, plain_name, shown
 
 ENTRY_POINTS = "npu_sim.operators"
@@ -118,8 +119,8 @@ def find_operator(name: str) -> OperatorEntry | None:
     if not isinstance(name, str):
         raise UsageError(
             "operator",
-            f"operator = {shown(name)} is no name",
-            f"operators: {', '.join(OPERATOR_NAMES)}",
+            Text("operator = {name} is no name", name=shown(name)),
+            Text("operators: {operator_names}", operator_names=", ".join(OPERATOR_NAMES)),
         )
     wanted = plain_name(name).removeprefix("aclnn")
     return (
@@ -140,8 +141,10 @@ def _by_plain_name(entries: tuple[OperatorEntry, ...]) -> dict[str, OperatorEntr
 def unknown_operator(name: str) -> UsageError:
     """Return the error for a name that no operator has."""
     names = [entry.name for entry in all_operators()]
-    hint = f"operators: {', '.join(names)}{closest(name, names)}"
-    return UsageError("operator", f"operator = {shown(name)}: no such operator", hint)
+    hint = Text("operators: {names}{hint}", names=", ".join(names), hint=closest(name, names))
+    return UsageError(
+        "operator", Text("operator = {name}: no such operator", name=shown(name)), hint
+    )
 
 
 def find_kernel(kernel: str) -> OperatorEntry | None:
@@ -186,10 +189,19 @@ def _load(entry: OperatorEntry) -> Any:
     except NpuSimError:
         raise
     except Exception as error:  # whatever another package does concerns its operator alone
-        message = (
-            f"{entry.name} cannot be loaded from {entry.home}: {type(error).__name__}: {error}"
+        message = Text(
+            "{name} cannot be loaded from {home}: {error_type}: {error}",
+            name=entry.name,
+            home=entry.home,
+            error_type=type(error).__name__,
+            error=error,
         )
         raise UsageError(
-            "operator", message, f"mend the package, or its entry point in the group {ENTRY_POINTS}"
+            "operator",
+            message,
+            Text(
+                "mend the package, or its entry point in the group {entry_points}",
+                entry_points=ENTRY_POINTS,
+            ),
         ) from error
     return declaration

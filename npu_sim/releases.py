@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 
 RELEASES_FILE = "releases.yaml"
@@ -91,18 +92,43 @@ class ReleaseTable(BaseModel):
     def _consistent(self) -> "ReleaseTable":
         names = list(self.releases)
         if self.default not in names:
-            raise ValueError(f"default: {self.default!r} is not among releases: {', '.join(names)}")
+            raise ValueError(
+                Text(
+                    "default: {default} is not among releases: {names}",
+                    default=repr(self.default),
+                    names=", ".join(names),
+                )
+            )
         for operator, assumptions in self.assumed.items():
             if unknown := [release for release in assumptions if release not in names]:
                 given, known = ", ".join(unknown), ", ".join(names)
-                raise ValueError(f"assumed.{operator}: {given} is not among releases: {known}")
+                raise ValueError(
+                    Text(
+                        "assumed.{operator}: {unknown} is not among releases: {names}",
+                        operator=operator,
+                        unknown=given,
+                        names=known,
+                    )
+                )
         for operator, switches in self.switches.items():
             for name, switch in switches.items():
                 unknown = [release for release in switch.since if release not in names]
                 if unknown or names[0] not in switch.since:
-                    wanted = f"values since {names[0]} and other releases: {', '.join(names)}"
+                    wanted = Text(
+                        "values since {names} and other releases: {names_text}",
+                        names=names[0],
+                        names_text=", ".join(names),
+                    )
                     given = ", ".join(switch.since)
-                    raise ValueError(f"switches.{operator}.{name}.since: {given}; {wanted}")
+                    raise ValueError(
+                        Text(
+                            "switches.{operator}.{name}.since: {since}; {wanted}",
+                            operator=operator,
+                            name=name,
+                            since=given,
+                            wanted=wanted,
+                        )
+                    )
         return self
 
     def changed(self, before: str, after: str, operator: str) -> tuple[ReleaseSwitch, ...]:
@@ -160,10 +186,17 @@ def require_release(release: str | float) -> str:
     """
     name = str(release) if isinstance(release, float) else release
     if not isinstance(name, str) or name not in release_names():
-        hint = f"releases: {', '.join(release_names())}{closest(name, release_names())}"
+        hint = Text(
+            "releases: {release_names}{hint}",
+            release_names=", ".join(release_names()),
+            hint=closest(name, release_names()),
+        )
         raise UsageError(
             "release",
-            f"release = {shown(release)}: no such release of the product's software",
+            Text(
+                "release = {release}: no such release of the product's software",
+                release=shown(release),
+            ),
             hint,
         )
     return name
@@ -186,7 +219,7 @@ def chosen_releases(given: Sequence[Any] | None) -> tuple[str, ...]:
 
 def release_words(release: str) -> str:
     """Return ``", release X"`` for display after a chip, or nothing for the default release."""
-    return "" if release == default_release() else f", release {release}"
+    return "" if release == default_release() else Text(", release {release}", release=release)
 
 
 @cache

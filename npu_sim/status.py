@@ -1,4 +1,4 @@
-"""Status codes of the aclnn interface, and the errors of the package: what the product refuses, and what a caller got wrong.
+"""Status codes of the aclnn interface, and the errors of the package.
 
 Source: the "返回值" sections of the product documents; the names are those of the vendor's aclnn
 return codes.
@@ -9,7 +9,7 @@ from enum import IntEnum
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from npu_sim.language import say, translated
+from npu_sim.language import Text, Verbatim, joined, say, translated
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -35,25 +35,32 @@ HARDWARE_LIMIT = Status.ACLNN_ERR_INNER_NULLPTR
 
 
 class NpuSimError(Exception):
-    """An answer that is no result: :class:`AclnnError`, the product refuses, or :class:`UsageError`, the caller is to mend something.
+    """Base class of the errors: :class:`AclnnError` and :class:`UsageError`.
 
     Attributes
     ----------
     argument
-        Name of the argument at fault, as the caller wrote it.
+        Name of the invalid argument, as the caller wrote it.
     message
-        What is wrong: the value and the limit it breaks.
+        The value and the limit that it violates.
     hint
-        What would be right: the nearest legal value, or what to do. May be empty.
+        The nearest legal value, or what to do. May be empty.
     """
 
     argument: str
     message: str
     hint: str
 
+    def as_text(self) -> str:
+        """Return message and hint as one text that front ends can render."""
+        return joined((self.message, self.hint), "\n") if self.hint else self.message
+
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
-        return {"argument": self.argument, "message": self.message, "hint": self.hint}
+        return {"argument": self.argument, "message": str(self.message), "hint": str(self.hint)}
+
+    def __str__(self) -> str:
+        return translated(self.as_text())
 
 
 class AclnnError(NpuSimError):
@@ -75,8 +82,7 @@ class AclnnError(NpuSimError):
         super().__init__(status, argument, message, hint)
 
     def __str__(self) -> str:
-        text = f"{int(self.status)} {self.status.name}: {translated(self.message)}"
-        return f"{text}\n{translated(self.hint)}" if self.hint else text
+        return f"{int(self.status)} {self.status.name}: {super().__str__()}"
 
     def as_dict(self) -> dict[str, Any]:
         """Return the error as plain data, the form ``--json`` prints."""
@@ -84,7 +90,7 @@ class AclnnError(NpuSimError):
 
 
 class UsageError(NpuSimError, ValueError):
-    """A mistake of the caller, of which the product never hears: an unknown name, a file that cannot be read, a text of no meaning."""
+    """A usage error: an unknown name, an unreadable file, a value of the wrong type."""
 
     def __init__(self, argument: str, message: str, hint: str = "") -> None:
         self.argument = argument
@@ -92,13 +98,9 @@ class UsageError(NpuSimError, ValueError):
         self.hint = hint
         super().__init__(argument, message, hint)
 
-    def __str__(self) -> str:
-        message = translated(self.message)
-        return f"{message}\n{translated(self.hint)}" if self.hint else message
-
 
 def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, Returned]:
-    """Let the errors of a public function come straight from its call: a traceback without the frames in between."""
+    """Raise the errors of a public function without the package's frames in the traceback."""
 
     @wraps(function)
     def called(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Returned:
@@ -111,39 +113,38 @@ def straight(function: Callable[Parameters, Returned]) -> Callable[Parameters, R
 
 
 LONGEST_VALUE = 120
-"""Characters of a value in a message."""
+"""Longest representation of a value in a message, in characters."""
 
 
 def shown(value: Any) -> str:
-    """Return a value as messages show it: on a few characters, whatever it is."""
+    """Return the representation of a value for a message, shortened when it is long."""
     try:
         text = repr(value)
-    except (
-        Exception
-    ) as error:  # an object of a stranger, or a whole number of more digits than Python prints
+    except Exception as error:  # a foreign object, or an integer of more digits than Python prints
         bits = value.bit_length() if isinstance(value, int) else 0
-        text = (
-            f"a whole number of {bits} bits"
-            if bits
-            else f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
+        if bits:
+            return Text("an integer of {bits} bits", bits=bits)
+        return Text(
+            "a {type_name} that cannot be shown ({error_type})",
+            type_name=type(value).__name__,
+            error_type=type(error).__name__,
         )
     if len(text) <= LONGEST_VALUE:
         return text
-    return f"{text[: LONGEST_VALUE // 2]}... ({len(text)} characters)"
+    beginning = Verbatim(text[: LONGEST_VALUE // 2])
+    return Text("{beginning}... ({length} characters)", beginning=beginning, length=len(text))
 
 
 def refusal_text(error: AclnnError) -> str:
-    """Return a refusal as people read it: the outcome, what is wrong, and what would be right."""
-    hint = f"\n{error.hint}" if error.hint else ""
+    """Return a refusal as people read it: the outcome, the message and the hint."""
     code = f"{int(error.status)} {error.status.name}"
-    return say("refused, {code}\n\n{message}{hint}", code=code, message=error.message, hint=hint)
+    return say("refused, {code}\n\n{message}", code=code, message=error.as_text())
 
 
 LONGEST_WORD = 100
-"""Characters of a misspelt word that is compared with the known ones; the time grows with their
-number."""
+"""Longest word that `closest` compares; the time grows with the length."""
 NEAR = 0.65
-"""How alike, of 1, two words are of which one may be meant for the other, as difflib counts."""
+"""Similarity of a word to one that may be meant, as difflib measures it (0 to 1)."""
 
 
 def plain_name(text: str) -> str:
@@ -152,11 +153,11 @@ def plain_name(text: str) -> str:
 
 
 def closest(word: Any, known: Iterable[str]) -> str:
-    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing when none is near or it is no word."""
+    """Return ``"; did you mean X?"`` for the known word nearest to ``word``, or nothing."""
     if not isinstance(word, str) or len(word) > LONGEST_WORD:
         return ""
-    import difflib  # only for those who mistyped
+    import difflib  # slow to import, and needed for misspelt names only
 
-    by_plain_name = {plain_name(one): one for one in known}
-    near = difflib.get_close_matches(plain_name(word), by_plain_name, n=1, cutoff=NEAR)
-    return f"; did you mean {by_plain_name[near[0]]}?" if near else ""
+    names = {plain_name(name): name for name in known}
+    near = difflib.get_close_matches(plain_name(word), names, n=1, cutoff=NEAR)
+    return Text("; did you mean {name}?", name=Verbatim(names[near[0]])) if near else ""

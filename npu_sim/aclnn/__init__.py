@@ -49,6 +49,7 @@ from npu_sim.aclnn.runtime import (
 )
 from npu_sim.aclnn.tensor import AclTensor, aclCreateTensor, aclDestroyTensor
 from npu_sim.framework.target import Target as Settings
+from npu_sim.language import Text
 from npu_sim.registry import all_operators, find_operator
 from npu_sim.settings import current_device, device, set_device
 
@@ -103,7 +104,9 @@ def __getattr__(name: str) -> Any:
     """Make the functions of an operator when they are first used."""
     entry = find_operator(name.removesuffix(_FIRST_STAGE)) if name.startswith("aclnn") else None
     if entry is None or name.removesuffix(_FIRST_STAGE) != f"aclnn{entry.title}":
-        raise AttributeError(f"module 'npu_sim.aclnn' has no attribute {name!r}")
+        raise AttributeError(
+            Text("module 'npu_sim.aclnn' has no attribute {name}", name=repr(name))
+        )
     return functions_of(entry.name)[name]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 
 
@@ -102,7 +103,11 @@ def data_type_of(dtype: Any) -> AclDataType:
     name = dtype.name if isinstance(dtype, np.dtype) else canonical_dtype(dtype)
     if name not in _DATA_TYPES:
         raise ValueError(
-            f"dtype {name} has no aclDataType; those that have: {', '.join(_DATA_TYPES)}"
+            Text(
+                "dtype {name} has no aclDataType; those that have: {dtypes}",
+                name=name,
+                dtypes=", ".join(_DATA_TYPES),
+            )
         )
     return _DATA_TYPES[name]
 

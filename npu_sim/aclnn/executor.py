@@ -17,6 +17,7 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.execution import Result, execute
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
+from npu_sim.language import Text
 from npu_sim.plans.model import Plan, Workspace
 from npu_sim.plans.workspace import Areas
 from npu_sim.status import HARDWARE_LIMIT, INVALID, MISSING, AclnnError
@@ -120,28 +121,43 @@ class AclOpExecutor:
         needed = self.workspace.total_bytes
         if needed == 0:
             return np.empty(0, np.uint8)
-        hint = f"the first stage returned {needed} bytes"
+        hint = Text("the first stage returned {needed} bytes", needed=needed)
         if workspace is None:
             raise AclnnError(
-                MISSING, "workspace", f"workspace is missing: {needed} bytes are needed", hint
+                MISSING,
+                "workspace",
+                Text("workspace is missing: {needed} bytes are needed", needed=needed),
+                hint,
             )
         memory = _writable_bytes(workspace)
         if workspace_size < needed:
             raise AclnnError(
-                INVALID, "workspaceSize", f"workspaceSize = {workspace_size} is too small", hint
+                INVALID,
+                "workspaceSize",
+                Text(
+                    "workspaceSize = {workspace_size} is too small", workspace_size=workspace_size
+                ),
+                hint,
             )
         if memory.size < workspace_size:
             raise AclnnError(
                 INVALID,
                 "workspace",
-                f"workspace has {memory.size} bytes, workspaceSize says {workspace_size}",
+                Text(
+                    "workspace has {size} bytes, workspaceSize says {workspace_size}",
+                    size=memory.size,
+                    workspace_size=workspace_size,
+                ),
                 hint,
             )
         if memory.ctypes.data % ADDRESS_BYTES:
             raise AclnnError(
                 INVALID,
                 "workspace",
-                f"workspace does not start at a multiple of {ADDRESS_BYTES} bytes",
+                Text(
+                    "workspace does not start at a multiple of {address_bytes} bytes",
+                    address_bytes=ADDRESS_BYTES,
+                ),
                 "use aclrtMalloc",
             )
         for name, array in self._tensors():
@@ -149,7 +165,7 @@ class AclOpExecutor:
                 raise AclnnError(
                     INVALID,
                     "workspace",
-                    f"workspace shares memory with {name}",
+                    Text("workspace shares memory with {name}", name=name),
                     "use memory of its own",
                 )
         return memory[:needed]
@@ -166,7 +182,7 @@ class AclOpExecutor:
             raise AclnnError(
                 MISSING,
                 name,
-                f"{name} was described without memory",
+                Text("{name} was described without memory", name=name),
                 "give the tensor its data before the first stage",
             )
         return array

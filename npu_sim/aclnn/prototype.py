@@ -14,6 +14,7 @@ from npu_sim.aclnn.tensor import AclTensor
 from npu_sim.framework.arguments import Attribute, IntArray
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of
+from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import INVALID, MISSING, SUCCESS, AclnnError, Status
@@ -64,15 +65,15 @@ class Prototype:
                     MISSING,
                     "executor",
                     "executor is missing",
-                    f"{self.name}GetWorkspaceSize returns it",
+                    Text("{name}GetWorkspaceSize returns it", name=self.name),
                 )
             if executor.operator is not self.operator:
-                message = f"executor belongs to aclnn{executor.plan.title}"
+                message = Text("executor belongs to aclnn{title}", title=executor.plan.title)
                 raise AclnnError(
                     INVALID,
                     "executor",
                     message,
-                    f"{self.name}GetWorkspaceSize returns the right one",
+                    Text("{name}GetWorkspaceSize returns the right one", name=self.name),
                 )
             executor.run(workspace, workspaceSize)
         except AclnnError as error:
@@ -97,8 +98,9 @@ class Prototype:
             return self.second_stage(workspace, workspaceSize, executor, stream)
 
         get_workspace_size.__signature__ = first  # type: ignore[attr-defined]
-        get_workspace_size.__doc__ = (
-            f"Check and plan a call of {self.name}; return (status, workspaceSize, executor)."
+        get_workspace_size.__doc__ = Text(
+            "Check and plan a call of {name}; return (status, workspaceSize, executor).",
+            name=self.name,
         )
         run.__doc__ = "Run a call of the first stage in its workspace; return the status."
         named: dict[str, Callable[..., Any]] = {
@@ -118,7 +120,9 @@ class Prototype:
     def _executor(self, values: dict[str, Any]) -> AclOpExecutor:
         for name, one in self.parameters.items():
             if values[name] is None and not one.optional:
-                raise AclnnError(MISSING, one.name, f"{name} is missing", f"{name}: {one.help}")
+                raise AclnnError(
+                    MISSING, one.name, Text("{name} is missing", name=name), f"{name}: {one.help}"
+                )
         given = {one.name: (name, values[name]) for name, one in self.parameters.items()}
         tensors = {
             one.name: _tensor(*given[one.name])
@@ -148,11 +152,18 @@ class Prototype:
             documented = self._documented(name)
             if array is not None and not array.flags.writeable:
                 raise AclnnError(
-                    INVALID, name, f"{documented} cannot be written", "give writable memory"
+                    INVALID,
+                    name,
+                    Text("{documented} cannot be written", documented=documented),
+                    "give writable memory",
                 )
             for other, values in others.items():
                 if array is not None and values is not None and np.may_share_memory(array, values):
-                    message = f"{documented} shares memory with {self._documented(other)}"
+                    message = Text(
+                        "{documented} shares memory with {documented_text}",
+                        documented=documented,
+                        documented_text=self._documented(other),
+                    )
                     raise AclnnError(INVALID, name, message, "give memory of its own")
             others[name] = array
 
@@ -166,7 +177,13 @@ def _tensor(name: str, value: Any) -> AclTensor:
         or hasattr(value, "__array_interface__")
     ):
         return AclTensor.from_array(value)
-    raise TypeError(f"{name} is a {type(value).__name__}, not an AclTensor or an array")
+    raise TypeError(
+        Text(
+            "{name} is a {type_name}, not an AclTensor or an array",
+            name=name,
+            type_name=type(value).__name__,
+        )
+    )
 
 
 def _converted(attribute: Attribute, name: str, value: Any) -> Any:
@@ -184,7 +201,9 @@ def _converted(attribute: Attribute, name: str, value: Any) -> Any:
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if not isinstance(value, str):
-        raise TypeError(f"{name} is a {type(value).__name__}, not a str")
+        raise TypeError(
+            Text("{name} is a {type_name}, not a str", name=name, type_name=type(value).__name__)
+        )
     return value
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.aclnn.enums import ACL_SUCCESS, AclDataType, AclFormat, data_type_of
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, as_array
 from npu_sim.status import INVALID, AclnnError
 
@@ -74,7 +75,11 @@ class AclTensor:
         )
         if len(self.strides) != len(self.shape):
             raise ValueError(
-                f"strides {self.strides} do not match the shape {self.shape}: one stride for every dimension"
+                Text(
+                    "strides {strides} do not match the shape {shape}: one stride for every dimension",
+                    strides=self.strides,
+                    shape=self.shape,
+                )
             )
         self.array: Array | None = (
             None if data is None or min(self.shape, default=0) < 0 else self._view(data)
@@ -87,7 +92,11 @@ class AclTensor:
         item = values.itemsize
         if any(step % item for step in values.strides):
             raise ValueError(
-                f"strides {values.strides} are no multiples of the element size {item}"
+                Text(
+                    "strides {strides} are no multiples of the element size {item}",
+                    strides=values.strides,
+                    item=item,
+                )
             )
         tensor = cls(
             values.shape,
@@ -112,9 +121,20 @@ class AclTensor:
             byte_strides = tuple(step * kind.itemsize for step in self.strides)
             return np.ndarray(self.shape, kind, memory, self.offset * kind.itemsize, byte_strides)
         except (TypeError, ValueError) as error:
-            message = f"a view of shape {self.shape}, strides {self.strides}, offset {self.offset} and type {self.dtype.name}"
+            message = Text(
+                "a view of shape {shape}, strides {strides}, offset {offset} and type {name}",
+                shape=self.shape,
+                strides=self.strides,
+                offset=self.offset,
+                name=self.dtype.name,
+            )
             raise ValueError(
-                f"{message} does not lie in a memory of {memory.nbytes} bytes: {error}"
+                Text(
+                    "{message} does not lie in a memory of {nbytes} bytes: {error}",
+                    message=message,
+                    nbytes=memory.nbytes,
+                    error=error,
+                )
             ) from None
 
     @property
@@ -140,13 +160,22 @@ class AclTensor:
             raise AclnnError(
                 INVALID,
                 name,
-                f"{name} has shape {self.shape}: a size is negative",
+                Text("{name} has shape {shape}: a size is negative", name=name, shape=self.shape),
                 "sizes are 0 or more",
             )
         try:
             return TensorSpec(self.shape, self._dtype_name, self.contiguous, self.format.layout)
         except ValueError as error:
-            raise AclnnError(INVALID, name, f"{name} is {self.dtype.name}: {error}") from None
+            raise AclnnError(
+                INVALID,
+                name,
+                Text(
+                    "{name} is {name_text}: {error}",
+                    name=name,
+                    name_text=self.dtype.name,
+                    error=error,
+                ),
+            ) from None
 
     @property
     def _dtype_name(self) -> str:

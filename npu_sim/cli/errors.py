@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from npu_sim.cli.output import REFUSED, print_json
-from npu_sim.language import Template, translated
+from npu_sim.language import Text, Verbatim, joined, translated
 from npu_sim.status import AclnnError, NpuSimError, UsageError, closest, refusal_text
 
 USAGE = 64
@@ -19,23 +19,23 @@ _OPTION = re.compile(
     r"(?<![A-Za-z0-9_])(products?|soc|release|limits|deterministic|core_order|seed|resume|engine|vary|set|out)"
     r"=(?:\"([^\"]*)\"|([A-Za-z0-9_.]+))"
 )
-TYPER_SAYS = (
-    Template("No such command {name}."),
-    Template("No such command {name}. Did you mean {others}?"),
-    Template("No such option: {name}"),
-    Template("Option {name} requires an argument."),
-    Template("Option {name} does not take a value."),
-    Template("Missing argument {name}."),
-    Template("Got unexpected extra argument(s) ({words})"),
-    Template("Invalid value for {name}: {message}"),
-    Template("{value} is not a valid integer."),
-    Template("{value} is not a valid integer range."),
-    Template("{value} is not in the range {bounds}."),
-    Template("Input should be a valid integer, unable to parse string as an integer"),
-    Template("Input should be greater than or equal to {least}"),
-    Template("Input should be less than or equal to {most}"),
+TYPER_TEXTS = (
+    Text("No such command {name}."),
+    Text("No such command {name}. Did you mean {others}?"),
+    Text("No such option: {name}"),
+    Text("Option {name} requires an argument."),
+    Text("Option {name} does not take a value."),
+    Text("Missing argument {name}."),
+    Text("Got unexpected extra argument(s) ({words})"),
+    Text("Invalid value for {name}: {message}"),
+    Text("{value} is not a valid integer."),
+    Text("{value} is not a valid integer range."),
+    Text("{value} is not in the range {bounds}."),
+    Text("Input should be a valid integer, unable to parse string as an integer"),
+    Text("Input should be greater than or equal to {least}"),
+    Text("Input should be less than or equal to {most}"),
 )
-"""Templates of typer's messages, for their translation."""
+"""Messages of typer, which arrive as finished sentences."""
 
 _FUNCTION = re.compile(r"(?<![A-Za-z0-9_])npu_sim\.([a-z]+)(?![A-Za-z0-9_])")
 
@@ -82,6 +82,21 @@ def _print(text: str) -> None:
     show(Paragraph(text, hanging=2, said=True), error=True)
 
 
+def _typer_text(message: str, own: Any = None) -> str:
+    """Return a message of typer as a Text; ``own`` is the part of it that this package wrote."""
+    for template in TYPER_TEXTS:
+        pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>.+?)", re.escape(template))
+        match = re.fullmatch(pattern, message, re.DOTALL)
+        if match:
+            fields: dict[str, str] = {
+                name: Verbatim(value) for name, value in match.groupdict().items()
+            }
+            if "message" in fields:
+                fields["message"] = own if isinstance(own, Text) else _typer_text(match["message"])
+            return Text(template, **fields)
+    return own if isinstance(own, Text) else message
+
+
 def usage_error(error: Any) -> UsageError | None:
     """Return typer's error as a usage error; None if typer has printed the help instead."""
     if type(error).__name__ == "NoArgsIsHelpError":
@@ -93,4 +108,5 @@ def usage_error(error: Any) -> UsageError | None:
     ).lstrip("-")
     where = f"{error.ctx.command_path} --help" if error.ctx is not None else "npu-sim --help"
     near = closest(error.option_name, known) if known else ""
-    return UsageError(name, f"{message}{near}", f"for help: {where}")
+    text = _typer_text(message, getattr(error, "message", None))
+    return UsageError(name, joined((text, near), ""), Text("for help: {where}", where=where))

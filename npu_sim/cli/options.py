@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from typer import CallbackParam
 
+from npu_sim.language import Text
+
 if TYPE_CHECKING:
     from npu_sim.cores import Profile
 
@@ -78,7 +80,9 @@ def seed_of(typed: str | int) -> int:
         seed = -1
     if not 0 <= seed < 2**64:
         raise typer.BadParameter(
-            f"{typed!r} is not a seed: write a whole number from 0 to 2**64 - 1"
+            Text(
+                "{typed} is not a seed: write a whole number from 0 to 2**64 - 1", typed=repr(typed)
+            )
         )
     return seed
 

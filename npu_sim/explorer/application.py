@@ -44,7 +44,7 @@ from npu_sim.explorer.state import State, catalog, language_of
 from npu_sim.explorer.texts import LANGUAGES, page_texts
 from npu_sim.files.reading import DROPPED_BYTES
 from npu_sim.files.schemas import schema
-from npu_sim.language import language, speaking, translated
+from npu_sim.language import Text, language, speaking, translated
 from npu_sim.show.reports.html import DRAWING_SCRIPTS
 from npu_sim.show.reports.picture_texts import picture_texts
 from npu_sim.status import NpuSimError
@@ -211,7 +211,9 @@ def _query(request: Request) -> dict[str, str]:
     try:
         return dict(parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS))
     except ValueError:
-        raise HTTPException(400, f"more than {MOST_FIELDS} fields") from None
+        raise HTTPException(
+            400, Text("more than {most_fields} fields", most_fields=MOST_FIELDS)
+        ) from None
 
 
 def _body_length(request: Request, kind: str, most: int) -> int:
@@ -229,7 +231,7 @@ def _body_length(request: Request, kind: str, most: int) -> int:
     if not is_length or "Transfer-Encoding" in request.headers:
         raise HTTPException(400, "Content-Length is no length")
     if int(text) > most:
-        raise HTTPException(413, f"more than {most} bytes")
+        raise HTTPException(413, Text("more than {most} bytes", most=most))
     return int(text)
 
 
@@ -392,5 +394,8 @@ def file_answer(explorer: Explorer, state: State, body: IO[bytes], length: int) 
 def _started(explorer: Explorer, task: Task) -> Response:
     number = explorer.jobs.start(task)
     if number is None:
-        return refused(HTTPStatus.TOO_MANY_REQUESTS, f"{MOST_WAITING} computations wait already")
+        return refused(
+            HTTPStatus.TOO_MANY_REQUESTS,
+            Text("{most_waiting} computations wait already", most_waiting=MOST_WAITING),
+        )
     return json_answer({"outcome": "started", "number": number})

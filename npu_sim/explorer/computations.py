@@ -15,6 +15,7 @@ from npu_sim.explorer.answers import document_answer, result_answer
 from npu_sim.explorer.state import State, call_of, panes, profile_of
 from npu_sim.files.reading import lines_of
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import load_operator
 from npu_sim.releases import default_release
@@ -91,7 +92,12 @@ def require_runnable(arguments: Mapping[str, Any]) -> None:
     total = sum(spec.nbytes for spec in specs.values())
     if total > MOST_BYTES:
         largest = max(specs, key=lambda name: specs[name].nbytes)
-        message = f"the tensors have {total} bytes, more than the {MOST_BYTES} that this page generates data for"
+        message = Text(
+            "the tensors have {total} bytes, more than the {most_bytes} that this page generates "
+            "data for",
+            total=total,
+            most_bytes=MOST_BYTES,
+        )
         raise UsageError(largest, message, "make them smaller, or use npu-sim run with files")
 
 

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from npu_sim.files.reading import DROPPED_BYTES, YAML_BYTES
+from npu_sim.language import Text
 from npu_sim.status import AclnnError, NpuSimError, UsageError
 
 PRODUCT, PROFILE, CALLS = "product", "profile", "calls"
@@ -41,7 +42,9 @@ def kind_of(name: str) -> str:
     kind = KINDS.get(Path(name).suffix.lower())
     if kind is None or not NAME.fullmatch(name):
         hint = ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for calls; letters, digits, blanks and . _ + - before it"
-        raise UsageError("file", f"{name[:100]}: not a file that is read here", hint)
+        raise UsageError(
+            "file", Text("{name}: not a file that is read here", name=name[:100]), hint
+        )
     return kind
 
 
@@ -72,7 +75,12 @@ class DroppedFiles:
         if length > most:
             raise UsageError(
                 "file",
-                f"{name} has {length} bytes, more than the {most} that are read of such a file",
+                Text(
+                    "{name} has {length} bytes, more than the {most} that are read of such a file",
+                    name=name,
+                    length=length,
+                    most=most,
+                ),
                 "",
             )
         with self._lock:
@@ -84,7 +92,9 @@ class DroppedFiles:
                 while length:
                     piece = body.read(min(PIECE, length))
                     if not piece:
-                        raise UsageError("file", f"{name} ended early", "drop it again")
+                        raise UsageError(
+                            "file", Text("{name} ended early", name=name), "drop it again"
+                        )
                     length -= file.write(piece)
             with self._lock:
                 part.replace(folder / name)

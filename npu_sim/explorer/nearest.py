@@ -11,7 +11,7 @@ from npu_sim.explorer.state import Call, State, call_of
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.operator import Operator
-from npu_sim.language import translated
+from npu_sim.language import Text, joined, translated
 from npu_sim.operators import plan
 from npu_sim.plans.model import Plan
 from npu_sim.questions.nearest_calls import NearestCall, nearest_calls
@@ -94,17 +94,33 @@ def _planned(call: Call, profile: Profile) -> Plan | None:
 
 
 def _pictures(near: NearestCall) -> list[Section]:
-    accepted = ", ".join(
-        str(first) if first == last else f"{first} to {last}" for first, last in near.ranges[:3]
+    accepted = joined(
+        (
+            str(first) if first == last else Text("{first} to {last}", first=first, last=last)
+            for first, last in near.ranges[:3]
+        ),
+        ", ",
     )
-    caption = f"{near.axis.name} = {near.now} is asked; accepted: {accepted}"
+    caption = Text(
+        "{name} = {now} is asked; accepted: {accepted}",
+        name=near.axis.name,
+        now=near.now,
+        accepted=accepted,
+    )
     shown = (
-        [Section(f"What {near.axis.name} may be", (Picture(reach_map(near), caption),))]
+        [
+            Section(
+                Text("What {name} may be", name=near.axis.name),
+                (Picture(reach_map(near), caption),),
+            )
+        ]
         if int(near.value) >= 0 <= int(near.now)
         else []
     )
     if near.plan.memories:
-        title = f"On-chip memory of one core at {near.axis.name} = {near.value}"
+        title = Text(
+            "On-chip memory of one core at {name} = {value}", name=near.axis.name, value=near.value
+        )
         shown.append(Section(title, (Picture(memory_map(near.plan.memories)),)))
     return shown
 
@@ -152,5 +168,12 @@ def reach_map(near: NearestCall) -> Markup:
         )
     )
     return picture(
-        BAR_HEIGHT + 46, parts, f"{near.axis.name} = {now}, nearest accepted value {value}"
+        BAR_HEIGHT + 46,
+        parts,
+        Text(
+            "{name} = {now}, nearest accepted value {value}",
+            name=near.axis.name,
+            now=now,
+            value=value,
+        ),
     )

@@ -3,6 +3,7 @@
 import re
 from fractions import Fraction
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError, shown
 
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -41,4 +42,6 @@ def whole_number(name: str, text: str) -> int:
 
 
 def _error(name: str, text: str) -> UsageError:
-    return UsageError(name, f"{name} = {shown(text)} is not a whole number", EXAMPLES)
+    return UsageError(
+        name, Text("{name} = {text} is not a whole number", name=name, text=shown(text)), EXAMPLES
+    )

@@ -18,7 +18,7 @@ from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import Axis, Number, Switch, Value, Values, Word
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target, require_limits
-from npu_sim.language import LANGUAGES, language
+from npu_sim.language import LANGUAGES, Text, language
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import all_operators, load_operator
 from npu_sim.releases import default_release, release_names
@@ -130,7 +130,11 @@ def axis_value(axis: Axis, text: str) -> Value:
         If the text is empty or invalid.
     """
     if not text.strip():
-        raise UsageError(axis.name, f"{axis.name} is empty", f"{axis.default} is its default")
+        raise UsageError(
+            axis.name,
+            Text("{name} is empty", name=axis.name),
+            Text("{default} is its default", default=axis.default),
+        )
     return axis.value(
         axis.code(whole_number(axis.name, text) if isinstance(axis, Number) else text)
     )
@@ -150,7 +154,11 @@ def axis_numbers(state: State) -> dict[str, int]:
 def _switch(name: str, text: str) -> bool:
     lowered = text.lower()
     if lowered not in TRUE_WORDS + FALSE_WORDS:
-        raise UsageError(name, f"{name} = {text!r} is not a switch", "true or false")
+        raise UsageError(
+            name,
+            Text("{name} = {text} is not a switch", name=name, text=repr(text)),
+            "true or false",
+        )
     return lowered in TRUE_WORDS
 
 
@@ -166,7 +174,14 @@ def _attribute(attribute: Attribute, text: str) -> Any:
             "whole numbers with commas between them" if attribute.kind is IntArray else "a number"
         )
         raise UsageError(
-            attribute.name, f"{attribute.name} = {text!r} is not {wanted}", wanted
+            attribute.name,
+            Text(
+                "{name} = {text} is not {wanted}",
+                name=attribute.name,
+                text=repr(text),
+                wanted=wanted,
+            ),
+            wanted,
         ) from None
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 
 MISSING = ("", "N/A", "NA", "NULL")
@@ -102,7 +103,7 @@ def _shape(text: str) -> tuple[int, ...]:
     if axes == [""]:
         return ()
     if any(not axis.isdecimal() for axis in axes):
-        raise ValueError(f"{text!r} is not a shape")
+        raise ValueError(Text("{text} is not a shape", text=repr(text)))
     return tuple(map(int, axes))
 
 

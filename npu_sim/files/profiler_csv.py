@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from npu_sim.files.measured_launch import MISSING, MeasuredLaunch, counter_name, tensors_of
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
@@ -41,15 +42,22 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     if file.stat().st_size > LARGEST_FILE:
         raise UsageError(
             "file",
-            f"{file}: {file.stat().st_size} bytes",
-            f"at most {LARGEST_FILE} bytes; split the file",
+            Text("{file}: {st_size} bytes", file=file, st_size=file.stat().st_size),
+            Text("at most {largest_file} bytes; split the file", largest_file=LARGEST_FILE),
         )
     try:
         text = file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = file.read_bytes()[: error.start].count(b"\n") + 1
         raise UsageError(
-            "file", f"{file}, line {line}: is no text: {error.reason}", "a CSV file in UTF-8"
+            "file",
+            Text(
+                "{file}, line {line}: is no text: {reason}",
+                file=file,
+                line=line,
+                reason=error.reason,
+            ),
+            "a CSV file in UTF-8",
         ) from None
     rows = csv.reader(io.StringIO(text), strict=True)
     try:
@@ -61,7 +69,12 @@ def read_csv(file: Path) -> Iterator[MeasuredLaunch]:
     except csv.Error as error:
         raise UsageError(
             "file",
-            f"{file}, line {rows.line_num}: is no CSV: {error}",
+            Text(
+                "{file}, line {line_num}: is no CSV: {error}",
+                file=file,
+                line_num=rows.line_num,
+                error=error,
+            ),
             "a whole file of the profiler",
         ) from None
 
@@ -83,8 +96,8 @@ class _Columns:
                 names = " or ".join(repr(name) for name in COLUMNS[wanted])
                 raise UsageError(
                     "file",
-                    f"{file}, line 1: has no column {names}",
-                    f"its columns: {', '.join(self.header)[:200] or 'none'}",
+                    Text("{file}, line 1: has no column {names}", file=file, names=names),
+                    Text("its columns: {columns}", columns=", ".join(self.header)[:200] or "none"),
                 )
         known = set(self.places.values())
         self.counters = {
@@ -98,8 +111,16 @@ class _Columns:
         if len(cells) != len(self.header):
             raise UsageError(
                 "file",
-                f"{self.file}, line {line}: {len(cells)} columns",
-                f"{len(self.header)}, as in line 1; is the file whole?",
+                Text(
+                    "{file}, line {line}: {cells_count} columns",
+                    file=self.file,
+                    line=line,
+                    cells_count=len(cells),
+                ),
+                Text(
+                    "{header_count}, as in line 1; is the file whole?",
+                    header_count=len(self.header),
+                ),
             )
         block_dim = self._number(line, cells, "block_dim")
         counters = {
@@ -139,7 +160,13 @@ class _Columns:
         if not math.isfinite(value):
             raise UsageError(
                 "file",
-                f"{self.file}, line {line}, column {name!r}: {text!r} is not a number",
+                Text(
+                    "{file}, line {line}, column {name}: {text} is not a number",
+                    file=self.file,
+                    line=line,
+                    name=repr(name),
+                    text=repr(text),
+                ),
                 "a number, or N/A",
             )
         return value
@@ -156,7 +183,13 @@ class _Columns:
             column = self.header[self.places[f"{side}_shapes"]]
             raise UsageError(
                 "file",
-                f"{self.file}, line {line}, column {column!r}: {error}",
+                Text(
+                    "{file}, line {line}, column {column}: {error}",
+                    file=self.file,
+                    line=line,
+                    column=repr(column),
+                    error=error,
+                ),
                 'such as "4096,1024;1024"',
             ) from None
 

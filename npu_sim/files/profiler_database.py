@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 from npu_sim.files.measured_launch import MeasuredLaunch, counter_name, tensors_of
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.status import UsageError
 
@@ -36,7 +37,7 @@ def read_database(file: Path) -> Iterator[MeasuredLaunch]:
     except sqlite3.Error as error:
         raise UsageError(
             "file",
-            f"{file}: cannot be read as a database: {error}",
+            Text("{file}: cannot be read as a database: {error}", file=file, error=error),
             "a whole .db file of the profiler",
         ) from None
 
@@ -54,7 +55,12 @@ def _database_launches(file: Path, database: sqlite3.Connection) -> Iterator[Mea
         if wanted not in columns[table]:
             raise UsageError(
                 "file",
-                f"{file}: has no table {table} with a column {wanted}",
+                Text(
+                    "{file}: has no table {table} with a column {wanted}",
+                    file=file,
+                    table=table,
+                    wanted=wanted,
+                ),
                 "an export of the profiler",
             )
     texts = dict(database.execute("SELECT id, value FROM STRING_IDS"))
@@ -110,5 +116,9 @@ def _tensors(
         return tensors_of(shapes, dtypes, formats)
     except ValueError as error:
         raise UsageError(
-            "file", f"{file}, row {row} of COMPUTE_TASK_INFO: {error}", 'such as "4096,1024;1024"'
+            "file",
+            Text(
+                "{file}, row {row} of COMPUTE_TASK_INFO: {error}", file=file, row=row, error=error
+            ),
+            'such as "4096,1024;1024"',
         ) from None

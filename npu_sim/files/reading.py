@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 YAML_BYTES = 1 << 20
@@ -34,13 +35,17 @@ def open_plain(argument: str, path: Path, hint: str) -> IO[bytes]:
         )
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
-            raise UsageError(argument, f"{path}: cannot be read: it is no plain file", hint)
+            raise UsageError(
+                argument, Text("{path}: cannot be read: it is no plain file", path=path), hint
+            )
         return os.fdopen(descriptor, "rb")
     except UsageError:
         raise
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        raise UsageError(argument, f"{path}: cannot be read: {why}", hint) from None
+        raise UsageError(
+            argument, Text("{path}: cannot be read: {why}", path=path, why=why), hint
+        ) from None
 
 
 def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes:
@@ -56,7 +61,11 @@ def read_limited(argument: str, path: Path, most_bytes: int, hint: str) -> bytes
     if len(content) > most_bytes:
         raise UsageError(
             argument,
-            f"{path} is larger than {most_bytes} bytes, the most that is read of such a file",
+            Text(
+                "{path} is larger than {most_bytes} bytes, the most that is read of such a file",
+                path=path,
+                most_bytes=most_bytes,
+            ),
             hint,
         )
     return content

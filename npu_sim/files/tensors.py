@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_sim.files.reading import open_plain
 from npu_sim.files.writing import require_room, write_atomically
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.status import UsageError
 
@@ -30,7 +31,16 @@ def read_tensor(name: str, text: str) -> np.ndarray:
             _require_whole(file)
             array = np.lib.format.read_array(file, allow_pickle=False)
         except Exception as error:  # NumPy evaluates headers as Python, so any error is possible
-            raise UsageError(name, f"{name} = {text!r}: cannot be read: {error}", hint) from None
+            raise UsageError(
+                name,
+                Text(
+                    "{name} = {text}: cannot be read: {error}",
+                    name=name,
+                    text=repr(text),
+                    error=error,
+                ),
+                hint,
+            ) from None
     if array.dtype.kind == "V" and array.dtype.itemsize == 2:
         array = array.view(numpy_dtype("bfloat16"))  # numpy.save stores ml_dtypes as void
     try:
@@ -38,7 +48,15 @@ def read_tensor(name: str, text: str) -> np.ndarray:
     except (ValueError, TypeError) as error:
         hint = "bits and dtype must have the same size, e.g. uint16 bits as bf16"
         raise UsageError(
-            name, f"{name} = {text!r}: cannot be taken as {dtype}: {error}", hint
+            name,
+            Text(
+                "{name} = {text}: cannot be taken as {dtype}: {error}",
+                name=name,
+                text=repr(text),
+                dtype=dtype,
+                error=error,
+            ),
+            hint,
         ) from None
 
 
@@ -56,16 +74,24 @@ def _require_whole(file: IO[bytes]) -> None:
     }
     version = np.lib.format.read_magic(file)
     if version not in readers:
-        raise ValueError(f"version {version} of the .npy format holds no tensors")
+        raise ValueError(
+            Text("version {version} of the .npy format holds no tensors", version=version)
+        )
     shape, _, dtype = readers[version](file)
     if dtype.hasobject:
         raise ValueError("it holds Python objects")
     if min(shape, default=0) < 0:
-        raise ValueError(f"its header says the shape {shape}")
+        raise ValueError(Text("its header says the shape {shape}", shape=shape))
     promised, begin = prod(shape) * dtype.itemsize, file.tell()
     present = file.seek(0, 2) - begin
     if promised > present:
-        raise ValueError(f"its header promises {promised} bytes of data, there are {present}")
+        raise ValueError(
+            Text(
+                "its header promises {promised} bytes of data, there are {found}",
+                promised=promised,
+                found=present,
+            )
+        )
     file.seek(0)
 
 
@@ -90,7 +116,14 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     else:
         hint = ".npy for one output, .npz for several"
         raise UsageError(
-            "out", f"out = {str(path)!r}: {len(arrays)} outputs ({', '.join(arrays)})", hint
+            "out",
+            Text(
+                "out = {path}: {arrays_count} outputs ({arrays})",
+                path=repr(str(path)),
+                arrays_count=len(arrays),
+                arrays=", ".join(arrays),
+            ),
+            hint,
         )
 
 

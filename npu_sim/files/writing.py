@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 HINT = "name a file in a folder you may write to"
@@ -28,7 +29,9 @@ def cannot_write(argument: str, path: Path, error: OSError | ValueError) -> Usag
     full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     why = getattr(error, "strerror", None) or error
     hint = "make room, or name a file on another disk" if full else HINT
-    return UsageError(argument, f"{_shown(path)}: cannot be written: {why}", hint)
+    return UsageError(
+        argument, Text("{path}: cannot be written: {why}", path=_shown(path), why=why), hint
+    )
 
 
 def require_target(path: Path, argument: str = "out") -> None:
@@ -44,13 +47,21 @@ def require_target(path: Path, argument: str = "out") -> None:
     folder = path.parent
     try:
         if path.is_dir():
-            raise UsageError(argument, f"{_shown(path)} is a folder", "name a file in it")
+            raise UsageError(
+                argument, Text("{path} is a folder", path=_shown(path)), "name a file in it"
+            )
         if not folder.is_dir():
             raise UsageError(
-                argument, f"{_shown(path)}: the folder {_shown(folder)} does not exist", HINT
+                argument,
+                Text(
+                    "{path}: the folder {folder} does not exist",
+                    path=_shown(path),
+                    folder=_shown(folder),
+                ),
+                HINT,
             )
         if path.exists() and not path.is_file():
-            raise UsageError(argument, f"{_shown(path)} is no plain file", HINT)
+            raise UsageError(argument, Text("{path} is no plain file", path=_shown(path)), HINT)
         with tempfile.TemporaryFile(dir=folder):
             pass
     except UsageError:
@@ -72,7 +83,12 @@ def require_room(path: Path, needed_bytes: int, argument: str = "out") -> None:
     except OSError as error:
         raise cannot_write(argument, path, error) from None
     if needed_bytes > free:
-        message = f"{_shown(path)} takes at least {needed_bytes} bytes, its disk has {free} left"
+        message = Text(
+            "{path} takes at least {needed_bytes} bytes, its disk has {free} left",
+            path=_shown(path),
+            needed_bytes=needed_bytes,
+            free=free,
+        )
         raise UsageError(argument, message, "make room, or name a file on another disk")
 
 
@@ -144,7 +160,7 @@ def remove_own(path: Path, is_own: Callable[[str], bool], argument: str = "out")
     if path.is_symlink() or (path.exists() and not path.is_dir() and not path.is_file()):
         raise UsageError(
             argument,
-            f"{_shown(path)} is in the way and not of npu_sim",
+            Text("{path} is in the way and not of npu_sim", path=_shown(path)),
             "remove it, or choose another name",
         )
     if not path.is_dir():
@@ -160,7 +176,11 @@ def empty_own(
     """Remove npu_sim's files from a folder, the file ``last`` at the end; see :func:`remove_own`."""
     foreign = foreign_entry(folder, is_own)
     if foreign is not None:
-        message = f"{_shown(folder)} holds {foreign!r}, which npu_sim did not write"
+        message = Text(
+            "{folder} holds {foreign}, which npu_sim did not write",
+            folder=_shown(folder),
+            foreign=repr(foreign),
+        )
         raise UsageError(argument, message, "move it elsewhere, or choose another name")
     for path in sorted(folder.iterdir(), key=lambda path: path.name == last):
         path.unlink()
@@ -226,4 +246,13 @@ def _mode_of(path: Path) -> int:
 
 def _shown(path: Path) -> str:
     text = str(path)
-    return text if len(text) <= 200 else f"{text[:80]}...{text[-80:]} ({len(text)} characters)"
+    return (
+        text
+        if len(text) <= 200
+        else Text(
+            "{beginning}...{end} ({length} characters)",
+            beginning=text[:80],
+            end=text[-80:],
+            length=len(text),
+        )
+    )

@@ -10,6 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from npu_sim.files.reading import YAML_BYTES, read_limited
+from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 
 YAML_DEPTH = 20
@@ -62,7 +63,15 @@ class YamlDocument:
         """Return the error for a key of this file."""
         name = ".".join(str(part) for part in key) or "the file"
         return UsageError(
-            self.argument, f"{self.path}, line {self.line(key)}: {name}: {problem}", hint
+            self.argument,
+            Text(
+                "{path}, line {line}: {name}: {problem}",
+                path=self.path,
+                line=self.line(key),
+                name=name,
+                problem=problem,
+            ),
+            hint,
         )
 
     def validation_error(self, error: ValidationError, *known_keys: Iterable[str]) -> UsageError:
@@ -76,17 +85,23 @@ class YamlDocument:
         key = tuple(first["loc"])
         if first["type"] == "extra_forbidden":
             names = [name for group in known_keys for name in group]
-            problem = f"unknown key{closest(str(key[-1]), names)}"
+            problem: str = Text("unknown key{hint}", hint=closest(str(key[-1]), names))
         elif first["type"] == "missing":
             problem = "is missing"
         elif first["type"] == "value_error":
             inner, _, problem = str(first["ctx"]["error"]).partition(": ")
             key = (*key, *(int(part) if part.isdigit() else part for part in inner.split(".")))
         elif isinstance(first["input"], str | int | float | bool | None):
-            problem = f"{shown(first['input'])} is not allowed: {first['msg']}"
+            problem = Text(
+                "{input} is not allowed: {msg}", input=shown(first["input"]), msg=first["msg"]
+            )
         else:
             problem = first["msg"]
-        more = f"{len(problems) - 1} more problems in this file" if len(problems) > 1 else ""
+        more = (
+            Text("{others} more problems in this file", others=len(problems) - 1)
+            if len(problems) > 1
+            else ""
+        )
         return self.error(key, problem, more)
 
 
@@ -111,7 +126,9 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise refusal(f"{path}: cannot be read: {error}", hint) from None
+        raise refusal(
+            Text("{path}: cannot be read: {error}", path=path, error=error), hint
+        ) from None
     try:
         try:
             node, data = _read(text, path, FAST_LOADER, refusal)
@@ -120,15 +137,19 @@ def read_yaml(path: Path, argument: str, hint: str) -> YamlDocument:
             node, data = _read(text, path, yaml.SafeLoader, refusal)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
+        line = Text(", line {line}", line=mark.line + 1) if mark is not None else ""
         problem = getattr(error, "problem", None) or "not YAML"
-        raise refusal(f"{path}{line}: not valid YAML: {problem}") from None
+        raise refusal(
+            Text("{path}{line}: not valid YAML: {problem}", path=path, line=line, problem=problem)
+        ) from None
     except UsageError:
         raise
     except (ValueError, OverflowError) as error:  # a malformed date, number or tag
-        raise refusal(f"{path}: holds a value that cannot be read: {error}") from None
+        raise refusal(
+            Text("{path}: holds a value that cannot be read: {error}", path=path, error=error)
+        ) from None
     if node is None or not isinstance(data, dict):
-        raise refusal(f"{path}: is no mapping of keys to values", hint)
+        raise refusal(Text("{path}: is no mapping of keys to values", path=path), hint)
     lines: dict[KeyPath, int] = {}
     _collect_lines(node, (), lines, path, refusal)
     return YamlDocument(path, data, lines, argument)
@@ -152,25 +173,43 @@ def _require_modest(text: str, path: Path, loader_class: Any, refusal: Refusal) 
     """
     depth = 0
     for event in yaml.parse(text, Loader=loader_class):
-        where = f"{path}, line {event.start_mark.line + 1 if event.start_mark else 1}"
+        where = Text(
+            "{path}, line {line}",
+            path=path,
+            line=event.start_mark.line + 1 if event.start_mark else 1,
+        )
         if isinstance(event, yaml.AliasEvent):
             raise refusal(
-                f"{where}: such files take no aliases", f"write out what *{event.anchor} stands for"
+                Text("{where}: such files take no aliases", where=where),
+                Text("write out what *{anchor} stands for", anchor=event.anchor),
             )
         tag = getattr(event, "tag", None)
         if tag is not None:
             raise refusal(
-                f"{where}: such files take no tags such as {shown(tag)}", "write the plain value"
+                Text("{where}: such files take no tags such as {tag}", where=where, tag=shown(tag)),
+                "write the plain value",
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         elif isinstance(event, yaml.ScalarEvent) and len(event.value) > YAML_SCALAR:
-            message = f"{where}: a value of {len(event.value)} characters"
-            raise refusal(message, f"at most {YAML_SCALAR} characters")
+            message = Text(
+                "{where}: a value of {value_count} characters",
+                where=where,
+                value_count=len(event.value),
+            )
+            raise refusal(
+                message, Text("at most {yaml_scalar} characters", yaml_scalar=YAML_SCALAR)
+            )
         if depth > YAML_DEPTH:
-            raise refusal(f"{where}: nested more than {YAML_DEPTH} deep")
+            raise refusal(
+                Text(
+                    "{where}: nested more than {yaml_depth} deep",
+                    where=where,
+                    yaml_depth=YAML_DEPTH,
+                )
+            )
 
 
 def _collect_lines(
@@ -183,7 +222,13 @@ def _collect_lines(
             if inner in lines:
                 dotted = ".".join(str(part) for part in inner)
                 raise refusal(
-                    f"{path}, line {line}: {dotted}: repeats the key of line {lines[inner]}"
+                    Text(
+                        "{path}, line {line}: {dotted}: repeats the key of line {lines}",
+                        path=path,
+                        line=line,
+                        dotted=dotted,
+                        lines=lines[inner],
+                    )
                 )
             lines[inner] = line
             _collect_lines(value, inner, lines, path, refusal)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array
 from npu_sim.numbers.formats import TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
@@ -232,8 +233,12 @@ def require_known(known: Collection[str], names: Iterable[str]) -> None:
     """
     for name in names:
         if name not in known:
-            hint = f"arguments: {', '.join(known)}{closest(name, (*known, *OPTIONS))}"
-            raise UsageError(name, f"{name}: no such argument", hint)
+            hint = Text(
+                "arguments: {known}{hint}",
+                known=", ".join(known),
+                hint=closest(name, (*known, *OPTIONS)),
+            )
+            raise UsageError(name, Text("{name}: no such argument", name=name), hint)
 
 
 def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments:
@@ -252,7 +257,7 @@ def build(known: Mapping[str, Argument], values: Mapping[str, Any]) -> Arguments
         elif name in values:
             built[name] = plain_value(one, values[name])
         elif one.required:
-            raise UsageError(name, f"{name} is missing", one.help)
+            raise UsageError(name, Text("{name} is missing", name=name), one.help)
         else:
             built[name] = one.default
     return Arguments(built)
@@ -281,7 +286,9 @@ def tensor_of(name: str, value: Any) -> np.ndarray:
         array = as_array(value)
         canonical_dtype(array.dtype)
     except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(name, f"{name}: {error}", "give an array") from None
+        raise UsageError(
+            name, Text("{name}: {error}", name=name, error=error), "give an array"
+        ) from None
     return array
 
 
@@ -313,4 +320,4 @@ def spec_of(name: str, value: Any) -> TensorSpec | None:
             if isinstance(value, str)
             else "give an array, a TensorSpec, or a text such as '4096x512:bf16'"
         )
-        raise UsageError(name, f"{name}: {error}", hint) from None
+        raise UsageError(name, Text("{name}: {error}", name=name, error=error), hint) from None

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, canonical_dtype
 from npu_sim.status import UsageError, closest, shown
 
@@ -73,7 +74,11 @@ class Number:
     def _error(self, value: Any) -> UsageError:
         return UsageError(
             self.name,
-            f"{self.name} = {shown(value)} is not a whole number in range",
+            Text(
+                "{name} = {value} is not a whole number in range",
+                name=self.name,
+                value=shown(value),
+            ),
             f"{self.low} <= {self.name} <= {self.high}",
         )
 
@@ -98,9 +103,15 @@ class Word:
                 word = str(value).lower()
         if word not in self.words:
             names = (*self.words, *(SHORT_NAMES[one] for one in self.words if one in SHORT_NAMES))
-            message = f"{self.name} = {shown(value)} is not one of its values"
+            message = Text(
+                "{name} = {value} is not one of its values", name=self.name, value=shown(value)
+            )
             raise UsageError(
-                self.name, message, f"values: {', '.join(self.words)}{closest(value, names)}"
+                self.name,
+                message,
+                Text(
+                    "values: {words}{hint}", words=", ".join(self.words), hint=closest(value, names)
+                ),
             )
         return self.words.index(word)
 
@@ -127,7 +138,9 @@ class Switch:
         if text in ("false", "0", "no", "off"):
             return 0
         raise UsageError(
-            self.name, f"{self.name} = {shown(value)} is not a switch", "true or false"
+            self.name,
+            Text("{name} = {value} is not a switch", name=self.name, value=shown(value)),
+            "true or false",
         )
 
     def value(self, code: int) -> Value:

@@ -17,6 +17,7 @@ from npu_sim.framework.arguments import INT64_MAX, Attribute, IntArray, Output
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.expressions import evaluate, in_row, names
 from npu_sim.framework.target import require_bool
+from npu_sim.language import Text
 from npu_sim.numbers.formats import SHORT_NAMES, TensorSpec, shape_text
 from npu_sim.status import INVALID, MISSING, TILING_FAILURE, AclnnError, Status, UsageError, shown
 
@@ -54,7 +55,10 @@ class Given(Check):
         for one in call.operator.inputs:
             if not one.optional and call.arguments[one.name] is None:
                 raise AclnnError(
-                    MISSING, one.name, f"{one.name} is missing", f"{one.name}: {one.help}"
+                    MISSING,
+                    one.name,
+                    Text("{name} is missing", name=one.name),
+                    Text("{name}: {help}", name=one.name, help=one.help),
                 )
 
 
@@ -64,14 +68,17 @@ class Supported(Check):
     def __call__(self, call: Inspection) -> None:
         operator, profile = call.operator, call.profile
         if not operator.supported_by(profile):
-            message = (
-                f"{operator.title} is not supported on {profile.product.title} ({profile.name})"
+            message = Text(
+                "{title} is not supported on {product_title} ({name})",
+                title=operator.title,
+                product_title=profile.product.title,
+                name=profile.name,
             )
             supporting = [
                 name for name in shipped_products() if operator.supported_by(load_profile(name))
             ]
             hint = (
-                f"supported by: {', '.join(supporting)}"
+                Text("supported by: {supporting}", supporting=", ".join(supporting))
                 if supporting
                 else "no product that ships with npu_sim has it"
             )
@@ -128,13 +135,15 @@ def check_attribute(attribute: Attribute, value: Any) -> None:
             isinstance(value, bool) or not isinstance(value, int | np.integer)
         ):
             raise UsageError(
-                name, f"{name} = {shown(value)} is not a whole number", f"{low} <= {name} <= {high}"
+                name,
+                Text("{name} = {value} is not a whole number", name=name, value=shown(value)),
+                f"{low} <= {name} <= {high}",
             )
         if not low <= int(value) <= high:
             raise AclnnError(
                 INVALID,
                 name,
-                f"{name} = {shown(value)} is out of range",
+                Text("{name} = {value} is out of range", name=name, value=shown(value)),
                 f"{low} <= {name} <= {high}",
             )
     elif attribute.kind is float:
@@ -158,7 +167,7 @@ def require_whole(name: str, value: Any, low: int = -INT64_MAX - 1) -> None:
     ):
         raise UsageError(
             name,
-            f"{name} = {shown(value)} is no whole number in range",
+            Text("{name} = {value} is no whole number in range", name=name, value=shown(value)),
             f"{low} <= {name} <= {INT64_MAX}",
         )
 
@@ -169,7 +178,9 @@ def require_float(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError, OverflowError):
         raise UsageError(
-            name, f"{name} = {shown(value)} is not a number", f"{name}: a number"
+            name,
+            Text("{name} = {value} is not a number", name=name, value=shown(value)),
+            Text("{name}: a number", name=name),
         ) from None
 
 
@@ -178,8 +189,12 @@ def require_whole_numbers(name: str, value: Any) -> IntArray:
     try:
         return IntArray(value)
     except (TypeError, ValueError):
-        message = f"{name} = {shown(value)} is no list of whole numbers"
-        raise UsageError(name, message, f"{name}: such as 4,2, or nothing") from None
+        message = Text(
+            "{name} = {value} is no list of whole numbers", name=name, value=shown(value)
+        )
+        raise UsageError(
+            name, message, Text("{name}: such as 4,2, or nothing", name=name)
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,7 +249,12 @@ class Holds(Check):
         return AclnnError(
             self.status,
             blamed,
-            f"{values}: {call.operator.title} needs {self.condition}",
+            Text(
+                "{values}: {title} needs {condition}",
+                values=values,
+                title=call.operator.title,
+                condition=self.condition,
+            ),
             limits or self.condition,
         )
 
@@ -309,8 +329,15 @@ class Dtypes(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype not in allowed:
-                message = f"{name} is {spec.dtype}, which {where} does not support"
-                raise AclnnError(INVALID, name, message, f"supported: {', '.join(allowed)}")
+                message = Text(
+                    "{name} is {dtype}, which {where} does not support",
+                    name=name,
+                    dtype=spec.dtype,
+                    where=where,
+                )
+                raise AclnnError(
+                    INVALID, name, message, Text("supported: {allowed}", allowed=", ".join(allowed))
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -327,8 +354,16 @@ class SameDtype(DtypeCheck):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.dtype != expected:
-                message = f"{name} is {spec.dtype}, {self.like} is {expected}: they must agree"
-                raise AclnnError(INVALID, name, message, f"{name}: {expected}")
+                message = Text(
+                    "{name} is {dtype}, {like} is {expected}: they must agree",
+                    name=name,
+                    dtype=spec.dtype,
+                    like=self.like,
+                    expected=expected,
+                )
+                raise AclnnError(
+                    INVALID, name, message, Text("{name}: {expected}", name=name, expected=expected)
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -368,9 +403,18 @@ class DtypeTable(DtypeCheck):
             if count == max(agreeing)
         ]
         title = call.profile.product.title
-        message = f"{names[fault]} is {given[fault]}: {title} does not take the dtypes {_dtypes_text(names, given)}"
+        message = Text(
+            "{names} is {given}: {title} does not take the dtypes {dtypes}",
+            names=names[fault],
+            given=given[fault],
+            title=title,
+            dtypes=_dtypes_text(names, given),
+        )
         raise AclnnError(
-            INVALID, names[fault], message, f"nearest: {'; or '.join(nearest) or 'none'}"
+            INVALID,
+            names[fault],
+            message,
+            Text("nearest: {nearest}", nearest="; or ".join(nearest) or "none"),
         )
 
 
@@ -393,8 +437,18 @@ class Formats(Check):
             spec = call.specs.get(name)
             if spec is not None and spec.storage_format not in self.allowed:
                 private = "private " if self.allowed == PLAIN_FORMATS else ""
-                message = f"{name} has the {private}format {spec.storage_format}"
-                raise AclnnError(self.status, name, message, f"formats: {', '.join(self.allowed)}")
+                message = Text(
+                    "{name} has the {private}format {storage_format}",
+                    name=name,
+                    private=private,
+                    storage_format=spec.storage_format,
+                )
+                raise AclnnError(
+                    self.status,
+                    name,
+                    message,
+                    Text("formats: {allowed}", allowed=", ".join(self.allowed)),
+                )
 
 
 class Contiguous(Check):
@@ -404,11 +458,16 @@ class Contiguous(Check):
         for one in call.operator.inputs:
             spec = call.specs.get(one.name)
             if spec is not None and not spec.contiguous:
-                message = (
-                    f"{one.name} is not contiguous, which {call.operator.title} does not support"
+                message = Text(
+                    "{name} is not contiguous, which {title} does not support",
+                    name=one.name,
+                    title=call.operator.title,
                 )
                 raise AclnnError(
-                    INVALID, one.name, message, f"pass a contiguous copy of {one.name}"
+                    INVALID,
+                    one.name,
+                    message,
+                    Text("pass a contiguous copy of {name}", name=one.name),
                 )
 
 
@@ -422,10 +481,13 @@ class NotEmpty(Check):
     def __call__(self, call: Inspection) -> None:
         spec, named = call.specs[self.tensor], call.operator.argument(self.tensor).document
         if spec.numel == 0:
-            where = f" ({named} of the product document)" if named else ""
-            hint = f"every axis of {self.tensor} needs at least one element"
+            where = Text(" ({named} of the product document)", named=named) if named else ""
+            hint = Text("every axis of {tensor} needs at least one element", tensor=self.tensor)
             raise AclnnError(
-                self.status, self.tensor, f"{self.tensor} {spec} is empty{where}", hint
+                self.status,
+                self.tensor,
+                Text("{tensor} {spec} is empty{where}", tensor=self.tensor, spec=spec, where=where),
+                hint,
             )
 
     def row_check(self, operator: Any) -> RowCheck | None:
@@ -448,16 +510,21 @@ class Ranks(Check):
             spec = call.specs.get(name)
             if spec is not None and not self.low <= spec.rank <= self.high:
                 several = (
-                    f"rank {self.low} to {self.high}" if self.low else f"rank at most {self.high}"
+                    Text("rank {low} to {high}", low=self.low, high=self.high)
+                    if self.low
+                    else Text("rank at most {high}", high=self.high)
                 )
-                wanted = f"rank {self.low}" if self.low == self.high else several
+                wanted = Text("rank {low}", low=self.low) if self.low == self.high else several
                 axes = (
                     f": {patterns.text(call.pattern(call.operator.argument(name)))}"
                     if self.low == self.high
                     else ""
                 )
                 raise AclnnError(
-                    self.status, name, f"{name} {spec} has rank {spec.rank}", wanted + axes
+                    self.status,
+                    name,
+                    Text("{name} {spec} has rank {rank}", name=name, spec=spec, rank=spec.rank),
+                    wanted + axes,
                 )
 
 
@@ -474,8 +541,19 @@ class Like(Check):
         for name in self.tensors.split():
             spec = call.specs.get(name)
             if spec is not None and spec.shape != right:
-                message = f"{name} is {shape_text(spec.shape)}, {self.like} is {shape_text(right)}: they must have the same shape"
-                raise AclnnError(self.status, name, message, f"{name}: {shape_text(right)}")
+                message = Text(
+                    "{name} is {shape}, {like} is {shape_text_text}: they must have the same shape",
+                    name=name,
+                    shape=shape_text(spec.shape),
+                    like=self.like,
+                    shape_text_text=shape_text(right),
+                )
+                raise AclnnError(
+                    self.status,
+                    name,
+                    message,
+                    Text("{name}: {shape}", name=name, shape=shape_text(right)),
+                )
 
 
 @dataclass(frozen=True, eq=False)
@@ -499,8 +577,17 @@ class Shapes(Check):
                 patterns.text(call.pattern(tensor)) if expected is None else shape_text(expected)
             )
             others = ", ".join(self._sources(call, tensor))
-            why = f": with {others} it has shape {wanted}" if others else ""
-            raise AclnnError(self.status, name, f"{name} is {spec}{why}", f"{name}: {wanted}")
+            why = (
+                Text(": with {others} it has shape {wanted}", others=others, wanted=wanted)
+                if others
+                else ""
+            )
+            raise AclnnError(
+                self.status,
+                name,
+                Text("{name} is {spec}{why}", name=name, spec=spec, why=why),
+                Text("{name}: {wanted}", name=name, wanted=wanted),
+            )
 
     @staticmethod
     def _agrees(call: Inspection, tensor: Any, spec: TensorSpec) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from npu_sim.framework.axes import Number
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.plans.model import (
     Allocation,
     Caveat,
@@ -109,12 +110,21 @@ def _nearest(turned: Callable[[int], bool], now: int, end: int) -> int | None:
 
 def spread(shares: Sequence[int], unit: str) -> str:
     """Say how evenly something is spread over cores: ``86 rows each, the last one 54``."""
-    first = f"{shares[0]} {unit if shares[0] == 1 else unit + 's'} each"
+    first = Text(
+        "{shares} {unit} each", shares=shares[0], unit=unit if shares[0] == 1 else unit + "s"
+    )
     if len(set(shares)) == 1:
         return first
     if len(set(shares[:-1])) == 1:
-        return f"{first}, the last one {shares[-1]}"
-    return f"{max(shares)} {unit}s on {list(shares).count(max(shares))} cores, {min(shares)} on {list(shares).count(min(shares))}"
+        return Text("{first}, the last one {shares}", first=first, shares=shares[-1])
+    return Text(
+        "{most} {unit}s on {most_count} cores, {fewest} on {fewest_count}",
+        most=max(shares),
+        unit=unit,
+        most_count=list(shares).count(max(shares)),
+        fewest=min(shares),
+        fewest_count=list(shares).count(min(shares)),
+    )
 
 
 def vector_plan(
@@ -158,7 +168,11 @@ def vector_plan(
     )
     system = WorkspacePart(name="system", bytes=case.device.system_workspace_bytes, kind="system")
     fixed = (
-        OutputOrder(output=one.output, fixed=True, reason=f"every {unit} belongs to one core")
+        OutputOrder(
+            output=one.output,
+            fixed=True,
+            reason=Text("every {unit} belongs to one core", unit=unit),
+        )
         for one in case.outputs
     )
     mode = getattr(tiling, "schedule_mode", -1)

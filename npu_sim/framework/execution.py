@@ -19,6 +19,7 @@ from npu_sim.framework.arguments import Arguments
 from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Order, Target
+from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, have_own_memory, memory_of, overlaps_itself
 from npu_sim.numbers.formats import FORMATS, TensorSpec, canonical_dtype, numpy_dtype
 from npu_sim.numbers.storage import UNSIGNED, kernel_input, magnitude_patterns, storage_view
@@ -228,7 +229,9 @@ def output_array(
         for other, one in taken:
             if np.may_share_memory(target, one):
                 raise UsageError(
-                    name, f"{name} shares memory with {other}", "pass an array of its own"
+                    name,
+                    Text("{name} shares memory with {other}", name=name, other=other),
+                    "pass an array of its own",
                 )
         taken.append((name, target))
     in_place = target.flags.carray and target.dtype.isnative
@@ -243,7 +246,12 @@ def _new_array(name: str, spec: TensorSpec) -> np.ndarray:
     try:
         return np.empty(spec.shape, numpy_dtype(spec.dtype))
     except (MemoryError, ValueError):
-        message = f"{name} {spec} takes {spec.nbytes} bytes, which this machine does not have"
+        message = Text(
+            "{name} {spec} takes {nbytes} bytes, which this machine does not have",
+            name=name,
+            spec=spec,
+            nbytes=spec.nbytes,
+        )
         raise AclnnError(
             RUNTIME_FAILURE, name, message, "npu_sim.plan needs no memory for it"
         ) from None
@@ -261,18 +269,26 @@ def _view_to_write(name: str, out: Any, spec: TensorSpec) -> np.ndarray:
             return array
         given = TensorSpec(array.shape, canonical_dtype(array.dtype.newbyteorder("=")))
     except (TypeError, ValueError) as error:
-        message = f"{name} cannot be written in place: {error}"
-        raise UsageError(name, message, f"pass an array of {spec}, or leave it out") from None
+        message = Text("{name} cannot be written in place: {error}", name=name, error=error)
+        raise UsageError(
+            name, message, Text("pass an array of {spec}, or leave it out", spec=spec)
+        ) from None
     if given.shape != spec.shape or given.dtype != spec.dtype:
         raise UsageError(
-            name, f"{name} is {given}, the result is {spec}", f"pass an array of {spec}"
+            name,
+            Text("{name} is {given}, the result is {spec}", name=name, given=given, spec=spec),
+            Text("pass an array of {spec}", spec=spec),
         )
     if not array.flags.writeable:
-        raise UsageError(name, f"{name} cannot be written", "pass a writable array")
+        raise UsageError(name, Text("{name} cannot be written", name=name), "pass a writable array")
     if overlaps_itself(array):
         raise UsageError(
             name,
-            f"{name} has elements that share memory: strides {array.strides}",
+            Text(
+                "{name} has elements that share memory: strides {strides}",
+                name=name,
+                strides=array.strides,
+            ),
             "pass an array of its own",
         )
     return array
@@ -298,9 +314,11 @@ def unsupported_values(tensors: Mapping[str, np.ndarray]) -> tuple[Caveat, ...]:
             for start in range(0, bits.size, SCAN_ELEMENTS)
         )
         if found:
-            message = (
-                f"{name} has {found} elements that are inf or nan, which this product does not "
-                "support: results are a model"
+            message = Text(
+                "{name} has {found} elements that are inf or nan, which this product does not "
+                "support: results are a model",
+                name=name,
+                found=found,
             )
             caveats.append(Caveat(code="inf_or_nan_input", argument=name, message=message))
     return tuple(caveats)
@@ -468,7 +486,11 @@ def _output_arrays(
     outputs = case.operator.outputs
     if len(outs) > len(outputs):
         names = ", ".join(one.output for one in outputs)
-        raise UsageError("out", f"out has {len(outs)} arrays", f"one for every output: {names}")
+        raise UsageError(
+            "out",
+            Text("out has {outs_count} arrays", outs_count=len(outs)),
+            Text("one for every output: {names}", names=names),
+        )
     others = [out for out in outs if out is not None]
     taken = (
         None
@@ -577,11 +599,18 @@ class Prepared(Printed):
         """
         if len(tensors) > len(self._names):
             raise TypeError(
-                f"{len(tensors)} tensors; {self._case.operator.name} takes {', '.join(self._names)}"
+                Text(
+                    "{tensors_count} tensors; {name} takes {names}",
+                    tensors_count=len(tensors),
+                    name=self._case.operator.name,
+                    names=", ".join(self._names),
+                )
             )
         given = dict(zip(self._names, tensors, strict=False))
         if not named.keys().isdisjoint(given):
-            raise TypeError(f"given twice: {', '.join(named.keys() & given.keys())}")
+            raise TypeError(
+                Text("given twice: {keys}", keys=", ".join(named.keys() & given.keys()))
+            )
         given |= named
         arrays = {
             name: self._array(name, value) for name, value in given.items() if value is not None
@@ -590,8 +619,12 @@ class Prepared(Printed):
             name = next(name for name in self._names if name in self._needed and name not in arrays)
             raise UsageError(
                 name,
-                f"{name} is missing",
-                f"the call was prepared with {name} {self._case.specs[name]}",
+                Text("{name} is missing", name=name),
+                Text(
+                    "the call was prepared with {name} {specs}",
+                    name=name,
+                    specs=self._case.specs[name],
+                ),
             )
         return outputs_of(self._case, arrays, out)
 
@@ -605,11 +638,24 @@ class Prepared(Printed):
         if name not in self._wanted:
             raise UsageError(
                 name,
-                f"{name}: no such tensor",
-                f"tensors: {', '.join(self._names)}{closest(name, self._names)}",
+                Text("{name}: no such tensor", name=name),
+                Text(
+                    "tensors: {names}{hint}",
+                    names=", ".join(self._names),
+                    hint=closest(name, self._names),
+                ),
             )
-        prepared = "without it" if self._wanted[name] is None else f"for {self._case.specs[name]}"
-        message = f"{name} is {TensorSpec.of(array)}, the call was prepared {prepared}"
+        prepared = (
+            "without it"
+            if self._wanted[name] is None
+            else Text("for {specs}", specs=self._case.specs[name])
+        )
+        message = Text(
+            "{name} is {spec}, the call was prepared {prepared}",
+            name=name,
+            spec=TensorSpec.of(array),
+            prepared=prepared,
+        )
         raise UsageError(name, message, "prepare a call for every shape and dtype")
 
 

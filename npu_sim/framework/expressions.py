@@ -5,6 +5,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from npu_sim.language import Text
+
 _ALLOWED = (
     ast.Expression, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq,
     ast.NotEq, ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Name, ast.Load, ast.Constant, ast.Call,
@@ -28,12 +30,19 @@ def parse(text: str) -> ast.Expression:
     try:
         tree = ast.parse(text, mode="eval")
     except SyntaxError as error:
-        raise ExpressionError(f"{text!r} is no expression: {error.msg}") from None
+        raise ExpressionError(
+            Text("{text} is no expression: {msg}", text=repr(text), msg=error.msg)
+        ) from None
     for node in ast.walk(tree):
         if not isinstance(node, _ALLOWED) or not _is_number_or_function(node):
             wanted = "whole numbers, names, + - * // %, comparisons, and, or, not, min(), max()"
             raise ExpressionError(
-                f"{text!r}: {ast.unparse(node)!r} is not allowed; allowed are {wanted}"
+                Text(
+                    "{text}: {expression} is not allowed; allowed are {wanted}",
+                    text=repr(text),
+                    expression=repr(ast.unparse(node)),
+                    wanted=wanted,
+                )
             )
     return tree
 

@@ -28,6 +28,7 @@ from npu_sim.framework.checks import Check, DtypeCheck, NothingToDo
 from npu_sim.framework.expressions import evaluate
 from npu_sim.framework.rows import RowPlanner, row_planner
 from npu_sim.framework.target import Target
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.registry import find_operator, load_operator
@@ -325,8 +326,14 @@ class Operator:
             if wanted in (known.lower() for known in (axis.name, *axis.aliases)):
                 return axis
         names = [axis.name for axis in self.all_axes]
-        message = f"{self.name} has nothing called {name!r} to vary"
-        raise UsageError(name, message, f"one of: {', '.join(names)}{closest(wanted, names)}")
+        message = Text(
+            "{name} has nothing called {name_text} to vary", name=self.name, name_text=repr(name)
+        )
+        raise UsageError(
+            name,
+            message,
+            Text("one of: {names}{hint}", names=", ".join(names), hint=closest(wanted, names)),
+        )
 
     def defaults(self) -> Values:
         """Return the default value of every axis of the operator."""
@@ -347,8 +354,10 @@ class Operator:
         found = self._hook(name)
         if found is None:
             kind = GIVEN_BY_HOOKS.get(name, name)
-            hint = f"its declaration needs {name}=, see docs/add_an_operator.md"
-            raise UsageError("operator", f"{self.name} has no {kind}", hint)
+            hint = Text("its declaration needs {name}=, see docs/add_an_operator.md", name=name)
+            raise UsageError(
+                "operator", Text("{name} has no {kind}", name=self.name, kind=kind), hint
+            )
         return found
 
     def _hook(self, name: str) -> Any:
@@ -523,7 +532,11 @@ class Operator:
         for one in sorted(
             missing, key=lambda one: one.name in self.implied
         ):  # what the others imply is not what is to be given
-            raise UsageError(one.name, f"{one.name} is missing", f"{one.name}: {one.help}")
+            raise UsageError(
+                one.name,
+                Text("{name} is missing", name=one.name),
+                Text("{name}: {help}", name=one.name, help=one.help),
+            )
 
     @cached_property
     def implied(self) -> frozenset[str]:
@@ -634,7 +647,11 @@ class Operator:
             return self.planner_words(case)
         return (
             self.inputs[0].name,
-            f"{self.title} has no tiling for this call on {case.profile.title}",
+            Text(
+                "{title} has no tiling for this call on {product_title}",
+                title=self.title,
+                product_title=case.profile.title,
+            ),
             "try smaller sizes",
         )
 

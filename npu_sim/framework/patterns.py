@@ -20,6 +20,8 @@ from itertools import accumulate
 from math import prod
 from typing import NamedTuple
 
+from npu_sim.language import Text
+
 Shape = tuple[int, ...]
 
 _ONES = ("1", "1?", "1*")
@@ -53,11 +55,18 @@ def parse(pattern: str) -> tuple[Token, ...]:
         kind = match[1] + match[3] if match else "?"
         if match is None or kind not in _KINDS:
             raise PatternError(
-                f"{text!r} in {pattern!r} is no axis; write name, name*, name+, name~, 1name, 1name? or 1name*"
+                Text(
+                    "{text} in {pattern} is no axis; write name, name*, name+, name~, 1name, 1name? or "
+                    "1name*",
+                    text=repr(text),
+                    pattern=repr(pattern),
+                )
             )
         tokens.append(Token(match[2], kind))
     if sum(token.kind in ("*", "+", "~") for token in tokens) > 2:
-        raise PatternError(f"{pattern!r} has more than two groups of axes")
+        raise PatternError(
+            Text("{pattern} has more than two groups of axes", pattern=repr(pattern))
+        )
     return tuple(tokens)
 
 

@@ -11,6 +11,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.target import Target
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import REFUSED, Caveat, Decision, Flip, Plan, ProfileKey, Workspace
 from npu_sim.product import Chip
@@ -88,7 +89,12 @@ def _plan_fields(case: Case) -> dict[str, Any]:
         fields |= operator.hook("describe_empty" if case.empty else "describe")(case)
     assumption = "" if case.empty else release_assumption(profile.release, operator.name)
     if assumption:
-        caveat = Caveat(code="release_assumed", message=f"release {profile.release}: {assumption}")
+        caveat = Caveat(
+            code="release_assumed",
+            message=Text(
+                "release {release}: {assumption}", release=profile.release, assumption=assumption
+            ),
+        )
         fields["caveats"] = (*fields.get("caveats", ()), caveat)
     most = Evidence.MODEL if assumption else operator.evidence
     fields["evidence"] = max(
@@ -122,7 +128,12 @@ def overflow_of(case: Case) -> AclnnError | None:
     used = operator.used_bytes(case.row, case.tiling, device, case.rules)
     if used <= device.ub_bytes:
         return None
-    message = f"overflows: the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {device.ub_bytes}"
+    message = Text(
+        "overflows: the buffers take {used} bytes, the Unified Buffer of {soc} has {ub_bytes}",
+        used=used,
+        soc=case.profile.soc,
+        ub_bytes=device.ub_bytes,
+    )
     return AclnnError(SUCCESS, "product", message, "the product does not check it")
 
 

@@ -24,6 +24,7 @@ from npu_sim.framework.checks import (
 )
 from npu_sim.framework.expressions import ExpressionError, names
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.registry import OPERATOR_NAMES, OperatorEntry, add_operator
 from npu_sim.status import UsageError, closest
@@ -91,8 +92,8 @@ def _run_file(path: Path) -> ModuleType:
     ):
         raise _file_error(
             path,
-            f"has the name of another module, {name}",
-            f"a name of its own, such as {name}_operators.py",
+            Text("has the name of another module, {name}", name=name),
+            Text("a name of its own, such as {name}_operators.py", name=name),
         )
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
@@ -107,14 +108,18 @@ def _run_file(path: Path) -> ModuleType:
             raise
         raise _file_error(
             path,
-            f"cannot be run: {type(error).__name__}: {error}",
+            Text(
+                "cannot be run: {error_type}: {error}", error_type=type(error).__name__, error=error
+            ),
             "a Python file that declares operators",
         ) from error
     return module
 
 
 def _file_error(path: Path, fault: str, hint: str) -> UsageError:
-    return UsageError("operators", f"operators = {str(path)!r} {fault}", hint)
+    return UsageError(
+        "operators", Text("operators = {path} {fault}", path=repr(str(path)), fault=fault), hint
+    )
 
 
 def check_declaration(operator: Operator) -> None:
@@ -127,21 +132,27 @@ def check_declaration(operator: Operator) -> None:
     """
     for find in (_name_faults, _axis_faults, _argument_faults, _check_faults, _tiling_faults):
         for field, message, hint in find(operator):
-            raise UsageError(field, f"{operator.name}: {field}: {message}", hint)
+            raise UsageError(
+                field,
+                Text(
+                    "{name}: {field}: {message}", name=operator.name, field=field, message=message
+                ),
+                hint,
+            )
 
 
 def _name_faults(operator: Operator) -> Iterator[Fault]:
     if not operator.name.isidentifier() or operator.name != operator.name.lower():
         yield (
             "name",
-            f"{operator.name!r} is no name",
+            Text("{name} is no name", name=repr(operator.name)),
             "a Python name in lower case, such as scale_rows",
         )
     if operator.name in OPERATOR_NAMES:
         yield (
             "name",
-            f"{operator.name} is an operator of npu_sim",
-            f"a name besides {', '.join(OPERATOR_NAMES)}",
+            Text("{name} is an operator of npu_sim", name=operator.name),
+            Text("a name besides {operator_names}", operator_names=", ".join(OPERATOR_NAMES)),
         )
     for place, names_of in (
         ("arguments", operator.arguments),
@@ -151,7 +162,7 @@ def _name_faults(operator: Operator) -> Iterator[Fault]:
         seen: set[str] = set()
         for one in names_of:
             if one.name in seen:
-                yield place, f"{one.name} is there twice", "every name once"
+                yield place, Text("{name} is there twice", name=one.name), "every name once"
             seen.add(one.name)
     if not operator.outputs:
         yield "arguments", "there is no output", 'Output("y", ...) among the arguments'
@@ -170,18 +181,18 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
     for axis in operator.axes:
         place = f"axes.{axis.name}"
         if axis.name in {one.name for one in COMMON_AXES}:
-            yield place, f"{axis.name} is an axis of every operator", "another name"
+            yield place, Text("{name} is an axis of every operator", name=axis.name), "another name"
         if isinstance(axis, Number) and axis.name not in sizes | attributes and not axis.read:
             yield (
                 place,
                 "no tensor has an axis of this size, and it is no attribute",
-                f"one of: {', '.join(sorted(sizes))}; or read=...",
+                Text("one of: {sizes}; or read=...", sizes=", ".join(sorted(sizes))),
             )
         if isinstance(axis, Switch) and axis.tensor and axis.tensor not in operator.input_names:
             yield (
                 place,
-                f"tensor = {axis.tensor!r} is no input",
-                f"one of: {', '.join(operator.input_names)}",
+                Text("tensor = {tensor} is no input", tensor=repr(axis.tensor)),
+                Text("one of: {input_names}", input_names=", ".join(operator.input_names)),
             )
         if isinstance(axis, Switch) and not axis.tensor and axis.name not in attributes:
             yield (
@@ -198,13 +209,17 @@ def _axis_faults(operator: Operator) -> Iterator[Fault]:
         if isinstance(axis, Word) and axis.default not in axis.words:
             yield (
                 place,
-                f"default = {axis.default!r} is not among its words",
-                f"words: {', '.join(axis.words)}",
+                Text("default = {default} is not among its words", default=repr(axis.default)),
+                Text("words: {words}", words=", ".join(axis.words)),
             )
     numbers = [axis.name for axis in operator.axes if isinstance(axis, Number)]
     for name in operator.shards:
         if name not in numbers:
-            yield "shards", f"{name!r} is no axis of numbers", f"one of: {', '.join(numbers)}"
+            yield (
+                "shards",
+                Text("{name} is no axis of numbers", name=repr(name)),
+                Text("one of: {numbers}", numbers=", ".join(numbers)),
+            )
     for text, place in ((one.swept, f"derived.{one.name}.swept") for one in operator.derived):
         yield from _expression_faults(place, text, known)
     for axis in operator.axes:
@@ -218,7 +233,11 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
     for one in operator.arguments:
         place = f"arguments.{one.name}"
         if isinstance(one, Attribute) and one.kind not in (int, float, bool, str, IntArray):
-            yield place, f"kind = {one.kind!r}", "int, float, bool, str or IntArray"
+            yield (
+                place,
+                Text("kind = {kind}", kind=repr(one.kind)),
+                "int, float, bool, str or IntArray",
+            )
         if not isinstance(one, Tensor):
             continue
         if isinstance(one.shape, str):
@@ -226,8 +245,8 @@ def _argument_faults(operator: Operator) -> Iterator[Fault]:
         if one.dtype not in words and not _is_dtype(one.dtype):
             yield (
                 f"{place}.dtype",
-                f"{one.dtype!r} is neither an axis of words nor a dtype",
-                f"one of: {', '.join(sorted(words))}, float32 ...",
+                Text("{dtype} is neither an axis of words nor a dtype", dtype=repr(one.dtype)),
+                Text("one of: {words}, float32 ...", words=", ".join(sorted(words))),
             )
 
 
@@ -242,7 +261,7 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
         if not callable(check):
             yield (
                 place,
-                f"{check!r} is no check",
+                Text("{check} is no check", check=repr(check)),
                 "one of npu_sim.framework.checks, or a function of an Inspection",
             )
         if isinstance(check, Dtypes | SameDtype | DtypeTable | Ranks | Like | Shapes):
@@ -250,16 +269,23 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
                 if name not in tensors:
                     yield (
                         place,
-                        f"{name!r} is no tensor",
-                        f"one of: {', '.join(tensors)}{closest(name, tensors)}",
+                        Text("{name} is no tensor", name=repr(name)),
+                        Text(
+                            "one of: {tensors}{hint}",
+                            tensors=", ".join(tensors),
+                            hint=closest(name, tensors),
+                        ),
                     )
         if isinstance(check, Attributes):
             for name in check.attributes.split():
                 if name not in attributes:
                     yield (
                         place,
-                        f"{name!r} is no attribute",
-                        f"one of: {', '.join(sorted(attributes)) or 'none'}",
+                        Text("{name} is no attribute", name=repr(name)),
+                        Text(
+                            "one of: {attributes}",
+                            attributes=", ".join(sorted(attributes)) or "none",
+                        ),
                     )
         if isinstance(check, Holds | NothingToDo):
             yield from _expression_faults(
@@ -272,8 +298,8 @@ def _check_faults(operator: Operator) -> Iterator[Fault]:
         ):
             yield (
                 f"{place}.blames",
-                f"{check.blames!r} is no argument",
-                f"one of: {', '.join(one.name for one in operator.arguments)}",
+                Text("{blames} is no argument", blames=repr(check.blames)),
+                Text("one of: {name}", name=", ".join(one.name for one in operator.arguments)),
             )
 
 
@@ -281,7 +307,7 @@ def _tiling_faults(operator: Operator) -> Iterator[Fault]:
     if "status" not in getattr(operator.tiling, "_fields", ()):
         yield (
             "tiling",
-            f"{operator.tiling!r} has no field status",
+            Text("{tiling} has no field status", tiling=repr(operator.tiling)),
             "a NamedTuple with status and fields, see npu_sim.tiling.fields",
         )
         return
@@ -297,7 +323,7 @@ def _tiling_faults(operator: Operator) -> Iterator[Fault]:
     for name in ("tile", "describe", "compute"):
         found = getattr(operator, name)
         if not callable(found) and not (isinstance(found, str) and ":" in found):
-            yield name, f"{found!r} is no function", "a function"
+            yield name, Text("{found} is no function", found=repr(found)), "a function"
 
 
 def _numbers(operator: Operator) -> set[str]:
@@ -319,8 +345,10 @@ def _expression_faults(place: str, text: str, known: set[str]) -> Iterator[Fault
     for name in unknown:
         yield (
             place,
-            f"{name!r} in {text!r} is not known",
-            f"one of: {', '.join(sorted(known))}{closest(name, known)}",
+            Text("{name} in {text} is not known", name=repr(name), text=repr(text)),
+            Text(
+                "one of: {known}{hint}", known=", ".join(sorted(known)), hint=closest(name, known)
+            ),
         )
 
 
@@ -333,8 +361,12 @@ def _pattern_faults(place: str, text: str, known: set[str]) -> Iterator[Fault]:
     for name in unknown:
         yield (
             place,
-            f"{name!r} in {text!r} is no size",
-            f"an axis of that name, or one of: {', '.join(sorted(known))}{closest(name, known)}",
+            Text("{name} in {text} is no size", name=repr(name), text=repr(text)),
+            Text(
+                "an axis of that name, or one of: {known}{hint}",
+                known=", ".join(sorted(known)),
+                hint=closest(name, known),
+            ),
         )
 
 

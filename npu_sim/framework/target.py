@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 
 Limits = Literal["documented", "hardware"]
@@ -34,16 +35,22 @@ class Order:
 
     def __post_init__(self) -> None:
         if not isinstance(self.core_order, str) or self.core_order not in CORE_ORDERS:
-            message = f"core_order = {shown(self.core_order)} is not an order"
+            message = Text(
+                "core_order = {core_order} is not an order", core_order=shown(self.core_order)
+            )
             raise UsageError(
                 "core_order",
                 message,
-                f"orders: {', '.join(CORE_ORDERS)}{closest(self.core_order, CORE_ORDERS)}",
+                Text(
+                    "orders: {core_orders}{hint}",
+                    core_orders=", ".join(CORE_ORDERS),
+                    hint=closest(self.core_order, CORE_ORDERS),
+                ),
             )
         if not isinstance(self.seed, int | np.integer) or not 0 <= self.seed < 2**64:
             raise UsageError(
                 "seed",
-                f"seed = {shown(self.seed)} is not an unsigned 64-bit number",
+                Text("seed = {seed} is not an unsigned 64-bit number", seed=shown(self.seed)),
                 "0 <= seed < 2^64",
             )
 
@@ -106,13 +113,17 @@ def require_limits(limits: Any) -> Limits:
         return LIMITS[LIMITS.index(limits)]
     raise UsageError(
         "limits",
-        f"limits = {shown(limits)} is not a set of limits",
-        f"one of: {', '.join(LIMITS)}{closest(limits, LIMITS)}",
+        Text("limits = {limits} is not a set of limits", limits=shown(limits)),
+        Text("one of: {limits}{hint}", limits=", ".join(LIMITS), hint=closest(limits, LIMITS)),
     )
 
 
 def require_bool(name: str, value: Any) -> bool:
     """Check that an option or attribute is a switch and return it."""
     if not isinstance(value, bool | np.bool_):
-        raise UsageError(name, f"{name} = {shown(value)} is not a switch", f"{name}: True or False")
+        raise UsageError(
+            name,
+            Text("{name} = {value} is not a switch", name=name, value=shown(value)),
+            Text("{name}: True or False", name=name),
+        )
     return bool(value)

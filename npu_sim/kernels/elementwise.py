@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.kernels.engine.compile import Kernel, kernel
+from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, as_array, numpy_dtype
 from npu_sim.numbers.scalars import fp32_to_hf32, fp32_to_hf32_towards_zero, narrow, widen
 from npu_sim.numbers.storage import (
@@ -113,7 +114,10 @@ def _float32(array: Any) -> Array:
     values = as_array(array)
     if values.dtype != np.float32:
         raise ValueError(
-            f"rounding starts from float32, not from {values.dtype}: it would round twice"
+            Text(
+                "rounding starts from float32, not from {dtype}: it would round twice",
+                dtype=values.dtype,
+            )
         )
     return values
 
@@ -123,7 +127,15 @@ def _target(out: Array | None, shape: tuple[int, ...], name: str) -> Array:
     if out is None:
         return np.empty(shape, numpy_dtype(name))
     if out.shape != shape or (out.dtype != STORAGE[name] and out.dtype != numpy_dtype(name)):
-        raise ValueError(f"out is {out.shape} {out.dtype}, the result {shape} {name}")
+        raise ValueError(
+            Text(
+                "out is {shape} {dtype}, the result {shape_text} {name}",
+                shape=out.shape,
+                dtype=out.dtype,
+                shape_text=shape,
+                name=name,
+            )
+        )
     _check_writable(out)
     return out
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.kernels.engine.compile import kernel
+from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, Format
 from npu_sim.numbers.scalars import widen
 from npu_sim.numbers.storage import BLOCK, UNSIGNED, Array, floating, magnitude_patterns, stored_as
@@ -57,7 +58,11 @@ def ulp_distance(first: Any, second: Any, dtype: Any) -> Array:
     kind = _format(dtype)
     left, right = stored_as(first, kind), stored_as(second, kind)
     if left.shape != right.shape:
-        raise ValueError(f"shapes differ: {left.shape} and {right.shape}")
+        raise ValueError(
+            Text(
+                "shapes differ: {shape} and {shape_text}", shape=left.shape, shape_text=right.shape
+            )
+        )
     out = np.empty(left.shape, np.int64)
     unsigned = UNSIGNED[kind.itemsize]
     flat_left, flat_right = (side.view(unsigned).reshape(-1) for side in (left, right))
@@ -118,7 +123,13 @@ def ulp_error(array: Any, reference: Any, dtype: Any) -> Array:
     kind = _format(dtype)
     stored, right = stored_as(array, kind), np.require(reference, np.float64, ["C", "A"])
     if stored.shape != right.shape:
-        raise ValueError(f"shapes differ: {stored.shape} and {right.shape}")
+        raise ValueError(
+            Text(
+                "shapes differ: {shape} and {shape_text}",
+                shape=stored.shape,
+                shape_text=right.shape,
+            )
+        )
     out = np.empty(stored.shape, np.float64)
     exponents = np.arange(1 - kind.bias, kind.bias + 1)
     scales = np.ldexp(1.0, kind.mantissa_bits - exponents)

@@ -1,15 +1,14 @@
-"""The language of what people read: English in the code, other languages in one catalogue each.
+"""Translation of what people read: English in the code, one gettext catalogue for each other language.
 
-Whoever shows text may enter: faces, show, and the exceptions. Nothing that computes may: data and JSON stay English.
+Front ends, show and exceptions render texts. Data and JSON stay English.
 """
 
-from npu_sim.language.catalogue import joined, say, translated, translated_data
 from npu_sim.language.choice import LANGUAGES, language, speaking
-from npu_sim.language.template import Template, Verbatim
+from npu_sim.language.text import Text, Verbatim, joined, say, translated, translated_data
 
 __all__ = [
     "LANGUAGES",
-    "Template",
+    "Text",
     "Verbatim",
     "joined",
     "language",

@@ -1,4 +1,4 @@
-"""Which language is spoken: a page's own choice, NPU_SIM_LANG, the locale, in this order."""
+"""The language in use: chosen for a block of code, by NPU_SIM_LANG, or by the locale, in this order."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -13,28 +13,29 @@ _chosen: ContextVar[str | None] = ContextVar("language", default=None)
 
 
 def language() -> str:
-    """Return the language to speak here and now, one of `LANGUAGES`."""
+    """Return the language in use, one of `LANGUAGES`."""
     return _chosen.get() or language_of(os.environ)
 
 
 def language_of(environment: Mapping[str, str]) -> str:
-    """Return what an environment asks for: ``NPU_SIM_LANG``, or else the first of the locale's variables that is set.
+    """Return the language of an environment: ``NPU_SIM_LANG``, or the first locale variable set.
 
-    Languages without a catalogue are answered in English.
+    It is English when there is no catalogue for that language.
     """
-    wanted = next((environment[name] for name in (VARIABLE, *_LOCALE) if environment.get(name)), "")
-    name = wanted.replace("-", "_").split("_")[0].split(".")[0].lower()
+    names = (VARIABLE, *_LOCALE)
+    locale = next((environment[name] for name in names if environment.get(name)), "")
+    name = locale.replace("-", "_").split("_")[0].split(".")[0].lower()
     return name if name in LANGUAGES else LANGUAGES[0]
 
 
 @contextmanager
 def speaking(name: str) -> Iterator[None]:
-    """Speak a language in a block, in this thread alone.
+    """Use a language in a block, in this thread alone.
 
     Raises
     ------
     ValueError
-        When there is no such language.
+        When there is no catalogue for it.
     """
     if name not in LANGUAGES:
         raise ValueError(f"language = {name!r}: one of {', '.join(LANGUAGES)}")

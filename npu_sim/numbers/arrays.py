@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
+
 
 @cache
 def bfloat16() -> np.dtype[Any]:
@@ -65,7 +67,11 @@ def memory_of(obj: Any) -> np.ndarray[Any, Any]:
     again = _as_given(obj)
     if array.__array_interface__["data"] != again.__array_interface__["data"]:
         raise TypeError(
-            f"this {type(obj).__module__}.{type(obj).__qualname__} gives copies of its memory"
+            Text(
+                "this {module}.{class_name} gives copies of its memory",
+                module=type(obj).__module__,
+                class_name=type(obj).__qualname__,
+            )
         )
     return array
 
@@ -123,7 +129,13 @@ def _from_dlpack(obj: Any) -> np.ndarray[Any, Any]:
         except (RuntimeError, TypeError, ValueError):
             pass
         kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
-        raise TypeError(f"cannot reach the memory of this {kind} over DLPack: {error}") from error
+        raise TypeError(
+            Text(
+                "cannot reach the memory of this {kind} over DLPack: {error}",
+                kind=kind,
+                error=error,
+            )
+        ) from error
 
 
 class _BfloatAsInteger:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.arrays import as_array, dtype_name, dtype_of_name
 from npu_sim.numbers.shapes import parse_shape, shape_text
 from npu_sim.status import closest, shown
@@ -168,8 +169,13 @@ def canonical_dtype(dtype: Any) -> str:
             name if brief == name else f"{brief} ({name})" for name, brief in SHORT_NAMES.items()
         )
         raise ValueError(
-            f"unknown dtype {shown(text)}{closest(plain, SHORT_NAMES.values())}; "
-            f"allowed are {short}{hint}"
+            Text(
+                "unknown dtype {text}{hint}; allowed are {short}{hint_text}",
+                text=shown(text),
+                hint=closest(plain, SHORT_NAMES.values()),
+                short=short,
+                hint_text=hint,
+            )
         )
     return name
 
@@ -217,9 +223,13 @@ class TensorSpec:
         try:
             shape = tuple(map(operator.index, self.shape))
         except TypeError:
-            raise ValueError(f"shape {shown(self.shape)} is not a sequence of integers") from None
+            raise ValueError(
+                Text("shape {shape} is not a sequence of integers", shape=shown(self.shape))
+            ) from None
         if shape and min(shape) < 0:
-            raise ValueError(f"shape {shown(shape)} has a negative size; sizes are 0 or more")
+            raise ValueError(
+                Text("shape {shape} has a negative size; sizes are 0 or more", shape=shown(shape))
+            )
         object.__setattr__(self, "shape", shape)
         object.__setattr__(self, "dtype", canonical_dtype(self.dtype))
         object.__setattr__(self, "contiguous", bool(self.contiguous))
@@ -296,11 +306,20 @@ def _parsed(text: str) -> TensorSpec:
     """Parse a text, cached: most calls of a model have tensors of a few shapes."""
     sizes, colon, rest = text.strip().partition(":")
     if not colon:
-        raise ValueError(f"tensor {shown(text)} has no dtype: {_SPEC_FORM}")
+        raise ValueError(
+            Text("tensor {text} has no dtype: {spec_form}", text=shown(text), spec_form=_SPEC_FORM)
+        )
     try:
         return TensorSpec.known(parse_shape(sizes.strip()), *_parse_marks(rest))
     except ValueError as error:
-        raise ValueError(f"tensor {shown(text)}: {error}; {_SPEC_FORM}") from None
+        raise ValueError(
+            Text(
+                "tensor {text}: {error}; {spec_form}",
+                text=shown(text),
+                error=error,
+                spec_form=_SPEC_FORM,
+            )
+        ) from None
 
 
 @lru_cache(maxsize=1024)
@@ -315,5 +334,7 @@ def _parse_marks(text: str) -> tuple[str, bool, str]:
     dtype, *marks = (part.strip() for part in text.split(":"))
     layouts = [mark for mark in marks if mark != _STRIDED]
     if len(layouts) > 1 or "" in layouts:
-        raise ValueError(f"more than one storage format in {shown(':'.join(marks))}")
+        raise ValueError(
+            Text("more than one storage format in {marks}", marks=shown(":".join(marks)))
+        )
     return canonical_dtype(dtype), _STRIDED not in marks, layouts[0].upper() if layouts else "ND"

@@ -26,6 +26,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload, register_jitable
 
+from npu_sim.language import Text
 from npu_sim.numbers import rounding
 from npu_sim.numbers.processor import has_features, is_arm
 
@@ -44,7 +45,10 @@ def has_half_conversions() -> bool:
 def _bits_of(value: np.float32) -> int:
     if not isinstance(value, np.float32):
         raise TypeError(
-            f"rounding needs a float32 value, not {type(value).__name__}: it would round twice"
+            Text(
+                "rounding needs a float32 value, not {type_name}: it would round twice",
+                type_name=type(value).__name__,
+            )
         )
     return int(value.view(np.uint32))
 
@@ -91,7 +95,12 @@ def widen(stored: Any) -> np.float32:
         return fp16_to_fp32(stored)
     if isinstance(stored, np.uint16):
         return bf16_to_fp32(stored)
-    raise TypeError(f"not a stored element: {type(stored).__name__}; int16, uint16 or float32")
+    raise TypeError(
+        Text(
+            "not a stored element: {type_name}; int16, uint16 or float32",
+            type_name=type(stored).__name__,
+        )
+    )
 
 
 def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
@@ -104,7 +113,7 @@ def narrow(value: np.float32, out: np.ndarray[Any, Any]) -> Any:
     if kind is np.float32:
         _bits_of(value)  # refuses fp64, like the other formats
         return value
-    raise TypeError(f"not a storage dtype: {out.dtype}; int16, uint16 or float32")
+    raise TypeError(Text("not a storage dtype: {dtype}; int16, uint16 or float32", dtype=out.dtype))
 
 
 # --- Compiled versions ---

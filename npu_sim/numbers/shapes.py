@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 
+from npu_sim.language import Text
 from npu_sim.status import shown
 
 LONGEST_SIZE = 100
@@ -28,7 +29,14 @@ def parse_shape(text: str) -> tuple[int, ...]:
     parts = list(map(str.strip, _BETWEEN_SIZES.split(text)))
     for part in parts:
         if not (part.isascii() and part.isdecimal()):
-            raise ValueError(f"size {shown(part)} is not a whole number of 0 or more")
+            raise ValueError(
+                Text("size {part} is not a whole number of 0 or more", part=shown(part))
+            )
         if len(part) > LONGEST_SIZE:
-            raise ValueError(f"a size of {len(part)} digits is more than any tensor has")
+            raise ValueError(
+                Text(
+                    "a size of {part_count} digits is more than any tensor has",
+                    part_count=len(part),
+                )
+            )
     return tuple(map(int, parts))

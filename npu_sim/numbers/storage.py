@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import Format, as_array, canonical_dtype, numpy_dtype
 
 Array = np.ndarray[Any, Any]
@@ -56,7 +57,14 @@ def from_storage(bits: Array, dtype: Any) -> Array:
     """Return a stored array as ``dtype`` (float16, bfloat16 or float32), without a copy."""
     name = floating(dtype)
     if bits.dtype not in (STORAGE[name], numpy_dtype(name)):
-        raise ValueError(f"{name} is stored as {STORAGE[name]}, not as {bits.dtype}")
+        raise ValueError(
+            Text(
+                "{name} is stored as {storage}, not as {dtype}",
+                name=name,
+                storage=STORAGE[name],
+                dtype=bits.dtype,
+            )
+        )
     return bits.view(numpy_dtype(name))
 
 
@@ -99,7 +107,9 @@ def floating(dtype: Any) -> str:
     """Return the canonical name of a dtype kernels compute on, or raise ValueError."""
     name = canonical_dtype(dtype)
     if name not in STORAGE:
-        raise ValueError(f"dtype {name} is not one of {', '.join(STORAGE)}")
+        raise ValueError(
+            Text("dtype {name} is not one of {storage}", name=name, storage=", ".join(STORAGE))
+        )
     return name
 
 
@@ -113,7 +123,13 @@ def stored_as(array: Any, kind: Format) -> Array:
     """Return the storage array, for reading, of an array of a format or of its storage dtype."""
     values = as_array(array)
     if values.dtype not in (STORAGE[kind.storage], numpy_dtype(kind.storage)):
-        raise ValueError(f"expected an array of {kind.storage}, not of {values.dtype}")
+        raise ValueError(
+            Text(
+                "expected an array of {storage}, not of {dtype}",
+                storage=kind.storage,
+                dtype=values.dtype,
+            )
+        )
     return kernel_input(values)
 
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
+
 Tree = int | tuple[Any, Any]
 LANES = 64
 """fp32 lanes of one vector instruction (specification page ``numerics``)."""
@@ -225,7 +227,12 @@ def from_meeting_sizes(sizes: np.ndarray) -> Tree:
             continue
         if len(members[left]) + len(members[right]) != size:
             raise ValueError(
-                f"terms {j} and {i} meet in a part of {size} terms, which no two parts make"
+                Text(
+                    "terms {j} and {i} meet in a part of {size} terms, which no two parts make",
+                    j=j,
+                    i=i,
+                    size=size,
+                )
             )
         trees[left] = (trees[left], trees.pop(right))
         members[left] += members.pop(right)

@@ -6,6 +6,9 @@ from importlib import import_module
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict
+from pydantic_core import core_schema
+
+from npu_sim.language import Text
 
 SHOW = "npu_sim.show"
 """Package that prints answers. It is imported when one is printed: reading numbers needs no text."""
@@ -39,6 +42,23 @@ class ReadOnlyDict(dict[str, Any]):
 Value = TypeVar("Value")
 FrozenDict = Annotated[dict[str, Value], AfterValidator(ReadOnlyDict)]
 """Type of a model field that is a read-only dict."""
+
+
+class _KeepsText:
+    """Annotation of a ``str`` field: pydantic would replace a Text by its sentence."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        texts = core_schema.is_instance_schema(Text)
+        return core_schema.union_schema([texts, handler(source)], mode="left_to_right")
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _schema: Any, handler: Any) -> Any:
+        return handler(core_schema.str_schema())
+
+
+TextField = Annotated[str, _KeepsText()]
+"""Field of an answer: a text, which keeps its template and fields."""
 
 
 class Evidence(StrEnum):

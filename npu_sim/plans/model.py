@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr, computed_field
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import itemsize
-from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, Printed, ReadOnlyDict
+from npu_sim.plans.answers import Evidence, Frozen, FrozenDict, Printed, ReadOnlyDict, TextField
 
 
 class WorkspacePart(Frozen):
@@ -31,11 +32,11 @@ class WorkspacePart(Frozen):
         Remark, for instance which tensors share the bytes.
     """
 
-    name: str
+    name: TextField
     bytes: int
     kind: Literal["system", "kernel", "intermediate", "alignment"]
     evidence: Evidence = Evidence.EXACT
-    note: str = ""
+    note: TextField = ""
 
 
 class WorkspaceNode(Frozen):
@@ -53,7 +54,7 @@ class WorkspaceNode(Frozen):
         Its own workspace by part; empty when it has none.
     """
 
-    name: str
+    name: TextField
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
     workspace: tuple[WorkspacePart, ...] = ()
@@ -74,7 +75,7 @@ class WorkspaceArea(Frozen):
         The nodes between which it lives, both included.
     """
 
-    name: str
+    name: TextField
     offset: int
     bytes: int
     bucket: int
@@ -134,7 +135,7 @@ class LaunchTensor(Frozen):
         Whether it lies in the workspace, not in the user's memory.
     """
 
-    name: str
+    name: TextField
     shape: tuple[int, ...]
     dtype: str
     intermediate: bool = False
@@ -178,7 +179,7 @@ class Launch(Frozen):
     block_dim: int | None = None
     is_node: bool = True
     evidence: Evidence = Evidence.EXACT
-    note: str = ""
+    note: TextField = ""
     workspace: tuple[WorkspacePart, ...] = Field(default=(), exclude=True)
 
     @property
@@ -199,7 +200,10 @@ def contiguous_copy(name: str, shape: tuple[int, ...], dtype: str, copy: str = "
     """
     source = LaunchTensor(name=name, shape=shape, dtype=dtype)
     target = LaunchTensor(
-        name=copy or f"contiguous {name}", shape=shape, dtype=dtype, intermediate=True
+        name=copy or Text("contiguous {name}", name=name),
+        shape=shape,
+        dtype=dtype,
+        intermediate=True,
     )
     return Launch(kernel="Contiguous", inputs=(source,), outputs=(target,), evidence=Evidence.MODEL)
 
@@ -224,8 +228,8 @@ class ProfileKey(Frozen):
     shipped: int
     product: str
     assumed: int | None = None
-    source: str = ""
-    if_asked: str = ""
+    source: TextField = ""
+    if_asked: TextField = ""
 
 
 RUNS, OVERFLOWS, REFUSED = "runs", "overflows", "refused"
@@ -255,11 +259,11 @@ class Flip(Frozen):
     argument: str
     value: int | str
     outcome: str = ""
-    path: str = ""
+    path: TextField = ""
     tiling_key: int | None = None
     changes_path: bool = False
-    effect: str = ""
-    refusal: str = ""
+    effect: TextField = ""
+    refusal: TextField = ""
 
 
 class Decision(Frozen):
@@ -281,20 +285,20 @@ class Decision(Frozen):
         Nearest values of single arguments that turn the outcome around; empty when none does.
     """
 
-    name: str
-    condition: str
+    name: TextField
+    condition: TextField
     values: FrozenDict[int | float | str | bool]
     outcome: bool
-    effect: str
+    effect: TextField
     flips: tuple[Flip, ...] = ()
 
 
 class Allocation(Frozen):
     """One named buffer in an on-chip memory; ``bytes`` counts every copy when it is buffered more than once."""
 
-    name: str
+    name: TextField
     bytes: int
-    note: str = ""
+    note: TextField = ""
 
 
 class Memory(Frozen):
@@ -317,8 +321,8 @@ class Memory(Frozen):
         How sure the layout is.
     """
 
-    name: str
-    phase: str = ""
+    name: TextField
+    phase: TextField = ""
     capacity_bytes: int
     margin_bytes: int = 0
     allocations: tuple[Allocation, ...]
@@ -354,7 +358,7 @@ class Caveat(Frozen):
     """
 
     code: str
-    message: str
+    message: TextField
     argument: str = ""
 
 
@@ -380,12 +384,16 @@ class OutputOrder(Frozen):
 
     output: str
     fixed: bool
-    reason: str
+    reason: TextField
 
     @property
     def in_words(self) -> str:
         """Output and order: ``grad_weight depends on timing``."""
-        return f"{self.output} {'fixed' if self.fixed else 'depends on timing'}"
+        return Text(
+            "{output} {value}",
+            output=self.output,
+            value="fixed" if self.fixed else "depends on timing",
+        )
 
 
 class Plan(Printed, Frozen):
@@ -447,15 +455,15 @@ class Plan(Printed, Frozen):
     limits: str
     arguments: FrozenDict[Any]
     kernel: str
-    path: str
-    path_reason: str = ""
+    path: TextField
+    path_reason: TextField = ""
     tiling_key: int | None = None
     schedule_mode: int | None = None
     block_dim: int
     cores_available: int
     core_kind: str
-    cores_note: str = ""
-    per_core: str = ""
+    cores_note: TextField = ""
+    per_core: TextField = ""
     tiling: FrozenDict[Any] = Field(default_factory=ReadOnlyDict)
     cores: tuple[CoreWork, ...] = ()
     memories: tuple[Memory, ...] = ()

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -72,7 +73,13 @@ def executor_entries(nodes: Sequence[Launch]) -> tuple[Entry, ...]:
         known = tuple(part for part in node.workspace if part.evidence is not Evidence.UNKNOWN)
         if known:
             entries.append(
-                Entry(f"workspace of {node.kernel}", _bytes_of(known), index, index, known)
+                Entry(
+                    Text("workspace of {kernel}", kernel=node.kernel),
+                    _bytes_of(known),
+                    index,
+                    index,
+                    known,
+                )
             )
         for tensor in node.outputs:
             if (
@@ -150,7 +157,7 @@ def executor_workspace(launches: Sequence[Launch], kernel_bytes: int) -> Workspa
     placed = place(executor_entries(nodes))
     for bucket in placed:
         others = [entry.name for entry in bucket.tenants if entry is not bucket.largest]
-        note = f"shares its memory with: {', '.join(others)}" if others else ""
+        note = Text("shares its memory with: {others}", others=", ".join(others)) if others else ""
         parts += [
             part.model_copy(update={"note": note}) if note else part
             for part in bucket.largest.parts
@@ -263,7 +270,12 @@ class Areas:
         needed = int(np.prod(shape, dtype=np.int64)) * kind.itemsize
         if needed > area.bytes:
             raise ValueError(
-                f"{name} needs {needed} bytes, its area in the workspace has {area.bytes}"
+                Text(
+                    "{name} needs {needed} bytes, its area in the workspace has {bytes}",
+                    name=name,
+                    needed=needed,
+                    bytes=area.bytes,
+                )
             )
         return np.ndarray(
             shape, kind, buffer=self._bytes(area)[:needed] if needed else np.empty(0, np.uint8)
@@ -281,5 +293,5 @@ class Areas:
 
 def contiguous(name: str, array: Array, areas: Areas | None) -> Array:
     """Return the copy of an input in the workspace where the plan has one, else the input."""
-    copy = f"contiguous {name}"
+    copy = Text("contiguous {name}", name=name)
     return areas.put(copy, array) if areas is not None and copy in areas else array

@@ -13,6 +13,7 @@ from typing import Any
 from npu_sim.cores import Profile
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import Target
+from npu_sim.language import Text, joined
 from npu_sim.operators.timelines import estimator
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_ceilings import measured_ceilings
@@ -134,9 +135,16 @@ def calibrate(
     ceilings, skipped = measured_ceilings(answer.launches, cores)
     warnings = tuple(_warnings(profile, clock, rated, shapes))
     if not any(shape.used for shape in shapes) and not ceilings:
-        looked_for = f"{WANTED}, all on the {cores} vector cores of {profile.soc}"
+        looked_for = Text(
+            "{wanted}, all on the {cores} vector cores of {soc}",
+            wanted=WANTED,
+            cores=cores,
+            soc=profile.soc,
+        )
         raise UsageError(
-            "file", "; ".join((f"{file} has no launch to calibrate on", *warnings)), looked_for
+            "file",
+            joined((Text("{file} has no launch to calibrate on", file=file), *warnings)),
+            looked_for,
         )
     agreeing, factor, reason = _factor([shape.ratio for shape in shapes if shape.used])
     calibration = Calibration(
@@ -199,7 +207,7 @@ def _fitting(
                 isinstance(estimate, VectorEstimate)
                 and PLAUSIBLE[0] <= measured / estimate.vector_us <= PLAUSIBLE[1]
             ):
-                yield f"{soc} at {release}"
+                yield Text("{soc} at {release}", soc=soc, release=release)
 
 
 def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
@@ -208,23 +216,44 @@ def _factor(ratios: list[float]) -> tuple[int, float | None, str]:
         return (
             0,
             None,
-            f"published numbers stay: {len(ratios)} usable shapes, a factor needs {FEWEST_SHAPES}",
+            Text(
+                "published numbers stay: {ratios_count} usable shapes, a factor needs {fewest_shapes}",
+                ratios_count=len(ratios),
+                fewest_shapes=FEWEST_SHAPES,
+            ),
         )
     middle = median(ratios)
     if any(abs(ratio / middle - 1) > AGREEMENT for ratio in ratios):
-        spread = f"{min(ratios):.3f} to {max(ratios):.3f}"
+        spread = Text(
+            "{lowest} to {highest}", lowest=f"{min(ratios):.3f}", highest=f"{max(ratios):.3f}"
+        )
         return (
             0,
             None,
-            f"published numbers stay: the shapes' ratios, {spread}, do not agree within {AGREEMENT:.0%}",
+            Text(
+                "published numbers stay: the shapes' ratios, {spread}, do not agree within "
+                "{agreement}",
+                spread=spread,
+                agreement=f"{AGREEMENT:.0%}",
+            ),
         )
     if abs(middle - 1) <= WORTH_CORRECTING:
-        reason = f"published numbers stay: {len(ratios)} shapes agree, and their median ratio {middle:.3f} is within {WORTH_CORRECTING:.0%} of 1"
+        reason = Text(
+            "published numbers stay: {ratios_count} shapes agree, and their median ratio "
+            "{middle} is within {worth_correcting} of 1",
+            ratios_count=len(ratios),
+            middle=f"{middle:.3f}",
+            worth_correcting=f"{WORTH_CORRECTING:.0%}",
+        )
         return len(ratios), None, reason
     return (
         len(ratios),
         middle,
-        f"vector cycles are multiplied by {middle:.3f}, the median ratio of {len(ratios)} shapes",
+        Text(
+            "vector cycles are multiplied by {middle}, the median ratio of {ratios_count} shapes",
+            middle=f"{middle:.3f}",
+            ratios_count=len(ratios),
+        ),
     )
 
 
@@ -232,14 +261,29 @@ def _warnings(
     profile: Profile, clock: float, rated: float, shapes: tuple[ComparedShape, ...]
 ) -> Iterator[str]:
     if not clock:
-        yield f"the file has no counters: the clock is that of {profile.soc}, {rated:g} MHz"
+        yield Text(
+            "the file has no counters: the clock is that of {soc}, {rated} MHz",
+            soc=profile.soc,
+            rated=f"{rated:g}",
+        )
     elif abs(clock / rated - 1) > CLOCK_TOLERANCE:
-        yield f"the clock was {clock:.0f} MHz, which is not that of {profile.soc}, {rated:g} MHz"
+        yield Text(
+            "the clock was {clock} MHz, which is not that of {soc}, {rated} MHz",
+            clock=f"{clock:.0f}",
+            soc=profile.soc,
+            rated=f"{rated:g}",
+        )
     for shape in shapes:
         if not shape.used:
             fits = (
-                f"these fit: {', '.join(shape.fits)}"
+                Text("these fit: {fits}", fits=", ".join(shape.fits))
                 if shape.fits
                 else "no release and SoC of the product fits"
             )
-            yield f"{shape.kernel} {', '.join(shape.inputs)}: ratio {shape.ratio:.3f}, another device, release or plan; {fits}"
+            yield Text(
+                "{kernel} {inputs}: ratio {ratio}, another device, release or plan; {fits}",
+                kernel=shape.kernel,
+                inputs=", ".join(shape.inputs),
+                ratio=f"{shape.ratio:.3f}",
+                fits=fits,
+            )

@@ -15,6 +15,7 @@ from npu_sim.framework.fixed_calls import FixedCall, fixed_call
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import overflow_of
 from npu_sim.framework.target import LIMITS, Limits, Target, require_bool
+from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.legal_ranges import Interval, legal_ranges
 from npu_sim.questions.varied_calls import device_groups, number_of
@@ -181,7 +182,11 @@ def limits(
     declared: Operator = load_operator(operator)
     names = [vary] if isinstance(vary, str) else list(vary or ())
     if len(names) > 2:
-        raise UsageError("vary", f"vary: {len(names)} names", "one name, or two for a frontier")
+        raise UsageError(
+            "vary",
+            Text("vary: {names_count} names", names_count=len(names)),
+            "one name, or two for a frontier",
+        )
     call = fixed_call(declared, fixed, require_bool("deterministic", deterministic))
     groups = device_groups(product, soc, release)
     if not names:
@@ -198,7 +203,9 @@ def limits(
     else:
         second = number_of(call, second_name)
         if second == axis:
-            raise UsageError("vary", f"vary: {axis.name} twice", "two different names")
+            raise UsageError(
+                "vary", Text("vary: {name} twice", name=axis.name), "two different names"
+            )
         rows = [
             row
             for profile, socs in groups

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.language import Text
 from npu_sim.registry import operator_of_launch
 from npu_sim.timelines.calibration import KINDS, READS_AND_WRITES, READS_ONLY, Ceiling
 from npu_sim.timelines.estimates import BYTES_PER_US, STREAMED_BYTES, STREAMING, streamed_bytes
@@ -36,7 +37,7 @@ def measured_ceilings(
         reason = _unusable(launch, vector_cores)
         kind, moved = _moved(launch)
         if not reason and moved < STREAMED_BYTES:
-            reason = f"less than {STREAMED_BYTES} bytes"
+            reason = Text("less than {streamed_bytes} bytes", streamed_bytes=STREAMED_BYTES)
         if reason:
             skipped[reason] += 1
         else:

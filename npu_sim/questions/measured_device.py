@@ -7,6 +7,7 @@ from statistics import median
 
 from npu_sim.cores import Profile, all_socs, load_profile, shipped_products
 from npu_sim.files.measured_launch import MeasuredLaunch
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 CLOCK_TOLERANCE = 0.01
@@ -77,7 +78,11 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     fitting = [profile for profile in profiles if profile.chip.vector_cores == cores]
     if not fitting:
         known = ", ".join(sorted({str(profile.chip.vector_cores) for profile in profiles}, key=int))
-        message = f"at most {cores} cores worked, and no SoC has {cores} vector cores ({known})"
+        message = Text(
+            "at most {cores} cores worked, and no SoC has {cores} vector cores ({known})",
+            cores=cores,
+            known=known,
+        )
         raise UsageError("soc", message, 'name the SoC, such as soc="Ascend910B3"')
     best = sorted(fitting, key=lambda profile: _misfit(profile, clock))
     alike = tuple(
@@ -85,10 +90,18 @@ def find_device(launches: Sequence[MeasuredLaunch], chosen: Profile | None) -> M
     )
     rated = best[0].chip.vector_clock_mhz or best[0].chip.cube_clock_mhz
     known_clock = not clock or abs(clock / rated - 1) <= CLOCK_TOLERANCE
-    clock_text = f"; clock {clock:.0f} MHz" if clock else ""
+    clock_text = Text("; clock {clock} MHz", clock=f"{clock:.0f}") if clock else ""
     if not known_clock:
-        clock_text += f", where a {best[0].soc} is rated {rated:.0f}"
-    return MeasuredDevice(best[0], clock, cores, f"at most {cores} cores worked{clock_text}", alike)
+        clock_text += Text(
+            ", where a {soc} is rated {rated}", soc=best[0].soc, rated=f"{rated:.0f}"
+        )
+    return MeasuredDevice(
+        best[0],
+        clock,
+        cores,
+        Text("at most {cores} cores worked{clock_words}", cores=cores, clock_words=clock_text),
+        alike,
+    )
 
 
 def _misfit(profile: Profile, clock: float) -> float:

@@ -10,6 +10,7 @@ from npu_sim.cores import Profile
 from npu_sim.files.device_profile import read_device_profile
 from npu_sim.files.measured_launch import MeasuredLaunch
 from npu_sim.framework.fixed_calls import fixed_call
+from npu_sim.language import Text
 from npu_sim.operators.timelines import estimator, timeline
 from npu_sim.plans.answers import Printed
 from npu_sim.questions.measured_calls import MeasuredCall, find_call
@@ -131,7 +132,11 @@ def read_profile(
     elif len(best) == len(readings):
         found_by = "nothing in the file tells releases apart: the newest"
     else:
-        found_by = f"{most} launches of whole calls are those of {', '.join(reading.profile.release for reading in best)}"
+        found_by = Text(
+            "{most} launches of whole calls are those of {release}",
+            most=most,
+            release=", ".join(reading.profile.release for reading in best),
+        )
     last = best[-1]
     return MeasuredProfile(
         str(file),

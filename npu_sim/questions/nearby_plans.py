@@ -8,6 +8,7 @@ from npu_sim.framework.axes import DETERMINISTIC, Axis, Number, distance
 from npu_sim.framework.fixed_calls import FixedCall
 from npu_sim.framework.planning import axis_of, with_results
 from npu_sim.framework.target import Limits, Target
+from npu_sim.language import Text
 from npu_sim.plans.model import Plan
 
 
@@ -54,13 +55,17 @@ class NearbyPlan:
             state = str(self.value)
             if isinstance(self.value, bool):
                 state = "on" if self.value else "off"
-            return f"{self.axis.name} {state}"
+            return Text("{name} {state}", name=self.axis.name, state=state)
         difference = int(self.value) - int(self.now)
         count = "one" if abs(difference) == 1 else str(abs(difference))
         unit = (self.axis.unit or self.axis.name) + (
             "s" if abs(difference) != 1 and self.axis.unit else ""
         )
-        return f"{count} more {unit}" if difference > 0 else f"{count} fewer {unit}"
+        return (
+            Text("{count} more {unit}", count=count, unit=unit)
+            if difference > 0
+            else Text("{count} fewer {unit}", count=count, unit=unit)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """Return the change as plain data."""

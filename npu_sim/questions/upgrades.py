@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from npu_sim.cores import Profile
+from npu_sim.language import Text
 from npu_sim.plans.answers import Printed
 from npu_sim.plans.model import Plan
 from npu_sim.releases import ReleaseSwitch, release_table
@@ -117,7 +118,11 @@ def _concerns(switch: ReleaseSwitch, before: Plan, after: Plan) -> bool:
 def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
     """Return the compared facts of an outcome as text."""
     if isinstance(outcome, AclnnError):
-        return {OUTCOME: f"refused {int(outcome.status)}: {outcome.message}"}
+        return {
+            OUTCOME: Text(
+                "refused {status}: {message}", status=int(outcome.status), message=outcome.message
+            )
+        }
     facts = {
         OUTCOME: outcome.outcome,
         "path": outcome.path,
@@ -125,7 +130,11 @@ def _facts(outcome: Plan | AclnnError) -> dict[str, str]:
         "block_dim": str(outcome.block_dim),
         "schedule_mode": str(outcome.schedule_mode),
         "launches": _launches(outcome),
-        "workspace": f"{outcome.workspace.total_bytes} bytes{' + unknown' if outcome.workspace.unknown else ''}",
+        "workspace": Text(
+            "{total_bytes} bytes{unknown}",
+            total_bytes=outcome.workspace.total_bytes,
+            unknown=" + unknown" if outcome.workspace.unknown else "",
+        ),
         "order": ", ".join(one.in_words for one in outcome.order),
         "caveats": ", ".join(caveat.code for caveat in outcome.caveats) or "none",
         "evidence": outcome.evidence.value,

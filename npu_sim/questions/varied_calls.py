@@ -19,6 +19,7 @@ from npu_sim.cores import (
 from npu_sim.framework import patterns
 from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import FixedCall
+from npu_sim.language import Text
 from npu_sim.releases import chosen_releases
 from npu_sim.status import UsageError
 
@@ -43,12 +44,18 @@ def number_of(call: FixedCall, name: str) -> Number:
                 if axis.name in named or axis.name in operator.expressions
             )
             raise UsageError(
-                "vary", f"{tensor.name} is a tensor: its sizes are {sizes}", f"vary one of: {sizes}"
+                "vary",
+                Text("{name} is a tensor: its sizes are {sizes}", name=tensor.name, sizes=sizes),
+                Text("vary one of: {sizes}", sizes=sizes),
             )
     axis = operator.axis(name)
     if not isinstance(axis, Number):
         numbers = [one.name for one in operator.all_axes if isinstance(one, Number)]
-        raise UsageError("vary", f"vary: {name} is not a number", f"numbers: {', '.join(numbers)}")
+        raise UsageError(
+            "vary",
+            Text("vary: {name} is not a number", name=name),
+            Text("numbers: {numbers}", numbers=", ".join(numbers)),
+        )
     return axis
 
 

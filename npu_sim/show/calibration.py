@@ -3,7 +3,7 @@
 import yaml
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, say
 from npu_sim.questions.calibrate import CalibrationAnswer
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import Line
@@ -82,7 +82,9 @@ def _shapes(answer: CalibrationAnswer) -> tuple[RenderableType, ...]:
     )
     rows = []
     for shape in answer.shapes:
-        ratio = f"{shape.ratio:.3f}{'' if shape.used else ', not used'}"
+        ratio = Text(
+            "{ratio}{value}", ratio=f"{shape.ratio:.3f}", value="" if shape.used else ", not used"
+        )
         name = f"{shape.kernel} {shape.inputs[0] if shape.inputs else ''}"
         rows.append(
             (

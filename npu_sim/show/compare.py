@@ -2,7 +2,7 @@
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.questions.compare import Compared, Comparison
 from npu_sim.questions.nearby_plans import NearbyPlan
 from npu_sim.questions.upgrades import OUTCOME, Upgrade
@@ -74,7 +74,10 @@ def _upgrade_title(upgrade: Upgrade) -> str:
 
 def upgrade_lines(upgrade: Upgrade) -> list[Line]:
     """Return the changes of an upgrade as labelled lines."""
-    lines = [(one.fact, f"{one.before} -> {one.after}", "") for one in upgrade.changes]
+    lines: list[Line] = [
+        (one.fact, Text("{before} -> {after}", before=one.before, after=one.after), "")
+        for one in upgrade.changes
+    ]
     if any(one.fact == OUTCOME for one in upgrade.changes):
         return lines
     return [
@@ -82,7 +85,7 @@ def upgrade_lines(upgrade: Upgrade) -> list[Line]:
         (
             "bits",
             "can differ" if upgrade.bits else "no bit of the result changes",
-            "; ".join(upgrade.bits),
+            joined(upgrade.bits),
         ),
     ]
 
@@ -104,11 +107,15 @@ def estimate_lines(comparison: Comparison) -> list[Line]:
         )
         for kernel, estimate in row.estimates:
             places = where.setdefault(
-                (f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)), {}
+                (
+                    Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+                    estimate_note(estimate),
+                ),
+                {},
             )
             places.setdefault(soc, []).extend(row.releases)
     return [
-        ("; ".join(f"{soc}, {', '.join(releases)}" for soc, releases in places.items()), text, note)
+        (joined((f"{soc}, {', '.join(releases)}" for soc, releases in places.items())), text, note)
         for (text, note), places in where.items()
     ]
 
@@ -131,14 +138,22 @@ def _cells(row: Compared) -> dict[str, str]:
     if memory is not None:
         largest = max(memory.allocations, key=lambda one: one.bytes, default=None)
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
-        buffer = f"{share}, {largest.name} {largest.bytes}" if largest else share
-    workspace = f"{plan.workspace.total_bytes}{' + unknown' if plan.workspace.unknown else ''}"
+        buffer = (
+            Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
+            if largest
+            else share
+        )
+    workspace = Text(
+        "{total_bytes}{value}",
+        total_bytes=plan.workspace.total_bytes,
+        value=" + unknown" if plan.workspace.unknown else "",
+    )
     timed = [one.output for one in plan.order if not one.fixed]
     order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
     return {
         **where,
         "outcome": plan.outcome,
-        "path": f"{plan.path}{key}",
+        "path": Text("{path}{key}", path=plan.path, key=key),
         "cores": say(
             "{block_dim} of {cores_available}{idle}",
             block_dim=plan.block_dim,

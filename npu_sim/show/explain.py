@@ -5,7 +5,7 @@ from math import isclose
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Decision, Launch, Memory, Plan, Workspace
 from npu_sim.questions.explain import Explanation, SizeLimit
@@ -53,7 +53,11 @@ def explanation_view(explanation: Explanation) -> RenderableType:
     overflow = overflow_text(plan)
     parts += _section("overflows the Unified Buffer", [(overflow,)] if overflow else [])
     parts += _section(
-        "path", [(f"{plan.path}{key}",), *([(plan.path_reason,)] if plan.path_reason else [])]
+        "path",
+        [
+            (Text("{path}{key}", path=plan.path, key=key),),
+            *([(plan.path_reason,)] if plan.path_reason else []),
+        ],
     )
     parts += _section(
         "decisions",
@@ -133,7 +137,12 @@ def _decision_rows(number: int, decision: Decision) -> list[Row]:
     values = values_text(decision)
     return [
         (f"{number}", _effect_text(decision)),
-        ("", f"{decision.condition}; {values}" if values else decision.condition),
+        (
+            "",
+            Text("{condition}; {values}", condition=decision.condition, values=values)
+            if values
+            else decision.condition,
+        ),
     ]
 
 
@@ -171,9 +180,22 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
             if launch.block_dim
             else ""
         )
-        doubt = f", {launch.evidence.value}" if launch.evidence is not Evidence.EXACT else ""
+        doubt = (
+            Text(", {value}", value=launch.evidence.value)
+            if launch.evidence is not Evidence.EXACT
+            else ""
+        )
         rows.append(
-            (f"{number}", f"{launch.kernel}{cores}{doubt}{launch.note and '; ' + launch.note}")
+            (
+                f"{number}",
+                Text(
+                    "{kernel}{cores}{doubt}{value}",
+                    kernel=launch.kernel,
+                    cores=cores,
+                    doubt=doubt,
+                    value=launch.note and "; " + launch.note,
+                ),
+            )
         )
         if launch.inputs:
             rows.append(
@@ -203,7 +225,12 @@ def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
     """Return the estimate of each kernel, and the gain from longer instructions or other buffers."""
     rows: list[Row] = []
     for kernel, estimate in estimates:
-        rows.append((f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate)))
+        rows.append(
+            (
+                Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+                estimate_note(estimate),
+            )
+        )
         if isinstance(estimate, VectorEstimate):
             start_up = about_us(estimate.startup_share * estimate.vector_us)
             rows.append(
@@ -240,7 +267,7 @@ def _conflict_row(conflict: BankConflict, estimate: VectorEstimate) -> Row:
 
 
 def _memory_title(memory: Memory) -> str:
-    phase = f", {memory.phase}" if memory.phase else ""
+    phase = Text(", {phase}", phase=memory.phase) if memory.phase else ""
     title = say(
         "{name} of a core{phase}: {used_bytes} of {capacity_bytes} bytes",
         name=memory_name(memory),
@@ -317,7 +344,7 @@ def _order_rows(plan: Plan, other: Plan | None) -> list[Row]:
             if other.deterministic
             else "without deterministic computation"
         )
-        states = ", ".join(one.in_words for one in other.order)
+        states = joined((one.in_words for one in other.order), ", ")
         rows.append(
             (
                 mode,

@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
-from npu_sim.language import translated
+from npu_sim.language import joined, translated
 
 UNLIMITED = 1 << 20
 """Width that stands for no limit: nothing wraps."""
@@ -358,7 +358,7 @@ def _block(
     told = list(zip(columns, row, strict=True))
     head = GAP.join(cell for column, cell in told if column.key and cell)
     facts = [
-        cell if column.plain or not column.name else f"{column.name} {cell}"
+        cell if column.plain or not column.name else joined((column.name, cell), " ")
         for column, cell in told
         if not column.key and cell
     ]

@@ -5,7 +5,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, say
 from npu_sim.questions.measured_groups import CallGroup, MeasuredGroup
 from npu_sim.questions.measured_profile import MeasuredProfile
 from npu_sim.show.compare import nearby_text
@@ -193,7 +193,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
         if facts["tiling_key"] is not None
         else ""
     )
-    lines.append(("path", f"{facts['path']}{key}", ""))
+    lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
     for case in group.cases[1:]:
         said = ", ".join(
             f"{name} {value}"

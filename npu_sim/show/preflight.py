@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_atomically
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.model import RUNS
 from npu_sim.questions.preflight import FAILED, MALFORMED, Checked, Fault, Matrix, Row, Summary
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
@@ -68,7 +68,15 @@ def fault_text(fault: Fault) -> str:
     """Return the reason why a call is not accepted, in one sentence."""
     lines = sum(row.lines for row in fault.rows)
     times = f"{lines}x " if lines > 1 else ""
-    return f"{times}{fault.op or 'no call'}, {lines_text(fault.rows)}, {', '.join(fault.labels)}: {fault.word}: {fault.reason}"
+    return Text(
+        "{times}{value}, {lines}, {labels}: {word}: {reason}",
+        times=times,
+        value=fault.op or "no call",
+        lines=lines_text(fault.rows),
+        labels=", ".join(fault.labels),
+        word=fault.word,
+        reason=fault.reason,
+    )
 
 
 def matrix_view(matrix: Matrix) -> Group:
@@ -85,7 +93,13 @@ def matrix_view(matrix: Matrix) -> Group:
     if used:
         parts += [
             "",
-            "; ".join(f"{mark} {words}" for fact, (mark, words) in MARKS.items() if fact in used),
+            joined(
+                (
+                    Text("{mark} {words}", mark=mark, words=words)
+                    for fact, (mark, words) in MARKS.items()
+                    if fact in used
+                )
+            ),
         ]
     faults = matrix.faults()
     if faults:
@@ -174,7 +188,9 @@ def _block(row: Row) -> Iterator[RenderableType]:
         answers.setdefault(cell_text(checked), []).append(label)
     yield Paragraph(f"{row.line}  {f'{count_text(row)} '.lstrip()}{row.title}", hanging=4)
     for text, labels in answers.items():
-        yield Paragraph(f"{text}  {', '.join(labels)}", indent=4, hanging=4)
+        yield Paragraph(
+            Text("{text}  {labels}", text=text, labels=", ".join(labels)), indent=4, hanging=4
+        )
 
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:

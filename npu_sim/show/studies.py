@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from npu_sim.language import joined, say
+from npu_sim.language import Text, joined, say
 from npu_sim.show.layout import lines_table, render
 from npu_sim.show.text import Line
 from npu_sim.studies.certificate import Certificate
@@ -86,7 +86,7 @@ def _output_lines(output: OutputStudy) -> list[Line]:
         (worst.lowest, worst.lowest_order, worst.steps_to_lowest),
         (worst.highest, worst.highest_order, worst.steps_to_highest),
     ):
-        shown = "; ".join(
+        shown = joined(
             say(
                 "core {core} {value:+.6g} -> {sum_after:.9g}",
                 core=step.core,
@@ -101,7 +101,13 @@ def _output_lines(output: OutputStudy) -> list[Line]:
             else ""
         )
         scaled = say("; times {factor:.6g}", factor=worst.factor) if worst.factor != 1 else ""
-        lines.append(("", f"{value:.9g} ({order})", shown + more + scaled))
+        lines.append(
+            (
+                "",
+                Text("{value} ({order})", value=f"{value:.9g}", order=order),
+                shown + more + scaled,
+            )
+        )
     return lines
 
 
@@ -151,7 +157,13 @@ def precision_lines(study: PrecisionStudy) -> list[Line]:
             (
                 "",
                 "each cause alone, in ulp",
-                ", ".join(f"{cause.name} {cause.max_ulp:.3g}" for cause in one.causes),
+                joined(
+                    (
+                        Text("{name} {max_ulp}", name=cause.name, max_ulp=f"{cause.max_ulp:.3g}")
+                        for cause in one.causes
+                    ),
+                    ", ",
+                ),
             )
         )
     lines += [(label, "refused", message) for label, message in study.refused.items()]
@@ -219,7 +231,7 @@ def certificate_lines(certificates: Sequence[Certificate]) -> list[Line]:
                     elements=one.elements,
                     terms=len(one.terms),
                 ),
-                f"{agreed} ({one.probe})",
+                Text("{agreed} ({probe})", agreed=agreed, probe=one.probe),
             )
         )
         formula = one.text

@@ -10,7 +10,7 @@ from rich.console import Group
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import Verbatim, joined, say, translated
+from npu_sim.language import Text, Verbatim, joined, say, translated
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
@@ -77,7 +77,7 @@ def plan_lines(plan: Plan) -> list[Line]:
     )
     overflow = overflow_text(plan)
     lines: list[Line] = [("overflows", "the Unified Buffer", overflow)] if overflow else []
-    lines.append(("path", f"{plan.path}{key}", plan.path_reason))
+    lines.append(("path", Text("{path}{key}", path=plan.path, key=key), plan.path_reason))
     if plan.block_dim:
         idle = say("; {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
         lines.append(
@@ -169,7 +169,13 @@ def _memory_line(memory: Memory) -> Line:
     return (
         label,
         share,
-        ", ".join(f"{allocation.name} {allocation.bytes}" for allocation in memory.allocations),
+        joined(
+            (
+                Text("{name} {bytes}", name=allocation.name, bytes=allocation.bytes)
+                for allocation in memory.allocations
+            ),
+            ", ",
+        ),
     )
 
 
@@ -185,13 +191,13 @@ def _workspace_line(workspace: Workspace) -> Line:
         parts.append(
             say("{name} unknown", name=part.name)
             if part.evidence is Evidence.UNKNOWN
-            else f"{part.name} {size}{model}"
+            else Text("{name} {size}{model}", name=part.name, size=size, model=model)
         )
     unknown = " + unknown" if workspace.unknown else ""
     return (
         "workspace",
         say("{total_bytes} bytes{unknown}", total_bytes=workspace.total_bytes, unknown=unknown),
-        ", ".join(parts),
+        joined(parts, ", "),
     )
 
 
@@ -229,7 +235,7 @@ def change_lines(plan: Plan) -> list[Line]:
             said.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
     lines: list[Line] = []
     for flip, decisions in said.values():
-        names = ", ".join(decision.name for decision in decisions)
+        names = joined((decision.name for decision in decisions), ", ")
         note = flip.refusal or say(
             "{names}; now {values_text}", names=names, values_text=values_text(decisions[0])
         )
@@ -240,9 +246,14 @@ def change_lines(plan: Plan) -> list[Line]:
 
 def values_text(decision: Decision) -> str:
     """Return the values behind a decision, switches as typed: ``deterministic = false``."""
-    return ", ".join(
-        f"{name} = {str(value).lower() if isinstance(value, bool) else value}"
+    values = {
+        name if " " in name else Verbatim(name): str(value).lower()
+        if isinstance(value, bool)
+        else value
         for name, value in decision.values.items()
+    }
+    return joined(
+        (Text("{name} = {value}", name=name, value=value) for name, value in values.items()), ", "
     )
 
 
@@ -353,7 +364,7 @@ def launch_rows(launches: Sequence[Launch]) -> list[tuple[str, ...]]:
             str(launch.read_bytes),
             str(launch.written_bytes),
             "" if launch.block_dim is None else str(launch.block_dim),
-            launch.evidence.value + (f"; {launch.note}" if launch.note else ""),
+            launch.evidence.value + (Text("; {note}", note=launch.note) if launch.note else ""),
         )
         for number, launch in enumerate(launches)
     ]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
 
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, render, stack
 from npu_sim.show.text import Line, socs_text
@@ -115,7 +115,7 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
         if estimate.conflict_share >= SAID_SHARE
         else ""
     )
-    doubt = f"; {estimate.note}" if estimate.note else ""
+    doubt = Text("; {note}", note=estimate.note) if estimate.note else ""
     return say(
         "{startup_share:.0%} of it instruction start-up{conflicts}; {evidence}{doubt}",
         startup_share=estimate.startup_share,
@@ -129,7 +129,10 @@ def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
     """Return each estimate of a call's launches with its kernel and evidence."""
     said = [(launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None]
     return [
-        (f"{kernel}: {estimate_text(estimate)}", estimate_note(estimate))
+        (
+            Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
+            estimate_note(estimate),
+        )
         for kernel, estimate in said
     ]
 
@@ -181,7 +184,7 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     return (
         say(
             "estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}",
-            fromkeys="; ".join(dict.fromkeys(said)),
+            fromkeys=joined(dict.fromkeys(said)),
         )
         if said
         else ""
@@ -196,7 +199,9 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
         if launch.binds == "reading"
         else say("writing {written_bytes} bytes", written_bytes=launch.written_bytes)
     )
-    doubt = "" if launch.evidence is Evidence.EXACT else f"; {launch.evidence.value}"
+    doubt = (
+        "" if launch.evidence is Evidence.EXACT else Text("; {value}", value=launch.evidence.value)
+    )
     label = "launches" if number == 0 else ""
     if not launch.binds:
         return (
@@ -207,14 +212,20 @@ def _launch_line(number: int, launch: LaunchTime) -> Line:
     return (
         label,
         f"{launch.kernel}: {short_us(launch.us)}",
-        f"{percent(launch.share)}; {how}{doubt}",
+        Text("{percent}; {how}{doubt}", percent=percent(launch.share), how=how, doubt=doubt),
     )
 
 
 def _change_line(change: Change) -> Line:
-    gone = say("; without {without}", without=", ".join(change.without)) if change.without else ""
-    note = f"; {change.note}" if change.note else ""
-    saved = f"{percent(abs(change.saved_share))} {'less' if change.saved_share >= 0 else 'more'}"
+    gone = (
+        say("; without {without}", without=joined(change.without, ", ")) if change.without else ""
+    )
+    note = Text("; {note}", note=change.note) if change.note else ""
+    saved = Text(
+        "{percent} {value}",
+        percent=percent(abs(change.saved_share)),
+        value="less" if change.saved_share >= 0 else "more",
+    )
     return (
         "changed",
         change.change,
@@ -237,11 +248,11 @@ def determinism_lines(prices: Sequence[ModePrice]) -> list[Line]:
         return []
     unknown = dict.fromkeys(kernel for price in prices for kernel in price.unbounded)
     note = (
-        say("{unknown} not published, so no time stated", unknown=", ".join(unknown))
+        say("{unknown} not published, so no time stated", unknown=joined(unknown, ", "))
         if unknown
         else BOUNDS_ONLY
     )
-    return [("determinism", "; ".join(_price_text(price) for price in prices), note)]
+    return [("determinism", joined(_price_text(price) for price in prices), note)]
 
 
 def _price_text(price: ModePrice) -> str:
@@ -262,7 +273,13 @@ def _price_text(price: ModePrice) -> str:
         if price.bound_us is None
         else say("at least {short_us}", short_us=short_us(price.bound_us))
     )
-    return f"{switch}: {launches}, {workspace}, {bound}"
+    return Text(
+        "{switch}: {launches}, {workspace}, {bound}",
+        switch=switch,
+        launches=launches,
+        workspace=workspace,
+        bound=bound,
+    )
 
 
 def _kernel_lines(timeline: Timeline) -> list[Line]:
@@ -308,7 +325,7 @@ def _kernel_lines(timeline: Timeline) -> list[Line]:
         lines += [
             (
                 "phase",
-                f"{phase.name} {short_us(phase.us)}",
+                Text("{name} {short_us}", name=phase.name, short_us=short_us(phase.us)),
                 say(
                     "{binding_pipe} binds on core {slowest_core}",
                     binding_pipe=phase.binding_pipe,
@@ -324,11 +341,13 @@ def caution_lines(timeline: Timeline) -> list[Line]:
     """Return what the bound omits and assumes."""
     lines: list[Line] = []
     if timeline.unknown_rates:
-        lines.append(("unknown", ", ".join(timeline.unknown_rates), "no published rate: counted 0"))
+        lines.append(
+            ("unknown", joined(timeline.unknown_rates, ", "), "no published rate: counted 0")
+        )
     if timeline.not_counted:
-        lines.append(("left out", ", ".join(timeline.not_counted), "not published: counted 0"))
+        lines.append(("left out", joined(timeline.not_counted, ", "), "not published: counted 0"))
     if timeline.assumptions:
-        lines.append(("assumed", ", ".join(timeline.assumptions), "data a plan cannot know"))
+        lines.append(("assumed", joined(timeline.assumptions, ", "), "data a plan cannot know"))
     return lines
 
 
@@ -411,7 +430,7 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
     if reasons:
         parts += [
             "",
-            lines_table(("refused", reason, "; ".join(where)) for reason, where in reasons.items()),
+            lines_table(("refused", reason, joined(where)) for reason, where in reasons.items()),
         ]
     parts += ["", Paragraph(NOT_MEASURED, "dim")]
     evidence = evidence_of_estimates(shown)
@@ -419,5 +438,9 @@ def timelines_view(compared: Sequence[tuple[str, str, Timeline | AclnnError]]) -
         parts.append(Paragraph(evidence, "dim"))
     cautions = dict.fromkeys(line for one in shown for line in caution_lines(one))
     return stack(
-        *parts, *(Paragraph(f"{label}: {value} ({note})", "dim") for label, value, note in cautions)
+        *parts,
+        *(
+            Paragraph(Text("{label}: {value} ({note})", label=label, value=value, note=note), "dim")
+            for label, value, note in cautions
+        ),
     )

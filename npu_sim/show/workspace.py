@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rich.console import RenderableType
 
-from npu_sim.language import joined, say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.model import Plan, Workspace, WorkspaceArea, WorkspaceNode
 from npu_sim.releases import release_words
 from npu_sim.show.layout import Column, Paragraph, Table, render, stack
@@ -29,11 +29,11 @@ def workspace_title(plan: Plan) -> str:
 
 def workspace_headline(workspace: Workspace) -> str:
     """Return the size in one line."""
-    unknown = ", ".join(part.name for part in workspace.unknown)
+    unknown = joined((part.name for part in workspace.unknown), ", ")
     return say(
         "{total_bytes} bytes of workspace{value}",
         total_bytes=workspace.total_bytes,
-        value=f" + unknown ({unknown})" if unknown else "",
+        value=Text(" + unknown ({unknown})", unknown=unknown) if unknown else "",
     )
 
 
@@ -111,6 +111,6 @@ def bucket_rows(workspace: Workspace) -> list[tuple[str, ...]]:
         for number in range(len(workspace.buckets))
     ]
     return [
-        (str(number), str(bucket.bytes), str(bucket.offset), ", ".join(tenants[number]))
+        (str(number), str(bucket.bytes), str(bucket.offset), joined(tenants[number], ", "))
         for number, bucket in enumerate(workspace.buckets)
     ]

@@ -14,6 +14,7 @@ from npu_sim.framework.execution import OrderMask, Result
 from npu_sim.kernels import order_study
 from npu_sim.kernels.random_order import RANDOM, REVERSE, ROUND_ROBIN, SEQUENTIAL, seed_words
 from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import storage_view
 from npu_sim.operators import run
@@ -176,7 +177,7 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
     if adversarial:
         orders |= {name: (code, (0, 0)) for name, code in ADVERSARIAL_ORDERS.items()}
     return orders | {
-        f"random, seed {seed + draw}": (RANDOM, seed_words(seed + draw))
+        Text("random, seed {seed}", seed=seed + draw): (RANDOM, seed_words(seed + draw))
         for draw in range(random_orders)
     }
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.cores import load_profile, shipped_products
+from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall, study_call
 from npu_sim.plans.answers import Printed
 from npu_sim.releases import release_names
@@ -96,7 +97,7 @@ def _compare(
             rows.append(InvarianceRow(name, output, False))
         else:
             first = tuple(int(place) for place in different[0])
-            note = f"{different.shape[0]} of {before.size} elements"
+            note = Text("{shape} of {size} elements", shape=different.shape[0], size=before.size)
             rows.append(
                 InvarianceRow(
                     name, output, True, first, float(before[first]), float(after[first]), note
@@ -196,26 +197,31 @@ def _machine_changes(base: StudyCall) -> Iterator[Change]:
             base.profile.chip.vector_cores,
             base.profile.chip.cube_cores,
         ):
-            text = f"{chip.vector_cores} vector and {chip.cube_cores} cube cores ({soc})"
+            text = Text(
+                "{vector_cores} vector and {cube_cores} cube cores ({soc})",
+                vector_cores=chip.vector_cores,
+                cube_cores=chip.cube_cores,
+                soc=soc,
+            )
             yield text, replace(base, profile=base.profile.with_soc(soc)), same
             break
     for product in shipped_products():
         if product != base.profile.name:
             yield (
-                f"product {product}",
+                Text("product {product}", product=product),
                 replace(base, profile=load_profile(product, release=base.profile.release)),
                 same,
             )
     for release in release_names():
         if release != base.profile.release:
             yield (
-                f"release {release}",
+                Text("release {release}", release=release),
                 replace(base, profile=base.profile.with_release(release)),
                 same,
             )
     other = not base.options.get("deterministic", False)
     yield (
-        f"deterministic computation {'on' if other else 'off'}",
+        Text("deterministic computation {value}", value="on" if other else "off"),
         base.with_options(deterministic=other),
         same,
     )

@@ -12,6 +12,7 @@ import numpy as np
 
 from npu_sim.kernels.elementwise import narrow_array
 from npu_sim.kernels.ulp import ulp_distance, ulp_error
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype, numpy_dtype
 from npu_sim.operators.shared.study import StudyCall, plain, study_call
 from npu_sim.plans.answers import Printed
@@ -157,7 +158,7 @@ def variants(base: StudyCall) -> Iterator[Variant]:
             yield Variant(dtype, dtype, call)
         else:
             for label, compute, typed in base.operator.hook("variants")(call):
-                yield Variant(f"{dtype}, {label}", compute, typed)
+                yield Variant(Text("{dtype}, {label}", dtype=dtype, label=label), compute, typed)
 
 
 def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
@@ -270,7 +271,9 @@ def _causes(
             Cause(
                 "saturation",
                 0.0,
-                f"{count} results beyond the range become the largest finite value",
+                Text(
+                    "{count} results beyond the range become the largest finite value", count=count
+                ),
             )
         )
     return tuple(causes)

@@ -14,6 +14,7 @@ import numpy as np
 
 from npu_sim.kernels.elementwise import narrow_array, round_to_hf32
 from npu_sim.kernels.ulp import ulp_error
+from npu_sim.language import Text
 
 
 class Tolerance(NamedTuple):
@@ -83,12 +84,25 @@ def _powers(limits: Mapping[str, float]) -> str:
 
 
 MEANINGS = {
-    "mixed tolerance": f"passes when {MIXED_SHARE:.0%} of the elements lie within atol + rtol*|golden| and no error is beyond "
-    f"both the limit of the dtype and {MIXED_ULP} ulp",
-    "single benchmark": "passes when the relative error |result - golden| / (|golden| + 1e-7) is below T on average and below 10 T "
-    f"everywhere, so one sum that cancels to almost 0 can fail it; T: {_powers(SINGLE)}",
-    "dual benchmark": f"passes when largest, mean and RMS error are at most {LEVELS['L0'].mare:g}, {LEVELS['L0'].mere:g} and "
-    f"{LEVELS['L0'].rmse:g} times those of a second implementation, the formula in float32 rounded once (level L0)",
+    "mixed tolerance": Text(
+        "passes when {mixed_share} of the elements lie within atol + rtol*|golden| and no "
+        "error is beyond both the limit of the dtype and {mixed_ulp} ulp",
+        mixed_share=f"{MIXED_SHARE:.0%}",
+        mixed_ulp=MIXED_ULP,
+    ),
+    "single benchmark": Text(
+        "passes when the relative error |result - golden| / (|golden| + 1e-7) is below T on "
+        "average and below 10 T everywhere, so one sum that cancels to almost 0 can fail it; "
+        "T: {powers}",
+        powers=_powers(SINGLE),
+    ),
+    "dual benchmark": Text(
+        "passes when largest, mean and RMS error are at most {mare}, {mere} and {rmse} times "
+        "those of a second implementation, the formula in float32 rounded once (level L0)",
+        mare=f"{LEVELS['L0'].mare:g}",
+        mere=f"{LEVELS['L0'].mere:g}",
+        rmse=f"{LEVELS['L0'].rmse:g}",
+    ),
 }
 """What the verdict of every standard means, in a line each (page, 1 to 3)."""
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from npu_sim.framework.checks import require_whole
+from npu_sim.language import Text
 from npu_sim.status import UsageError, closest, shown
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space, places_of
@@ -55,8 +56,12 @@ def open_engine(
     if not isinstance(engine, str) or engine not in ENGINES:
         raise UsageError(
             "engine",
-            f"engine = {shown(engine)}: no such engine",
-            f"engines: {', '.join(ENGINES)}{closest(engine, ENGINES)}",
+            Text("engine = {engine}: no such engine", engine=shown(engine)),
+            Text(
+                "engines: {engines}{hint}",
+                engines=", ".join(ENGINES),
+                hint=closest(engine, ENGINES),
+            ),
         )
     if engine == "local":
         yield LocalEngine(space, columns, threads)
@@ -207,7 +212,11 @@ def _result(future: Any) -> np.ndarray:
     try:
         records: np.ndarray = future.result()
     except (KilledWorker, CancelledError, OSError) as error:
-        message = f"the cluster cannot compute the sweep: {type(error).__name__}: {error}"
+        message = Text(
+            "the cluster cannot compute the sweep: {error_type}: {error}",
+            error_type=type(error).__name__,
+            error=error,
+        )
         raise UsageError(
             "engine", message, "what is written stays: go on with resume=True"
         ) from None
@@ -252,7 +261,11 @@ def _cluster(scheduler: str | None, workers: int | None) -> Iterator[Any]:
     try:
         client = Client(scheduler, timeout=CONNECT_SECONDS)
     except (OSError, ValueError) as error:
-        message = f"scheduler = {scheduler!r} does not answer: {error}"
+        message = Text(
+            "scheduler = {scheduler} does not answer: {error}",
+            scheduler=repr(scheduler),
+            error=error,
+        )
         raise UsageError(
             "scheduler", message, "the address of a running dask scheduler, such as tcp://host:8786"
         ) from None

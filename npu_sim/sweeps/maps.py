@@ -23,6 +23,7 @@ from npu_sim.framework.axes import Number
 from npu_sim.framework.fixed_calls import fixed_call
 from npu_sim.framework.planning import plan_of
 from npu_sim.framework.target import LIMITS, Target
+from npu_sim.language import Text
 from npu_sim.operators.timelines import timeline
 from npu_sim.plans.model import Plan
 from npu_sim.questions.limits import find_bound
@@ -256,7 +257,11 @@ class Columns:
         plan = self.area.planned(position, row)
         if not isinstance(plan, Plan):
             return f"{int(plan.status)}, {NUMBER.sub('N', plan.message)}"
-        key = "" if plan.tiling_key is None else f", key {plan.tiling_key}"
+        key = (
+            ""
+            if plan.tiling_key is None
+            else Text(", key {tiling_key}", tiling_key=plan.tiling_key)
+        )
         return NUMBER.sub("N", plan.path) + key
 
     def _runs(self, positions: Sequence[int]) -> list[list[Run]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from npu_sim.cores import Device
 from npu_sim.framework.rows import bound_of
+from npu_sim.language import Text
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError, closest
 from npu_sim.sweeps.space import Space, places_of
@@ -106,8 +107,8 @@ def _chosen(columns: list[RecordColumn], wanted: tuple[str, ...]) -> tuple[Recor
         if name not in known:
             raise UsageError(
                 "columns",
-                f"columns: {name!r} is not a column of this sweep",
-                f"columns: {', '.join(known)}{closest(name, known)}",
+                Text("columns: {name} is not a column of this sweep", name=repr(name)),
+                Text("columns: {known}{hint}", known=", ".join(known), hint=closest(name, known)),
             )
     return tuple(column for name, column in known.items() if name in wanted)
 
@@ -119,7 +120,9 @@ def _narrowest(name: str, bound: int) -> np.dtype[Any]:
         if needed <= np.iinfo(integer).max:
             return np.dtype(integer)
     raise UsageError(
-        "grid", f"grid: {name} may reach {bound}, beyond 64 bits", "sweep smaller sizes"
+        "grid",
+        Text("grid: {name} may reach {bound}, beyond 64 bits", name=name, bound=bound),
+        "sweep smaller sizes",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.checks import require_whole
+from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.status import UsageError, shown, straight
 from npu_sim.sweeps.engine import Engine, EngineOptions, open_engine, record_dtype
@@ -237,8 +238,10 @@ def _memory_for(rows: int, dtype: np.dtype[Any]) -> np.ndarray:
     try:
         return np.empty(rows, dtype)
     except (MemoryError, ValueError):
-        message = (
-            f"{rows} rows take {rows * dtype.itemsize} bytes, which this machine does not have"
+        message = Text(
+            "{rows} rows take {bytes} bytes, which this machine does not have",
+            rows=rows,
+            bytes=rows * dtype.itemsize,
         )
         raise UsageError(
             "grid", message, "sweep to a file, keep fewer columns, or draw a sample"
@@ -257,6 +260,10 @@ def prepare(
         isinstance(columns, Sequence | np.ndarray)
         and all(isinstance(name, str) for name in columns)
     ):
-        raise UsageError("columns", f"columns = {shown(columns)} are no names", "a list of names")
+        raise UsageError(
+            "columns",
+            Text("columns = {columns} are no names", columns=shown(columns)),
+            "a list of names",
+        )
     space = make_space(load_operator(operator), grid, sample, seed)
     return space, record_columns(space, tuple(columns) if columns is not None else None)

@@ -15,6 +15,7 @@ from npu_sim.cores import Profile, with_socs
 from npu_sim.framework.axes import Axis, Number, Values
 from npu_sim.framework.checks import require_whole
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.questions.varied_calls import items_of, load_distinct, product_names
 from npu_sim.releases import chosen_releases, release_words
 from npu_sim.status import UsageError, shown
@@ -256,7 +257,7 @@ def make_space(
     if not isinstance(grid, Mapping) or not all(isinstance(name, str) for name in grid):
         raise UsageError(
             "grid",
-            f"grid = {shown(grid)} is no mapping",
+            Text("grid = {grid} is no mapping", grid=shown(grid)),
             "values by name, such as {'rows': '1..4096:*2'}",
         )
     require_whole("seed", seed)
@@ -270,7 +271,7 @@ def make_space(
     if len(chosen) < len(given):
         raise UsageError(
             "grid",
-            f"grid: two names of the same axis among {', '.join(given)}",
+            Text("grid: two names of the same axis among {given}", given=", ".join(given)),
             "give every axis once",
         )
     axes = [
@@ -282,7 +283,7 @@ def make_space(
             name = values.axis.name
             raise UsageError(
                 name,
-                f"{name}: ':log' draws at random",
+                Text("{name}: ':log' draws at random", name=name),
                 "add a number of samples, or list values such as 1..4096:*2",
             )
     return Space(operator, profiles, tuple(axes), sample, seed)
@@ -308,11 +309,15 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
     if count > LARGEST_TABLE:
         raise UsageError(
             name,
-            f"{name}: {count} values cannot be listed",
-            f"a range, or at most {LARGEST_TABLE} values",
+            Text("{name}: {count} values cannot be listed", name=name, count=count),
+            Text("a range, or at most {largest_table} values", largest_table=LARGEST_TABLE),
         )
     if not (items := items_of(given)):
-        raise UsageError(name, f"{name}: no values", f"for instance {name}={axis.default}")
+        raise UsageError(
+            name,
+            Text("{name}: no values", name=name),
+            Text("for instance {name}={default}", name=name, default=axis.default),
+        )
     if isinstance(axis, Number):
         ranges = [_read_range(axis, name, item) for item in items]
         if len(ranges) == 1 and isinstance(ranges[0], AxisValues):
@@ -323,7 +328,7 @@ def axis_values(axis: Axis, name: str, given: Any) -> AxisValues:
                 if values.log or len(codes) + values.count > LARGEST_TABLE:
                     raise UsageError(
                         name,
-                        f"{name}: {shown(given)} cannot be listed",
+                        Text("{name}: {given} cannot be listed", name=name, given=shown(given)),
                         "give one range alone, or fewer values",
                     )
                 codes.extend(values.at(position) for position in range(values.count))
@@ -342,12 +347,30 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
     ends, _, step = item.partition(":")
     low, _, high = ends.partition("..")
     first, last = axis.code(low), axis.code(high)
-    form = f"{name}={item}: write first..last, with :+step, :*factor or :log after it"
+    form = Text(
+        "{name}={item}: write first..last, with :+step, :*factor or :log after it",
+        name=name,
+        item=item,
+    )
     if first > last:
-        raise UsageError(name, f"{name} = {item}: {first} is above {last}", form)
+        raise UsageError(
+            name,
+            Text(
+                "{name} = {item}: {first} is above {last}",
+                name=name,
+                item=item,
+                first=first,
+                last=last,
+            ),
+            form,
+        )
     if step in ("", "log"):
         if step and first < 0:
-            raise UsageError(name, f"{name} = {item}: ':log' needs sizes of 0 or more", form)
+            raise UsageError(
+                name,
+                Text("{name} = {item}: ':log' needs sizes of 0 or more", name=name, item=item),
+                form,
+            )
         return AxisValues(axis, start=first, count=last - first + 1, log=step == "log")
     amount = int(step[1:]) if step[1:].isdecimal() else 0
     if step[0] == "+" and amount >= 1:
@@ -358,4 +381,8 @@ def _read_range(axis: Number, name: str, item: Any) -> AxisValues | list[int]:
             codes.append(first)
             first *= amount
         return codes
-    raise UsageError(name, f"{name} = {item}: {step!r} is not a step", form)
+    raise UsageError(
+        name,
+        Text("{name} = {item}: {step} is not a step", name=name, item=item, step=repr(step)),
+        form,
+    )

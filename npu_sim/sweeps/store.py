@@ -25,6 +25,7 @@ from npu_sim.files.writing import (
     require_target,
     write_text,
 )
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 from npu_sim.sweeps.records import RecordColumn
 from npu_sim.sweeps.space import Space
@@ -112,11 +113,14 @@ class Store:
                 if self.target.exists() and not self.overwrite:
                     raise UsageError(
                         "out",
-                        f"{self.target} is there already",
+                        Text("{target} is there already", target=self.target),
                         "replace it with --overwrite, or name another",
                     )
                 if self.partial.exists() or self.partial.is_symlink():
-                    message = f"{self.partial} is in the way: no sweep that can go on left it"
+                    message = Text(
+                        "{partial} is in the way: no sweep that can go on left it",
+                        partial=self.partial,
+                    )
                     raise UsageError("out", message, "remove it, or choose another name")
                 require_room(self.target, self.writer.least_bytes)
                 self._save(0, {}, {})  # first: it marks the partial file as one of a sweep
@@ -125,19 +129,30 @@ class Store:
             return self._go_on(self._progress(), resume)
 
     def _go_on(self, progress: dict[str, Any], resume: bool) -> tuple[int, dict[str, Any]]:
-        again = f"remove {self.partial.name} and {self.progress_file.name} to start again"
+        again = Text(
+            "remove {name} and {name_text} to start again",
+            name=self.partial.name,
+            name_text=self.progress_file.name,
+        )
         if not resume:
-            hint = f"go on with resume=True, or {again}"
-            complete = f"{progress['chunks']} chunks complete"
-            message = f"{self.target}: an interrupted sweep lies there, {complete}"
+            hint = Text("go on with resume=True, or {again}", again=again)
+            message = Text(
+                "{target}: an interrupted sweep lies there, {chunks} chunks complete",
+                target=self.target,
+                chunks=progress["chunks"],
+            )
             raise UsageError("out", message, hint)
         different = [name for name, value in self.identity.items() if progress.get(name) != value]
         if different:
             names = ", ".join(different)
-            message = (
-                f"{self.target}: the interrupted sweep there is another one: its {names} differ"
+            message = Text(
+                "{target}: the interrupted sweep there is another one: its {different} differ",
+                target=self.target,
+                different=names,
             )
-            raise UsageError("resume", message, f"repeat the sweep's own options, or {again}")
+            raise UsageError(
+                "resume", message, Text("repeat the sweep's own options, or {again}", again=again)
+            )
         self._require_replaceable(resuming=True)
         chunks = progress["chunks"]
         if not progress["state"]:
@@ -148,10 +163,16 @@ class Store:
                 self.writer.go_on(progress["state"])
             except (KeyError, TypeError, ValueError, FileNotFoundError) as error:
                 raise UsageError(
-                    "resume", f"{self.partial} is not what was written: {error}", again
+                    "resume",
+                    Text(
+                        "{partial} is not what was written: {error}",
+                        partial=self.partial,
+                        error=error,
+                    ),
+                    again,
                 ) from None
         elif chunks * self.chunk_rows < self.total:
-            raise UsageError("resume", f"{self.partial} is gone", again)
+            raise UsageError("resume", Text("{partial} is gone", partial=self.partial), again)
         return chunks, progress["summary"]
 
     def _progress(self) -> dict[str, Any]:
@@ -169,7 +190,12 @@ class Store:
             valid = False
         if not valid:
             raise UsageError(
-                "out", f"{self.progress_file} does not say how far a sweep is: it is damaged", hint
+                "out",
+                Text(
+                    "{progress_file} does not say how far a sweep is: it is damaged",
+                    progress_file=self.progress_file,
+                ),
+                hint,
             )
         return dict(progress)
 
@@ -188,16 +214,24 @@ class Store:
         hint = "name a new folder, or a file ending in .csv or .parquet"
         if not self.target.is_dir() or self.target.is_symlink():
             raise UsageError(
-                "out", f"{self.target} is a file, where a folder of columns is to be", hint
+                "out",
+                Text("{target} is a file, where a folder of columns is to be", target=self.target),
+                hint,
             )
         names = written_names(self.target)
         if not names and not (resuming and not any(self.target.iterdir())):
-            raise UsageError("out", f"{self.target} is a folder, but no sweep", hint)
+            raise UsageError(
+                "out", Text("{target} is a folder, but no sweep", target=self.target), hint
+            )
         foreign = foreign_entry(self.target, names.__contains__)
         if foreign is not None:
             raise UsageError(
                 "out",
-                f"{self.target} holds {foreign!r}, which no sweep wrote",
+                Text(
+                    "{target} holds {foreign}, which no sweep wrote",
+                    target=self.target,
+                    foreign=repr(foreign),
+                ),
                 "move it elsewhere, or " + hint,
             )
 
@@ -215,8 +249,8 @@ class Store:
             if not self.target.exists():
                 raise UsageError(
                     "out",
-                    f"{self.partial} was emptied by something else",
-                    f"remove {self.progress_file.name}",
+                    Text("{partial} was emptied by something else", partial=self.partial),
+                    Text("remove {name}", name=self.progress_file.name),
                 )
             self.progress_file.unlink()
 
@@ -260,4 +294,4 @@ def _writer(partial: Path, ending: str, space: Space, columns: tuple[RecordColum
 
         return ParquetWriter(partial, space, columns)
     hint = "no ending for a folder of .npy columns, .csv, or .parquet"
-    raise UsageError("out", f"out: {ending} is not a format of sweeps", hint)
+    raise UsageError("out", Text("out: {ending} is not a format of sweeps", ending=ending), hint)

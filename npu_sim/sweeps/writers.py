@@ -13,6 +13,7 @@ import numpy as np
 from npu_sim.files.reading import JSON_BYTES, read_limited
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import empty_own, remove_own
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 from npu_sim.sweeps.engine import usable_cores
 from npu_sim.sweeps.records import RecordColumn
@@ -99,7 +100,14 @@ def cut_back(file: IO[bytes], size: int) -> None:
     """Truncate an open file and seek to its end; ValueError when it is shorter."""
     present = file.seek(0, os.SEEK_END)
     if present < size:
-        raise ValueError(f"{file.name} has {present} bytes, {size} were written")
+        raise ValueError(
+            Text(
+                "{name} has {found} bytes, {size} were written",
+                name=file.name,
+                found=present,
+                size=size,
+            )
+        )
     file.truncate(size)
     file.seek(0, os.SEEK_END)
 
@@ -153,12 +161,14 @@ def _read_description(folder: Path) -> dict[str, Any]:
         raise _no_sweep(folder, error) from None
     columns = described.get("columns") if isinstance(described, dict) else None
     if not isinstance(columns, dict) or not all(name.isidentifier() for name in columns):
-        raise _no_sweep(folder, f"{DESCRIPTION} describes no columns")
+        raise _no_sweep(folder, Text("{description} describes no columns", description=DESCRIPTION))
     return dict(described)
 
 
 def _no_sweep(folder: Path, why: Any) -> UsageError:
-    return UsageError("folder", f"{folder} holds no sweep: {why}", GIVE)
+    return UsageError(
+        "folder", Text("{folder} holds no sweep: {why}", folder=folder, why=why), GIVE
+    )
 
 
 class CsvWriter:
@@ -277,7 +287,7 @@ class ParquetWriter:
         missing = [chunk for chunk in range(self.chunks) if not self._file(chunk).is_file()]
         joined = (self.partial / WHOLE).is_file() or not any(self.partial.iterdir())
         if missing and not joined:
-            raise ValueError(f"{self._file(missing[0]).name} is missing")
+            raise ValueError(Text("{name} is missing", name=self._file(missing[0]).name))
 
     def write(self, chunk: np.ndarray) -> dict[str, Any]:
         """Write a chunk."""

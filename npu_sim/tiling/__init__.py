@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from npu_sim.cores import Profile, load_profile
+from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, OperatorEntry, find_kernel
 from npu_sim.status import UsageError, closest
 
@@ -55,14 +56,18 @@ def plan_kernel(
         kernels = ", ".join(kernel for operator in OPERATORS for kernel in operator.kernels)
         raise UsageError(
             "op",
-            f"op = {op!r}: no planner of that name",
-            f"planners: {kernels}{closest(op, kernels.split(', '))}",
+            Text("op = {op}: no planner of that name", op=repr(op)),
+            Text(
+                "planners: {kernels}{hint}", kernels=kernels, hint=closest(op, kernels.split(", "))
+            ),
         )
     try:
         return raw_plan(entry, op, inputs, load_profile(None, soc, release), deterministic)
     except KeyError as error:
         raise UsageError(
-            "inputs", f"inputs: {error.args[0]!r} is missing", f"given: {', '.join(inputs)}"
+            "inputs",
+            Text("inputs: {key} is missing", key=repr(error.args[0])),
+            Text("given: {inputs}", inputs=", ".join(inputs)),
         ) from None
 
 

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
+from npu_sim.language import Text
+
 SUCCESS = 0
 """``status`` of a planner's result: there is a tiling."""
 FAILED = 1
@@ -118,8 +120,14 @@ def table(record: type) -> tuple[Column, ...]:
             )
             columns.append(Column(name, name, kind, field))
         else:
-            allowed = "a field is an int, a float, or a NamedTuple of them"
-            raise TypeError(f"{record.__name__}.{name} is {hint}: {allowed}")
+            raise TypeError(
+                Text(
+                    "{record}.{name} is {hint}: a field is an int, a float, or a NamedTuple of them",
+                    record=record.__name__,
+                    name=name,
+                    hint=hint,
+                )
+            )
     return tuple(columns)
 
 

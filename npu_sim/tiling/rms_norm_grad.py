@@ -15,6 +15,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE, NPU_ARCH_ATLAS_TRAIN, Device
+from npu_sim.language import Text
 from npu_sim.numbers.shapes import shape_text
 from npu_sim.tiling.common import (
     BLOCK_BYTES,
@@ -114,13 +115,25 @@ def _rank_fault(shapes: Shapes) -> Fault | None:
     for name in ("x", "gamma"):
         rank = len(getattr(shapes, name))
         if not 1 <= rank <= MAX_RANK:
-            return Fault(name, f"{name} has rank {rank}", f"rank 1 to {MAX_RANK}")
+            return Fault(
+                name,
+                Text("{name} has rank {rank}", name=name, rank=rank),
+                Text("rank 1 to {max_rank}", max_rank=MAX_RANK),
+            )
     if len(shapes.gamma) > len(shapes.x):
-        message = f"gamma has rank {len(shapes.gamma)}, more than x, which has rank {len(shapes.x)}"
+        message = Text(
+            "gamma has rank {gamma_count}, more than x, which has rank {x_count}",
+            gamma_count=len(shapes.gamma),
+            x_count=len(shapes.x),
+        )
         return Fault(
             "gamma",
             message,
-            f"gamma has the last axes of x, {shape_text(shapes.x)}: at most {len(shapes.x)}",
+            Text(
+                "gamma has the last axes of x, {shape}: at most {x_count}",
+                shape=shape_text(shapes.x),
+                x_count=len(shapes.x),
+            ),
         )
     return None
 
@@ -129,14 +142,22 @@ def _equality_fault(shapes: Shapes) -> Fault | None:
     for name, like in (("x", "dy"), ("dx", "dy"), ("dgamma", "gamma")):
         given, right = getattr(shapes, name), getattr(shapes, like)
         if given != right:
-            shapes_given = f"{name} is {shape_text(given)}, {like} is {shape_text(right)}"
-            message = f"{shapes_given}: they must have the same shape"
-            return Fault(name, message, f"{name}: {shape_text(right)}")
+            message = Text(
+                "{name} is {given}, {like} is {right}: they must have the same shape",
+                name=name,
+                given=shape_text(given),
+                like=like,
+                right=shape_text(right),
+            )
+            return Fault(name, message, Text("{name}: {shape}", name=name, shape=shape_text(right)))
     right = shapes.x[-len(shapes.gamma) :]
     if shapes.gamma != right:
-        shapes_given = f"gamma is {shape_text(shapes.gamma)}, but x is {shape_text(shapes.x)}"
-        message = f"{shapes_given}: gamma must be its last axes"
-        return Fault("gamma", message, f"gamma: {shape_text(right)}")
+        message = Text(
+            "gamma is {given}, but x is {x}: gamma must be its last axes",
+            given=shape_text(shapes.gamma),
+            x=shape_text(shapes.x),
+        )
+        return Fault("gamma", message, Text("gamma: {shape}", shape=shape_text(right)))
     return None
 
 
@@ -145,10 +166,14 @@ def _rstd_fault(shapes: Shapes) -> Fault | None:
     common = min(len(leading), len(rstd))
     if rstd[:common] == leading[:common] and prod(rstd) == prod(leading):
         return None
-    message = (
-        f"rstd is {shape_text(rstd)}, but x without the axes of gamma is {shape_text(leading)}"
+    message = Text(
+        "rstd is {shape}, but x without the axes of gamma is {shape_text_text}",
+        shape=shape_text(rstd),
+        shape_text_text=shape_text(leading),
     )
-    return Fault("rstd", message, f"rstd: {shape_text(leading)}, axes of size 1 may follow")
+    return Fault(
+        "rstd", message, Text("rstd: {shape}, axes of size 1 may follow", shape=shape_text(leading))
+    )
 
 
 def _empty_fault(shapes: Shapes) -> Fault | None:
@@ -156,7 +181,7 @@ def _empty_fault(shapes: Shapes) -> Fault | None:
         return None
     return Fault(
         "dy",
-        f"dy is {shape_text(shapes.dy)}: empty tensors are not supported",
+        Text("dy is {shape}: empty tensors are not supported", shape=shape_text(shapes.dy)),
         "every axis at least 1",
     )
 

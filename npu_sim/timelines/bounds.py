@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from npu_sim.cores import Profile
+from npu_sim.language import Text
 from npu_sim.plans.model import Launch, LaunchTensor, Plan
 from npu_sim.timelines.estimates import Estimator, estimate_of_call
 from npu_sim.timelines.model import CoreTime, LaunchTime, PhaseTime, Timeline
@@ -146,9 +147,16 @@ def _moving_cycles(tensors: Sequence[LaunchTensor], profile: Profile, *, writes:
 
 def _besides_bytes(plan: Plan, bounds: Sequence[LaunchTime]) -> tuple[str, ...]:
     """Return what the bound omits: launches off the AI cores, and work besides moving bytes."""
-    off = [f"{launch.kernel} {launch.note}" for launch in plan.launches if launch.block_dim == 0]
+    off = [
+        Text("{kernel} {note}", kernel=launch.kernel, note=launch.note)
+        for launch in plan.launches
+        if launch.block_dim == 0
+    ]
     moving = dict.fromkeys(bound.kernel for bound in bounds if not bound.planned and bound.binds)
-    return (*off, *((f"all but the bytes of {'/'.join(moving)}",) if moving else ()))
+    return (
+        *off,
+        *((Text("all but the bytes of {moving}", moving="/".join(moving)),) if moving else ()),
+    )
 
 
 def _phase_cycles(phase: Phase, profile: Profile) -> PhaseCycles:

@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError
 
 from npu_sim.cores import Profile
 from npu_sim.files.yaml_document import read_yaml
+from npu_sim.language import Text
 from npu_sim.plans.answers import Frozen
 from npu_sim.status import UsageError
 
@@ -82,14 +83,22 @@ class Calibration(Frozen):
         """
         cores = profile.chip.vector_cores
         if cores != self.vector_cores:
-            message = (
-                f"the calibration from {self.source} is of a device with {self.vector_cores} "
-                f"vector cores, {profile.soc} has {cores}"
+            message = Text(
+                "the calibration from {source} is of a device with {vector_cores} vector cores, "
+                "{soc} has {cores}",
+                source=self.source,
+                vector_cores=self.vector_cores,
+                soc=profile.soc,
+                cores=cores,
             )
             raise UsageError(
                 "calibration",
                 message,
-                f'soc="{self.soc}", or calibrate on a profile of {profile.soc}',
+                Text(
+                    'soc="{soc}", or calibrate on a profile of {soc_text}',
+                    soc=self.soc,
+                    soc_text=profile.soc,
+                ),
             )
 
 

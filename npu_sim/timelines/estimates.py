@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from npu_sim.cores import Profile
+from npu_sim.language import Text
 from npu_sim.plans.model import Launch, Plan
 from npu_sim.timelines.calibration import READS_AND_WRITES, READS_ONLY, WRITES_ONLY, Calibration
 from npu_sim.timelines.model import BankConflict, LaunchEstimate, LaunchTime, VectorEstimate
@@ -97,7 +98,10 @@ class Estimator:
         if npu_arch not in ESTIMATED_ARCHITECTURES:
             return (
                 None,
-                f"Start-ups of vector instructions are not published for architecture {npu_arch}.",
+                Text(
+                    "Start-ups of vector instructions are not published for architecture {npu_arch}.",
+                    npu_arch=npu_arch,
+                ),
             )
         lists = self.instructions(self.plan)
         mhz = self.mhz or (self.calibration and self.calibration.clock_mhz)
@@ -132,7 +136,11 @@ def vector_estimate(
     compared = lists.compared and (profiled or device == COMPARED_DEVICE)
     band, evidence = (COMPARED_BAND, COMPARED) if compared else (NOT_COMPARED_BAND, NOT_COMPARED)
     low, high = START_UP_RANGE if start_up > MOSTLY_START_UP * mean_cycles else (1 - band, 1 + band)
-    doubt = f"{narrowing / mean_cycles:.0%} of it is {NARROWING}, the least sure entry"
+    doubt = Text(
+        "{share} of it is {narrowing}, the least sure entry",
+        share=f"{narrowing / mean_cycles:.0%}",
+        narrowing=NARROWING,
+    )
     return VectorEstimate(
         vector_cycles=mean_cycles,
         slowest_cycles=cycles(longest),
@@ -168,14 +176,22 @@ def _streaming(
 ) -> tuple[LaunchEstimate | None, str]:
     moved = streamed_bytes(kind, launch.read_bytes, launch.written_bytes)
     if moved < STREAMED_BYTES:
-        return None, f"It moves {moved} bytes: below {STREAMED_BYTES} the L2 decides how fast."
+        return None, Text(
+            "It moves {moved} bytes: below {streamed_bytes} the L2 decides how fast.",
+            moved=moved,
+            streamed_bytes=STREAMED_BYTES,
+        )
     if calibration is None:
         slow, fast = (moved / (ceiling * BYTES_PER_US) for ceiling in TWO_CEILINGS[kind])
         return LaunchEstimate(us=None, low_us=fast, high_us=slow, evidence=TWO_DEVICES), ""
     if kind not in calibration.ceilings:
         return (
             None,
-            f"The calibration from {calibration.source} has no ceiling of the kind '{kind}'.",
+            Text(
+                "The calibration from {source} has no ceiling of the kind '{kind}'.",
+                source=calibration.source,
+                kind=kind,
+            ),
         )
     us = moved / (calibration.ceilings[kind].tb_per_s * BYTES_PER_US)
     low, high = (1 - STREAMING_BAND) * us, (1 + STREAMING_BAND) * us

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from npu_sim.plans.answers import Evidence, Frozen, Printed
+from npu_sim.plans.answers import Evidence, Frozen, Printed, TextField
 
 
 class CoreTime(Frozen):
@@ -19,7 +19,7 @@ class CoreTime(Frozen):
 class PhaseTime(Frozen):
     """Part of a kernel between two barriers: as long as its slowest core, in us."""
 
-    name: str
+    name: TextField
     us: float
     slowest_core: int
     binding_pipe: str
@@ -38,7 +38,7 @@ class BankConflict(Frozen):
         Cycles added.
     """
 
-    between: str
+    between: TextField
     factor: float
     cycles: float
 
@@ -77,7 +77,7 @@ class VectorEstimate(Frozen):
     conflict_share: float
     conflicts: tuple[BankConflict, ...] = ()
     evidence: str
-    note: str = ""
+    note: TextField = ""
 
 
 class LaunchEstimate(Frozen):
@@ -124,7 +124,7 @@ class LaunchTime(Frozen):
     written_bytes: int
     evidence: Evidence
     estimate: VectorEstimate | LaunchEstimate | None = None
-    estimate_missing: str = ""
+    estimate_missing: TextField = ""
 
 
 class Change(Frozen):
@@ -144,11 +144,11 @@ class Change(Frozen):
         Remark.
     """
 
-    change: str
+    change: TextField
     bound_us: float
     saved_share: float
-    without: tuple[str, ...] = ()
-    note: str = ""
+    without: tuple[TextField, ...] = ()
+    note: TextField = ""
 
 
 class ModePrice(Frozen):
@@ -171,9 +171,9 @@ class ModePrice(Frozen):
     deterministic: bool
     launches: int
     workspace_bytes: int
-    workspace_unknown: tuple[str, ...] = ()
+    workspace_unknown: tuple[TextField, ...] = ()
     bound_us: float | None = None
-    unbounded: tuple[str, ...] = ()
+    unbounded: tuple[TextField, ...] = ()
 
 
 class Timeline(Printed, Frozen):
@@ -227,14 +227,14 @@ class Timeline(Printed, Frozen):
     product: str
     soc: str
     kernel: str
-    path: str
+    path: TextField
     arguments: dict[str, Any]
     clock_mhz: float
     clock: Literal["vector clock", "core clock"]
     bound_us: float
     launches: tuple[LaunchTime, ...] = ()
     estimate_us: float | None = None
-    estimate_without: tuple[str, ...] = ()
+    estimate_without: tuple[TextField, ...] = ()
     changes: tuple[Change, ...] = ()
     determinism: tuple[ModePrice, ...] = ()
     kernel_us: float
@@ -247,8 +247,8 @@ class Timeline(Printed, Frozen):
     phases: tuple[PhaseTime, ...] = ()
     cores: tuple[CoreTime, ...] = ()
     unknown_rates: tuple[str, ...] = ()
-    not_counted: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = Field(default=())
+    not_counted: tuple[TextField, ...] = ()
+    assumptions: tuple[TextField, ...] = Field(default=())
 
     def as_dict(self) -> Mapping[str, Any]:
         """Return the timeline as plain data, as printed by ``--json``."""

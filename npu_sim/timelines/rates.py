@@ -10,6 +10,7 @@ from functools import cache
 from math import ceil
 
 from npu_sim.cores import Profile
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.product import Chip, Throughput
 from npu_sim.tiling.common import align, ceil_div
@@ -61,7 +62,9 @@ def rate_name(work: Work) -> str:
     """Return the name of a piece of work in lists of missing rates."""
     if isinstance(work, Instruction):
         return f"{work.kind} {work.dtype}"
-    return f"cube product {work.dtype}" if isinstance(work, Multiply) else work.rate
+    return (
+        Text("cube product {dtype}", dtype=work.dtype) if isinstance(work, Multiply) else work.rate
+    )
 
 
 def copied_bytes(work: Work) -> int:

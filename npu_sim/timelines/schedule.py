@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from npu_sim.cores import Profile
+from npu_sim.language import Text
 from npu_sim.timelines.program import Hold, Loop, Node, Phase, Tile, tiles
 from npu_sim.timelines.rates import known_cycles
 
@@ -189,7 +190,11 @@ def _outline(
     limit = max(max_events // max(len(nodes), 1), 1)
     for node in nodes:
         if isinstance(node, Tile):
-            yield f"{prefix}{node.note and ' ' + node.note}".strip() or "tile", (node,)
+            yield (
+                Text("{prefix}{value}", prefix=prefix, value=node.note and " " + node.note).strip()
+                or "tile",
+                (node,),
+            )
         elif tiles((node,)) <= limit:
             for iteration in range(node.count):
                 yield from _outline(
@@ -225,4 +230,11 @@ def _extend(prefix: str, loop: Loop, first: int, stop: int) -> str:
     if not loop.axis:
         return prefix
     low, high = loop.start + first * loop.step, loop.start + stop * loop.step
-    return f"{prefix}{prefix and ', '}{loop.axis} {low}..{high}"
+    return Text(
+        "{prefix}{value}{axis} {low}..{high}",
+        prefix=prefix,
+        value=prefix and ", ",
+        axis=loop.axis,
+        low=low,
+        high=high,
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.files.writing import write_text
+from npu_sim.language import Text
 from npu_sim.timelines.model import LaunchTime
 from npu_sim.timelines.schedule import Piece
 from npu_sim.timelines.tracks import (
@@ -80,7 +81,12 @@ def write_trace(path: Path, timed_plans: Sequence[TimedPlan]) -> None:
 
 def _process(process: int, timed: TimedPlan, max_events: int) -> Iterator[Event]:
     plan, program, mhz = timed.plan, timed.program, timed.bound.clock_mhz
-    yield _metadata("process_name", process, 0, f"{plan.soc}: {plan.title} (lower bound)")
+    yield _metadata(
+        "process_name",
+        process,
+        0,
+        Text("{soc}: {title} (lower bound)", soc=plan.soc, title=plan.title),
+    )
     pipes = list(dict.fromkeys(pipe for phase in program.phases for pipe in phase.pipes))
     cores = sorted({core for phase in program.phases for core in phase.cores})
     threads = {
@@ -90,7 +96,7 @@ def _process(process: int, timed: TimedPlan, max_events: int) -> Iterator[Event]
     yield from _thread(process, LAUNCHES, "launches")
     for core, own in threads.items():
         for pipe, thread in own.items():
-            yield from _thread(process, thread, f"core {core} {pipe}")
+            yield from _thread(process, thread, Text("core {core} {pipe}", core=core, pipe=pipe))
     for placed in placed_launches(timed):
         yield _launch_event(placed.launch, process, placed.start_us)
         for phase in placed.phases:

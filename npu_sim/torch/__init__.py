@@ -13,6 +13,8 @@
 PyTorch is optional: the extra ``torch`` of the package installs it.
 """
 
+from npu_sim.language import Text
+
 try:
     import torch as _torch  # noqa: F401
 except ImportError as error:
@@ -39,7 +41,9 @@ def __getattr__(name: str) -> Any:
     """Make the function of an operator when it is first used."""
     entry = None if name.startswith("_") else find_operator(name)
     if entry is None or entry.name != name:
-        raise AttributeError(f"module 'npu_sim.torch' has no attribute {name!r}")
+        raise AttributeError(
+            Text("module 'npu_sim.torch' has no attribute {name}", name=repr(name))
+        )
     return operator_function(name)
 
 

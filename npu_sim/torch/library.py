@@ -12,6 +12,7 @@ import torch
 
 from npu_sim.framework.arguments import IntArray, Tensor
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import OPERATORS, load_operator
 from npu_sim.settings import current_device
@@ -169,7 +170,11 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _refuse(name: str) -> Callable[..., Any]:
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
         raise NotImplementedError(
-            f"npu_sim::{name} has no gradient: the product has no operator for it (second derivatives end here)"
+            Text(
+                "npu_sim::{name} has no gradient: the product has no operator for it (second "
+                "derivatives end here)",
+                name=name,
+            )
         )
 
     return backward

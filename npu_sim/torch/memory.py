@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from npu_sim.language import Text
 from npu_sim.numbers.arrays import bfloat16
 
 Array = np.ndarray[Any, Any]
@@ -20,7 +21,11 @@ def tensor_as_array(tensor: torch.Tensor) -> Array:
     """
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise TypeError(
-            f"the simulator takes dense CPU tensors, not {tensor.layout} on {tensor.device}: use tensor.cpu()"
+            Text(
+                "the simulator takes dense CPU tensors, not {layout} on {device}: use tensor.cpu()",
+                layout=tensor.layout,
+                device=tensor.device,
+            )
         )
     plain = tensor.detach()
     if plain.dtype == torch.bfloat16:

@@ -6,6 +6,7 @@ import typer
 
 from npu_sim.cli.options import Json
 from npu_sim.cli.output import print_json, show
+from npu_sim.language import Text
 
 Name = Annotated[str | None, typer.Argument(help="Caveat to run; the list when left out.")]
 
@@ -44,4 +45,8 @@ def caveats_command(name: Name = None, json_output: Json = False) -> None:
             },
         )
         return
-    show(f"{caveat.title} ({caveat.source})", "", *caveat.explain(numbers))
+    show(
+        Text("{title} ({source})", title=caveat.title, source=caveat.source),
+        "",
+        *caveat.explain(numbers),
+    )

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from npu_sim.language import say
+from npu_sim.language import Text, say
 
 Profiles = Annotated[
     list[str] | None,
@@ -46,7 +46,9 @@ def explore_command(
         from npu_sim.explorer import LOCAL_NAMES, Explorer, serve
     except ModuleNotFoundError as error:
         raise UsageError(
-            "explore", f"the explorer needs {error.name}", "pip install 'npu_sim[explore]'"
+            "explore",
+            Text("the explorer needs {name}", name=error.name),
+            "pip install 'npu_sim[explore]'",
         ) from None
 
     if host not in LOCAL_NAMES and not i_know:
@@ -67,7 +69,14 @@ def explore_command(
     except OSError as error:
         hint = "choose another with --port, or 0 for a free one"
         raise UsageError(
-            "port", f"port = {port} of {host} cannot be used: {error.strerror}", hint
+            "port",
+            Text(
+                "port = {port} of {host} cannot be used: {strerror}",
+                port=port,
+                host=host,
+                strerror=error.strerror,
+            ),
+            hint,
         ) from None
     print(say("npu-sim explorer: {address}\nstop with Ctrl+C", address=address), flush=True)
     if browser:

@@ -8,6 +8,7 @@ import typer
 from npu_sim.cli.options import Deterministic, Json, Release, Report
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 Vary = Annotated[
@@ -97,7 +98,7 @@ def named_values(option: str, texts: list[str]) -> dict[str, str]:
         if not equals or not name or not value:
             raise UsageError(
                 option,
-                f"{text!r} does not say what has which value",
+                Text("{text} does not say what has which value", text=repr(text)),
                 "write name=value, such as rows=4096",
             )
         named[name.strip().replace("-", "_")] = value.strip()

@@ -11,6 +11,7 @@ import typer
 from npu_sim.cli.options import Json, Report, writable
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -115,13 +116,15 @@ def preflight_command(calls: Calls, options: PreflightOptions) -> None:
     except OSError as error:
         raise UsageError(
             "calls",
-            f"{calls}: cannot be read: {error.strerror}",
+            Text("{calls}: cannot be read: {strerror}", calls=calls, strerror=error.strerror),
             "a file of calls, one JSON object a line",
         ) from None
     except UsageError as error:
         if error.argument != "calls":
             raise
-        raise UsageError("calls", f"{calls}: {error.message}", error.hint) from None
+        raise UsageError(
+            "calls", Text("{calls}: {message}", calls=calls, message=error.message), error.hint
+        ) from None
     device = {
         "--products/--product/--soc": DEFAULT_PRODUCT,
         "--release": options.release or default_release(),

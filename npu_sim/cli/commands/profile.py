@@ -10,6 +10,7 @@ import typer
 from npu_sim.cli.options import Json, Release, Report, Soc, writable
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def profile_command(file: File, options: ProfileOptions) -> None:
     if options.out is not None:
         raise UsageError(
             "out",
-            f"out = {options.out}: there is nothing to write without --calibrate",
+            Text("out = {out}: there is nothing to write without --calibrate", out=options.out),
             "--calibrate --out FILE, or --report",
         )
     from npu_sim.questions.measured_profile import read_profile

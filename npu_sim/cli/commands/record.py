@@ -10,6 +10,7 @@ import typer
 
 from npu_sim.cli.options import Json
 from npu_sim.cli.output import print_json, show
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 SETTINGS = {"allow_interspersed_args": False, "ignore_unknown_options": False}
@@ -42,7 +43,9 @@ def record_command(
     """
     if not script.is_file():
         raise UsageError(
-            "script", f"{script}: no such file", "the Python script to run, then its own arguments"
+            "script",
+            Text("{script}: no such file", script=script),
+            "the Python script to run, then its own arguments",
         )
     try:
         from npu_sim.torch import record

@@ -13,7 +13,7 @@ from npu_sim.cli.interruption import INTERRUPTED, INTERRUPTION
 from npu_sim.cli.options import Json, Report
 from npu_sim.cli.output import print_json, show
 from npu_sim.cli.report_files import reproducing_command, write_report
-from npu_sim.language import Verbatim, joined, say
+from npu_sim.language import Text, Verbatim, joined, say
 
 if TYPE_CHECKING:
     from npu_sim.sweeps.summary import SweepSummary
@@ -278,7 +278,14 @@ def _print_summary(
         lines.append(
             (
                 name,
-                ", ".join(f"{value}: {count}" for value, count in shown[:SHOWN_VALUES]) + rest,
+                joined(
+                    (
+                        Text("{value}: {count}", value=value, count=count)
+                        for value, count in shown[:SHOWN_VALUES]
+                    ),
+                    ", ",
+                )
+                + rest,
                 "",
             )
         )

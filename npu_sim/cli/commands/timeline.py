@@ -10,7 +10,7 @@ import typer
 from npu_sim.cli.options import CallOptions, Json, Report, Trace
 from npu_sim.cli.output import exit_with, print_json, show
 from npu_sim.cli.report_files import command_on, reproducing_command, write_report
-from npu_sim.language import say
+from npu_sim.language import Text, say
 from npu_sim.status import AclnnError, UsageError
 
 if TYPE_CHECKING:
@@ -150,7 +150,11 @@ def _calls(
             "write AXIS=VALUE,VALUE with one of: {name}",
             name=", ".join(one.name for one in declared.axes),
         )
-        raise UsageError("vary", f"vary = {vary!r} does not say what takes which values", hint)
+        raise UsageError(
+            "vary",
+            Text("vary = {vary} does not say what takes which values", vary=repr(vary)),
+            hint,
+        )
     call = fixed_call(declared, specs)
     for text in listed.split(","):
         value = axis.value(axis.code(text.strip()))

@@ -29,6 +29,7 @@ import llvmlite
 import numba
 
 from npu_sim.kernels.engine.numba_inside import CompileResult, KernelCacheBase, dumps
+from npu_sim.language import Text
 
 CACHE_VARIABLE = "NPU_SIM_CACHE_DIR"
 """Environment variable that names the cache folder; empty switches the cache off."""
@@ -110,7 +111,12 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
             return CompileResult._rebuild(target_context, *pickle.loads(payload))
         except Exception as error:  # a patched Numba of the same version may raise anything
             warnings.warn(
-                f"{path}: not usable ({error!r}); compiling {self._name}",
+                Text(
+                    "{path}: not usable ({error}); compiling {name}",
+                    path=path,
+                    error=repr(error),
+                    name=self._name,
+                ),
                 KernelCacheWarning,
                 stacklevel=2,
             )
@@ -130,9 +136,12 @@ class KernelCache(KernelCacheBase):  # type: ignore[misc]
 
     def _warn_unusable(self, path: Path, error: OSError) -> None:
         """Warn that kernels are compiled anew in every process."""
-        message = (
-            f"compiled kernels cannot be kept in {path.parent}: {error.strerror}; "
-            f"set {CACHE_VARIABLE} to a folder of your own"
+        message = Text(
+            "compiled kernels cannot be kept in {parent}: {strerror}; set {cache_variable} to a "
+            "folder of your own",
+            parent=path.parent,
+            strerror=error.strerror,
+            cache_variable=CACHE_VARIABLE,
         )
         warnings.warn(message, KernelCacheWarning, stacklevel=3)
 
@@ -275,7 +284,9 @@ def require_private(folder: Path) -> None:
         When other users can.
     """
     if not _is_private(folder.stat()):
-        raise UntrustedError(1, f"others own {folder} or may write to it", str(folder))
+        raise UntrustedError(
+            1, Text("others own {folder} or may write to it", folder=folder), str(folder)
+        )
 
 
 def _make_private(folder: Path) -> None:

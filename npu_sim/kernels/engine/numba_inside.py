@@ -19,6 +19,7 @@ from importlib import import_module
 
 import numba
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 PLAIN_VARIABLE = "NPU_SIM_PLAIN_NUMBA"
@@ -96,8 +97,10 @@ def require_numba(text: str = numba.__version__) -> None:
     """
     if version_of(text) < LEAST_VERSION:
         least = ".".join(map(str, LEAST_VERSION))
-        message = f"numba {text} is installed: kernels need {least} or later"
-        raise UsageError("numba", message, f"pip install 'numba>={least}'")
+        message = Text(
+            "numba {text} is installed: kernels need {least} or later", text=text, least=least
+        )
+        raise UsageError("numba", message, Text("pip install 'numba>={least}'", least=least))
 
 
 @cache

@@ -14,6 +14,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.status import UsageError
 
 ALONE_BYTES = 1 << 19
@@ -68,8 +69,8 @@ def limit_threads(threads: int | None) -> None:
     if not 1 <= threads <= most:
         raise UsageError(
             "threads",
-            f"threads = {threads} is out of range",
-            f"1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more",
+            Text("threads = {threads} is out of range", threads=threads),
+            Text("1 <= threads <= {most}; raise NUMBA_NUM_THREADS for more", most=most),
         )
     numba.set_num_threads(threads)
     thread_count.cache_clear()

@@ -14,6 +14,7 @@ import numpy as np
 from npu_sim.framework.execution import Run
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.elementwise import narrow_array, widen_array
+from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.operators.conv_tbc_backward.decisions import computed_in, converts_to_fp16
@@ -94,8 +95,8 @@ class _Stages:
     def compute_all(self) -> None:
         """Run every kernel in launch order."""
         for name in ENTRY_ORDER:
-            if f"entry copy of {name}" in self.areas:
-                self.areas.put(f"entry copy of {name}", self.tensors[name])
+            if Text("entry copy of {name}", name=name) in self.areas:
+                self.areas.put(Text("entry copy of {name}", name=name), self.tensors[name])
         transposed = {name: self.transposed(name) for name in OPERANDS}
         order, bias_rows = self.run.order, self.run.case.tiling.bias_rows
         rows, grad_bias = transposed["self"].transpose(TIME_FIRST), self.run.written("grad_bias")
@@ -111,13 +112,15 @@ class _Stages:
         """Return an operand as (batch, channels, time), or weight as (out, in, taps)."""
         values = contiguous(name, self.tensors[name], self.areas)
         axes = REVERSED if name == "weight" else CHANNELS_FIRST
-        return self.areas.put(f"transposed {name}", values.transpose(axes))
+        return self.areas.put(Text("transposed {name}", name=name), values.transpose(axes))
 
     def lay_out(self, name: str, values: Array) -> None:
         """Write a transposed operand to its cube layout, cast to fp16 where the product does."""
         if self.converts:
-            values = self.cast(values, self.areas.array(f"{name} as fp16", values.shape, "float16"))
-        laid_out = self.cube_area(f"{name} in cube layout", name, self.compute)
+            values = self.cast(
+                values, self.areas.array(Text("{name} as fp16", name=name), values.shape, "float16")
+            )
+        laid_out = self.cube_area(Text("{name} in cube layout", name=name), name, self.compute)
         (fill_fractals if name == "weight" else fill_blocks)(laid_out, values)
 
     def cast(self, values: Array, target: Array) -> Array:
@@ -136,7 +139,7 @@ class _Stages:
     def operand(self, name: str) -> Array:
         """Return an operand for the simulator's kernels, read from its cube layout."""
         first, middle, last = self.shapes[name]
-        laid_out = self.cube_area(f"{name} in cube layout", name, self.compute)
+        laid_out = self.cube_area(Text("{name} in cube layout", name=name), name, self.compute)
         if name == "weight":
             values = np.empty((last, middle, first), laid_out.dtype)
             read_fractals(laid_out, values)

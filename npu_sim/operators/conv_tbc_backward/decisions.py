@@ -10,6 +10,7 @@ from itertools import product
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_TRAIN, Profile
 from npu_sim.framework.axes import FLOAT_DTYPES
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.plans.model import Caveat, Decision, Flip
 from npu_sim.tiling.conv_tbc_backward.planner import (
     COMPUTE_BITS,
@@ -130,7 +131,7 @@ def _compute_decision(case: Case) -> Decision:
         condition="the dtype that cubeMathType selects is not the dtype of the tensors",
         values={"dtype": dtype, "cubeMathType": chosen, "computed in": compute},
         outcome=converted,
-        effect=f"the cube unit multiplies {compute} and accumulates fp32",
+        effect=Text("the cube unit multiplies {compute} and accumulates fp32", compute=compute),
         flips=tuple(Flip(argument="cubeMathType", value=code) for code in nearest),
     )
 
@@ -165,7 +166,7 @@ def _elementwise_decision(case: Case, gradient: str, axis: str) -> Decision:
         else "a matrix product on the cube unit"
     )
     return Decision(
-        name=f"{gradient} element by element",
+        name=Text("{gradient} element by element", gradient=gradient),
         condition=f"{axis} == 1",
         values={axis: size},
         outcome=outcome,
@@ -202,14 +203,17 @@ def _bias_decision(case: Case) -> Decision:
     cores, row = case.tiling.bias_cores, case.row
     return Decision(
         name="gradBias split over cores",
-        condition=f"fp32, default mode, and more than {BIAS_UNIT_ROWS} rows of self",
+        condition=Text(
+            "fp32, default mode, and more than {bias_unit_rows} rows of self",
+            bias_unit_rows=BIAS_UNIT_ROWS,
+        ),
         values={
             "dtype": case.specs["input"].dtype,
             "deterministic": case.deterministic,
             "rows": row.B * row.To,
         },
         outcome=cores > 1,
-        effect=f"{cores} cores add to every element atomically"
+        effect=Text("{cores} cores add to every element atomically", cores=cores)
         if cores > 1
         else "one core adds every element",
     )
@@ -282,7 +286,10 @@ def _gate_flips(case: Case) -> tuple[Flip, ...]:
 
 def _split_decision(case: Case) -> Decision:
     tiling, parts = case.tiling.weight_model, case.tiling.grad_weight.splits
-    shared, whole = f"{parts} cores add to every tile", "one core computes a whole tile"
+    shared, whole = (
+        Text("{parts} cores add to every tile", parts=parts),
+        "one core computes a whole tile",
+    )
     return Decision(
         name="gradWeight split over cores",
         condition=(
@@ -310,10 +317,11 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
         warnings.append(Caveat(code="matmul_unpublished", argument="weight", message=message))
     if computed_in(case) == "bfloat16" and elementwise_gradients(case):
         names = " and ".join(elementwise_gradients(case))
-        message = (
-            f"{names}: whether the product multiplies bf16 element by element depends on a size "
-            "test that is not published; taken to do so (model), which only decides on the sign of "
-            "zeros"
+        message = Text(
+            "{names}: whether the product multiplies bf16 element by element depends on a size "
+            "test that is not published; taken to do so (model), which only decides on the sign "
+            "of zeros",
+            names=names,
         )
         warnings.append(Caveat(code="elementwise_model", argument="weight", message=message))
     if _white_listed(case):
@@ -331,16 +339,21 @@ def caveats(case: Case) -> tuple[Caveat, ...]:
         warnings.append(Caveat(code="deterministic_gate", argument=argument, message=message))
     on_a2_a3 = case.profile.npu_arch == NPU_ARCH_A2_A3
     if case.deterministic and on_a2_a3 and case.tiling.route == ROUTE_MODEL:
-        message = (
-            "the planner of deterministic gradWeight is not published for release "
-            f"{case.profile.release}: planned by the model"
+        message = Text(
+            "the planner of deterministic gradWeight is not published for release {release}: "
+            "planned by the model",
+            release=case.profile.release,
         )
-        message, code = f"{message}, one core for every tile", "deterministic_planner_unpublished"
+        message, code = (
+            Text("{message}, one core for every tile", message=message),
+            "deterministic_planner_unpublished",
+        )
         warnings.append(Caveat(code=code, argument="deterministic", message=message))
     if _is_unknown_on_training_series(case):
-        message = (
-            f"whether release {case.profile.release} takes pad 0 and K = T on this product is not "
-            "known; later ones refuse, then take it"
+        message = Text(
+            "whether release {release} takes pad 0 and K = T on this product is not known; later "
+            "ones refuse, then take it",
+            release=case.profile.release,
         )
         warnings.append(Caveat(code="matrix_shape_unknown", argument="weight", message=message))
     return (*warnings, *_planner_caveats(case))
@@ -357,7 +370,11 @@ def _precision_caveats(case: Case) -> list[Caveat]:
     warnings = []
     exact = elementwise_gradients(case)
     if computed_in(case) == "hf32" and len(exact) < len(CONTRACTIONS):
-        but = f" ({exact[0]}, multiplied element by element, is not rounded)" if exact else ""
+        but = (
+            Text(" ({exact}, multiplied element by element, is not rounded)", exact=exact[0])
+            if exact
+            else ""
+        )
         message = (
             "operands are rounded to hf32, 11 explicit mantissa bits: gradients in fp32 carry "
             "about 3 decimal digits"
@@ -366,9 +383,10 @@ def _precision_caveats(case: Case) -> list[Caveat]:
     if converts_to_fp16(case):
         saturated, infinite = "values beyond 65504 become 65504", "values beyond 65504 become inf"
         range_text = saturated if case.profile.saturates else infinite
-        message = (
-            f"operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range_text}, "
-            "below 2^-24 they vanish; gradBias is summed from the original self"
+        message = Text(
+            "operands and gradInput are rounded to fp16: 10 explicit mantissa bits, {range}, "
+            "below 2^-24 they vanish; gradBias is summed from the original self",
+            range=range_text,
         )
         warnings.append(Caveat(code="fp16_conversion", argument="cube_math_type", message=message))
     if case.profile.saturates:
@@ -393,10 +411,14 @@ def _planner_caveats(case: Case) -> list[Caveat]:
     warnings = []
     for name, exceeds, needed, available in excess:
         if exceeds:
-            message = (
-                f"hardware limit: the deterministic planner's base block {base} needs {needed} "
-                f"bytes of {name}, there are {available}; the call may fail on the device (it fits "
-                "when not deterministic)"
+            message = Text(
+                "hardware limit: the deterministic planner's base block {base} needs {needed} bytes "
+                "of {name}, there are {available}; the call may fail on the device (it fits when not "
+                "deterministic)",
+                base=base,
+                needed=needed,
+                name=name,
+                available=available,
             )
             code = f"hardware_limit_{name.lower()}"
             warnings.append(Caveat(code=code, argument="deterministic", message=message))

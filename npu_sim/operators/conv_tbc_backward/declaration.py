@@ -26,6 +26,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.operators.conv_tbc_backward.compute import compute, data, fill, formula
 from npu_sim.operators.conv_tbc_backward.decisions import (
     CUBE_MATH_TYPES,
@@ -53,13 +54,17 @@ def dtypes_of(profile: Profile) -> list[str]:
 def _negative_time_message(call: Inspection) -> tuple[str, str]:
     time, taps, pad = (call.size(name) for name in ("T", "K", "pad"))
     formula = f"T + 2 * pad - K + 1 = {time} + 2 * {pad} - {taps} + 1 = {call.size('To')}"
-    return f"the output would have a negative length: {formula}", f"pad >= {(taps - time) // 2}"
+    return Text(
+        "the output would have a negative length: {formula}", formula=formula
+    ), f"pad >= {(taps - time) // 2}"
 
 
 def _matrix_shape_message(call: Inspection) -> tuple[str, str]:
-    message = (
-        f"pad 0 and K = T = {call.size('K')}: refused on {call.profile.title} at release "
-        f"{call.profile.release}"
+    message = Text(
+        "pad 0 and K = T = {size}: refused on {title} at release {release}",
+        size=call.size("K"),
+        title=call.profile.title,
+        release=call.profile.release,
     )
     return message, "pad >= 1 or K < T, or a later release"
 
@@ -73,13 +78,18 @@ def _math_type_message(call: Inspection) -> tuple[str, str]:
         for code, name in enumerate(CUBE_MATH_TYPES)
         if compute_dtype(dtype, code, cube)
     ]
-    message = (
-        f"cube_math_type = {chosen} ({CUBE_MATH_TYPES[chosen]}) with {dtype}: the cube unit of "
-        f"{call.profile.product.title} computes {', '.join(cube)} only"
+    message = Text(
+        "cube_math_type = {chosen} ({cube_math_types}) with {dtype}: the cube unit of "
+        "{title} computes {cube} only",
+        chosen=chosen,
+        cube_math_types=CUBE_MATH_TYPES[chosen],
+        dtype=dtype,
+        title=call.profile.product.title,
+        cube=", ".join(cube),
     )
     if not legal:
-        return message, f"no cube_math_type takes {dtype} on this product"
-    return message, f"cube_math_type: {' or '.join(legal)}"
+        return message, Text("no cube_math_type takes {dtype} on this product", dtype=dtype)
+    return message, Text("cube_math_type: {legal}", legal=" or ".join(legal))
 
 
 def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
@@ -90,18 +100,24 @@ def _hardware_limit_message(case: Case) -> tuple[str, str, str]:
     planned = {"gradInput": case.tiling.input_model, "gradWeight": case.tiling.weight_model}
     name, tiling = next((name, tiling) for name, tiling in planned.items() if tiling.status)
     buffer, taps = BUFFER_NAMES[tiling.shortage], case.row.K
-    message = (
-        f"hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in(case)}) "
-        f"needs {tiling.bytes_needed} bytes of {buffer}, {case.profile.title} has "
-        f"{tiling.bytes_available}"
+    message = Text(
+        "hardware limit: the smallest tile of {name} (16 x 16, K = {taps}, {computed_in}) "
+        "needs {bytes_needed} bytes of {buffer}, {product_title} has {bytes_available}",
+        name=name,
+        taps=taps,
+        computed_in=computed_in(case),
+        bytes_needed=tiling.bytes_needed,
+        buffer=buffer,
+        product_title=case.profile.title,
+        bytes_available=tiling.bytes_available,
     )
     fits, fails = 0, taps
     while fails - fits > 1:
         middle = (fits + fails) // 2
         fits, fails = (fits, middle) if case.changed(K=middle).tiling.status else (middle, fails)
     if not fits:
-        return "weight", message, f"no K fits: the chip needs more {buffer}"
-    return "weight", message, f"largest K that fits: {fits}"
+        return "weight", message, Text("no K fits: the chip needs more {buffer}", buffer=buffer)
+    return "weight", message, Text("largest K that fits: {fits}", fits=fits)
 
 
 def _timeline_hooks() -> dict[str, Any]:

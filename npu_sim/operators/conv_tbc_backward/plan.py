@@ -8,6 +8,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, Device
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.operators.conv_tbc_backward.decisions import (
     CONTRACTIONS,
     caveats,
@@ -57,9 +58,12 @@ COMPUTE_NAMES = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "hf32
 def describe_empty(case: Case) -> dict[str, Any]:
     """Return the fields of the plan of a call whose input or weight is empty."""
     batch, out_time = case.row.B, case.row.To
-    message = (
-        f"input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = "
-        f"{batch * out_time}, not the sum of self"
+    message = Text(
+        "input or weight is empty: gradBias is the constant B * To = {batch} * {out_time} = "
+        "{rows}, not the sum of self",
+        batch=batch,
+        out_time=out_time,
+        rows=batch * out_time,
     )
     return {
         "path_reason": "input or weight has no element",
@@ -78,7 +82,11 @@ def describe(case: Case) -> dict[str, Any]:
     fields = _matmul_fields(case) if route == ROUTE_MATMUL else _convolution_fields(case)
     return {
         **fields,
-        "path": f"{PATHS[route]} in {COMPUTE_NAMES[computed_in(case)]}",
+        "path": Text(
+            "{paths} in {compute_names}",
+            paths=PATHS[route],
+            compute_names=COMPUTE_NAMES[computed_in(case)],
+        ),
         "path_reason": _reason(case),
         "decisions": lambda: decisions(case),
         "workspace": executor_workspace(launches, case.tiling.workspace_bytes),
@@ -91,7 +99,7 @@ def describe(case: Case) -> dict[str, Any]:
 def _reason(case: Case) -> str:
     route = case.tiling.route
     if route == ROUTE_MATMUL:
-        return f"pad 0 and K = T = {case.row.K}: the output has length 1"
+        return Text("pad 0 and K = T = {k}: the output has length 1", k=case.row.K)
     if route == ROUTE_PLANNER:
         white_listed = "a shape that the product computes deterministically in any mode"
         return "deterministic computation is on" if case.deterministic else white_listed
@@ -99,7 +107,9 @@ def _reason(case: Case) -> str:
         return "deterministic computation is on, but its planner does not take this shape"
     shared, whole = "cores share gradWeight tiles", "one core for every gradWeight tile"
     kind = shared if is_split(case.tiling) else whole
-    return f"cubeMathType {case.row.cube_math_type}, {kind}"
+    return Text(
+        "cubeMathType {cube_math_type}, {kind}", cube_math_type=case.row.cube_math_type, kind=kind
+    )
 
 
 def _matmul_fields(case: Case) -> dict[str, Any]:
@@ -119,7 +129,7 @@ def _products(case: Case) -> str:
     if len(elementwise) == len(CONTRACTIONS):
         return "element by element"
     return "batched matrix product" + "".join(
-        f", {name} element by element" for name in elementwise
+        Text(", {name} element by element", name=name) for name in elementwise
     )
 
 
@@ -136,10 +146,17 @@ def _convolution_fields(case: Case) -> dict[str, Any]:
         "kernel": "gradInput and gradWeight on the cube unit, gradBias on vector cores",
         "tiling_key": tiling.tiling_key if published else None,
         "block_dim": tiling.block_dim,
-        "cores_note": f"gradInput {own.block_dim} cores, gradWeight {tiling.grad_weight.block_dim}",
+        "cores_note": Text(
+            "gradInput {block_dim} cores, gradWeight {block_dim_text}",
+            block_dim=own.block_dim,
+            block_dim_text=tiling.grad_weight.block_dim,
+        ),
         "per_core": (
-            f"gradInput {_blocks_text(own)}; gradWeight "
-            f"{_planner_note(case) if published else _model_note(tiling.weight_model)}"
+            Text(
+                "gradInput {blocks}; gradWeight {planner_note}",
+                blocks=_blocks_text(own),
+                planner_note=_planner_note(case) if published else _model_note(tiling.weight_model),
+            )
         ),
         "tiling": {
             "route": ROUTE_NAMES[tiling.route],
@@ -158,22 +175,41 @@ def _blocks_text(tiling: CubeTiling) -> str:
     most = tiling.blocks_per_core
     base = f"{tiling.base_m} x {tiling.base_n} x {tiling.base_k}"
     if most > 1:
-        return (
-            f"up to {most} of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} "
-            f"(base {base})"
+        return Text(
+            "up to {most} of {blocks} blocks of {single_m} x {single_n} (base {base})",
+            most=most,
+            blocks=tiling.blocks,
+            single_m=tiling.single_m,
+            single_n=tiling.single_n,
+            base=base,
         )
-    return f"one of {tiling.blocks} blocks of {tiling.single_m} x {tiling.single_n} (base {base})"
+    return Text(
+        "one of {blocks} blocks of {single_m} x {single_n} (base {base})",
+        blocks=tiling.blocks,
+        single_m=tiling.single_m,
+        single_n=tiling.single_n,
+        base=base,
+    )
 
 
 def _model_note(tiling: CubeTiling) -> str:
     parts = tiling.sample_blocks * tiling.time_blocks
     if parts <= 1:
         return _blocks_text(tiling)
-    shares = f"{tiling.sample_blocks} x {tiling.single_samples} samples"
+    shares = Text(
+        "{sample_blocks} x {single_samples} samples",
+        sample_blocks=tiling.sample_blocks,
+        single_samples=tiling.single_samples,
+    )
     if tiling.time_blocks > 1:
-        shares = f"{shares} and {tiling.time_blocks} x {tiling.single_reduction} time steps"
-    split = f"reduction split {parts} ways ({shares})"
-    return f"{_blocks_text(tiling)}; {split}"
+        shares = Text(
+            "{shares} and {time_blocks} x {single_reduction} time steps",
+            shares=shares,
+            time_blocks=tiling.time_blocks,
+            single_reduction=tiling.single_reduction,
+        )
+    split = Text("reduction split {parts} ways ({shares})", parts=parts, shares=shares)
+    return Text("{blocks}; {split}", blocks=_blocks_text(tiling), split=split)
 
 
 def _tail(case: Case) -> TailSplit | None:
@@ -182,16 +218,23 @@ def _tail(case: Case) -> TailSplit | None:
 
 def _planner_note(case: Case) -> str:
     tiling = case.tiling.published
-    text = (
-        f"{tiling.tiles} tiles of {tiling.single_m} x {tiling.single_n} (base {tiling.base_m} x "
-        f"{tiling.base_n} x {tiling.base_k})"
+    text = Text(
+        "{tiles} tiles of {single_m} x {single_n} (base {base_m} x {base_n} x {base_k})",
+        tiles=tiling.tiles,
+        single_m=tiling.single_m,
+        single_n=tiling.single_n,
+        base_m=tiling.base_m,
+        base_n=tiling.base_n,
+        base_k=tiling.base_k,
     )
     tail = _tail(case)
     if tail is None:
         return text
-    return (
-        f"{text}; the last {tiling.tiles - tail.first} with their samples split over "
-        f"{tiling.stream_k_cores} cores"
+    return Text(
+        "{text}; the last {tiles} with their samples split over {stream_k_cores} cores",
+        text=text,
+        tiles=tiling.tiles - tail.first,
+        stream_k_cores=tiling.stream_k_cores,
     )
 
 
@@ -215,10 +258,13 @@ def _block_ranges(
 ) -> dict[str, tuple[int, int]]:
     first, m_name, n_name, sample_name = block_range(tiling, core), *names
     return {
-        f"{phase} blocks": (0, ceil_div(tiling.blocks - core, tiling.block_dim)),
-        f"{phase} {m_name}": (first.m_start, first.m_stop),
-        f"{phase} {n_name}": (first.n_start, first.n_stop),
-        f"{phase} {sample_name}": (first.sample_start, first.sample_stop),
+        Text("{phase} blocks", phase=phase): (0, ceil_div(tiling.blocks - core, tiling.block_dim)),
+        Text("{phase} {m_name}", phase=phase, m_name=m_name): (first.m_start, first.m_stop),
+        Text("{phase} {n_name}", phase=phase, n_name=n_name): (first.n_start, first.n_stop),
+        Text("{phase} {sample_name}", phase=phase, sample_name=sample_name): (
+            first.sample_start,
+            first.sample_stop,
+        ),
     }
 
 
@@ -257,9 +303,11 @@ def _input_order(case: Case) -> str:
 def _bias_order(case: Case) -> str:
     if case.tiling.bias_cores > 1:
         rows, cores = case.tiling.bias_rows, case.tiling.bias_cores
-        return (
-            f"{cores} cores add the sums of {rows} rows of self atomically (model); fixed when "
-            "deterministic"
+        return Text(
+            "{cores} cores add the sums of {rows} rows of self atomically (model); fixed when "
+            "deterministic",
+            cores=cores,
+            rows=rows,
         )
     if case.profile.npu_arch == NPU_ARCH_A2_A3:
         return (
@@ -276,9 +324,10 @@ def _weight_order(case: Case) -> str:
         return "one matrix product, summed over the batch"
     if is_split(case.tiling):
         parts = case.tiling.grad_weight.splits
-        return (
-            f"{parts} cores share every tile, each adds one sum over its samples and time "
-            "atomically; fixed when deterministic"
+        return Text(
+            "{parts} cores share every tile, each adds one sum over its samples and time "
+            "atomically; fixed when deterministic",
+            parts=parts,
         )
     if case.tiling.published.stream_k:
         return "sample after sample; split tiles go to private slots, added in slot order"
@@ -328,7 +377,7 @@ def model_memories(
     other_l1 = buffers * other_bytes(product, tiling.base_n, tiling.length_l1)
     parts: Parts = {
         "L0A": (("self tile", tiling.l0a_bytes, tiling.l0a_buffers),),
-        "L0B": ((f"{other} tile", tiling.l0b_bytes, tiling.l0b_buffers),),
+        "L0B": ((Text("{other} tile", other=other), tiling.l0b_bytes, tiling.l0b_buffers),),
         "L0C": (("accumulator", tiling.l0c_bytes, tiling.l0c_buffers),),
         "L1": (("self", own_l1, buffers), (other, other_l1, buffers)),
     }

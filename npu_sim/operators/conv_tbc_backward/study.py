@@ -11,6 +11,7 @@ import numpy as np
 from npu_sim.framework.execution import Result
 from npu_sim.kernels import conv_tbc_backward as kernels
 from npu_sim.kernels.conv_tbc_backward.order import visits_by_core
+from npu_sim.language import Text
 from npu_sim.numbers.formats import canonical_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.conv_tbc_backward.compute import roundings, shares_of
@@ -42,7 +43,11 @@ def _bias_parts(call: StudyCall) -> Iterator[Parts]:
         terms=np.diff(np.minimum(np.arange(len(sums) + 1, dtype=np.int64) * rows, count)),
         columns_together=sums.shape[1],
         locate=lambda part, column: (column,),
-        describe=lambda place: f"rows {place * rows} to {min((place + 1) * rows, count)} of self",
+        describe=lambda place: Text(
+            "rows {start} to {stop} of self",
+            start=place * rows,
+            stop=min((place + 1) * rows, count),
+        ),
     )
 
 
@@ -114,7 +119,13 @@ def _locate(channels: int, rows: list[int], part: int, column: int) -> tuple[int
 def _describe(by_core: list[list[tuple[int, int, int]]], place: int) -> str:
     visits = by_core[place % len(by_core)]
     _, start, stop = visits[0]
-    return f"samples {visits[0][0]} to {visits[-1][0] + 1}, output time {start} to {stop}"
+    return Text(
+        "samples {first} to {visits}, output time {start} to {stop}",
+        first=visits[0][0],
+        visits=visits[-1][0] + 1,
+        start=start,
+        stop=stop,
+    )
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -128,7 +139,7 @@ def variants(call: StudyCall) -> Iterator[tuple[str, str, StudyCall]]:
     for code, name in enumerate(CUBE_MATH_TYPES):
         computed = compute_dtype(dtype, code, call.profile.product.cube_dtypes)
         changed = call.with_attributes(cube_math_type=code)
-        yield f"cubeMathType {code} {name}", computed or dtype, changed
+        yield Text("cubeMathType {code} {name}", code=code, name=name), computed or dtype, changed
 
 
 def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[str, float]]:

@@ -13,6 +13,7 @@ from math import gcd
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, itemsize
 from npu_sim.operators.conv_tbc_backward.workspace import INPUT_KERNEL, WEIGHT_KERNEL
 from npu_sim.plans.model import Plan
@@ -264,7 +265,11 @@ def _blocks(blocking: Blocking, blocks: Iterator[tuple[Extents, int]]) -> tuple[
     nodes: list[Node] = []
     start = 0
     for extents, count in blocks:
-        nodes.append(Loop(_block(blocking, extents), count, f"{blocking.name} block", 1, start))
+        nodes.append(
+            Loop(
+                _block(blocking, extents), count, Text("{name} block", name=blocking.name), 1, start
+            )
+        )
         start += count
     return tuple(nodes)
 
@@ -366,8 +371,11 @@ def steps(plan: Plan) -> StepTable:
     for gradient, other in OTHERS.items():
         if gradient in plan.tiling:
             m, n, k = _largest_block(plan.tiling[gradient])
-            own, factor = f"self of a {gradient} block", f"{other} of a {gradient} block"
-            result = f"{gradient} block"
+            own, factor = (
+                Text("self of a {gradient} block", gradient=gradient),
+                Text("{other} of a {gradient} block", other=other, gradient=gradient),
+            )
+            result = Text("{gradient} block", gradient=gradient)
             by_m, by_n, by_k = {"m": 1.0}, {"n": 1.0}, {"k": 1.0}
             views += [
                 View(own, m, k, by_m, by_k),
@@ -387,16 +395,17 @@ def _largest_block(tiling: dict[str, int]) -> tuple[int, int, int]:
 
 
 def _table_entry(note: str, factors: tuple[str, str], result: str, other: str) -> Step:
-    text = (
-        f"block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over {{k}} of "
-        "the reduction, one base block of it"
+    text = Text(
+        "block rows {{m}}, columns {{n}}: the accumulator in L0C += self x {other} over "
+        "{{k}} of the reduction, one base block of it",
+        other=other,
     )
     if "load" in note:
         text += "; both come to L1 first"
     if "out" in note:
         text += "; the accumulator goes out"
     read = "load" in note
-    live = ("self", other, "self tile", f"{other} tile", "accumulator")
+    live = ("self", other, "self tile", Text("{other} tile", other=other), "accumulator")
     return Step(
         text,
         factors if read else (),

@@ -5,6 +5,7 @@ Source: specification page ``workspace``.
 
 from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.operators.conv_tbc_backward.decisions import (
     computed_in,
     converts_to_fp16,
@@ -34,7 +35,11 @@ Shape = tuple[int, ...]
 
 def _part(name: str, size: int, evidence: Evidence, note: str) -> WorkspacePart:
     return WorkspacePart(
-        name=f"workspace of {name}", bytes=size, kind="kernel", evidence=evidence, note=note
+        name=Text("workspace of {name}", name=name),
+        bytes=size,
+        kind="kernel",
+        evidence=evidence,
+        note=note,
     )
 
 
@@ -94,7 +99,7 @@ class _Executor:
 
     def transpose(self, source: LaunchTensor, output: LaunchTensor) -> LaunchTensor:
         """Append a Transpose, which has its own workspace."""
-        name = f"Transpose to {output.name}"
+        name = Text("Transpose to {name}", name=output.name)
         part = _part(name, TRANSPOSE_BYTES, Evidence.MODEL, PUBLISHED_BEFORE)
         return self.run("Transpose", (source,), output, part)
 
@@ -112,7 +117,7 @@ class _Executor:
         specs = {x.parameter: self.case.specs[x.name] for x in self.case.operator.inputs}
         for name in ENTRY_ORDER:
             if not specs[name].contiguous:
-                copy = f"entry copy of {name}"
+                copy = Text("entry copy of {name}", name=name)
                 self.launches.append(contiguous_copy(name, specs[name].shape, self.dtype, copy))
         transposed = {}
         for name in OPERANDS:
@@ -123,7 +128,7 @@ class _Executor:
                 source = self.launches[-1].outputs[0]
             shape = (last, middle, first) if name == "weight" else (middle, last, first)
             transposed[name] = self.transpose(
-                source, between(f"transposed {name}", shape, self.dtype)
+                source, between(Text("transposed {name}", name=name), shape, self.dtype)
             )
         unknown = _part("ReduceSum", 0, Evidence.UNKNOWN, "not published; 32 bytes at least")
         self.run(
@@ -179,8 +184,8 @@ def _convolutions(
     for name in OPERANDS:
         source = transposed[name]
         if converts_to_fp16(case):
-            source = executor.cast(source, f"{name} as fp16", "float16")
-        output = between(f"{name} in cube layout", cube[name], compute)
+            source = executor.cast(source, Text("{name} as fp16", name=name), "float16")
+        output = between(Text("{name} in cube layout", name=name), cube[name], compute)
         laid_out[name] = executor.run("TransData", (source,), output)
     result = between("gradInput in cube layout", cube["input"], compute)
     operands = laid_out["self"], laid_out["weight"]
@@ -224,7 +229,11 @@ def _product(
     """
     if converts_to_fp16(executor.case):
         operands = tuple(
-            executor.cast(operand, f"{operand.name} as fp16 for {name}", "float16")
+            executor.cast(
+                operand,
+                Text("{name} as fp16 for {name_text}", name=operand.name, name_text=name),
+                "float16",
+            )
             for operand in operands
         )
     output = between(name, shape, operands[0].dtype)
@@ -235,7 +244,7 @@ def _product(
         )
     else:
         unknown = _part(
-            f"BatchMatMul of {name}",
+            Text("BatchMatMul of {name}", name=name),
             0,
             Evidence.UNKNOWN,
             "not published; BatchMatMulV3: 20 MiB and more",
@@ -251,4 +260,4 @@ def _product(
                 workspace=(unknown,),
             )
         )
-    return executor.cast(output, f"{name} in its dtype", executor.dtype)
+    return executor.cast(output, Text("{name} in its dtype", name=name), executor.dtype)

@@ -10,6 +10,7 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import runtime_failure
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import cross_entropy_loss_grad as tiler
@@ -67,25 +68,41 @@ def check_labels(survey: "Survey", target: np.ndarray, case: Case) -> tuple[Cave
     columns, ignored = case.row.C, case.row.ignore_index
     place = survey.out_of_range
     if place >= 0:
-        message = f"target[{place}] = {target[place]} is out of range: C = {columns}"
-        hint = f"0 <= label < {columns}, or ignore_index = {ignored}; nothing was written"
+        message = Text(
+            "target[{place}] = {target} is out of range: C = {columns}",
+            place=place,
+            target=target[place],
+            columns=columns,
+        )
+        hint = Text(
+            "0 <= label < {columns}, or ignore_index = {ignored}; nothing was written",
+            columns=columns,
+            ignored=ignored,
+        )
         raise runtime_failure("target", message, hint)
     caveats = []
     if case.row.reduction == tiler.MEAN and survey.ignored == case.row.N:
-        message = f"all {case.row.N} labels are ignored: the divisor is 0 and x_grad is nan"
+        message = Text(
+            "all {n} labels are ignored: the divisor is 0 and x_grad is nan", n=case.row.N
+        )
         caveats.append(Caveat(code="all_labels_ignored", argument="target", message=message))
     if survey.aliased:
-        message = (
-            f"{survey.aliased} labels are ignored because fp32 cannot tell them from "
-            f"ignore_index {ignored}"
+        message = Text(
+            "{aliased} labels are ignored because fp32 cannot tell them from ignore_index "
+            "{ignored}",
+            aliased=survey.aliased,
+            ignored=ignored,
         )
         caveats.append(Caveat(code="labels_aliased", argument="target", message=message))
     found = survey.ignored - survey.aliased
     if case.rules.reads_ignored_weight and case.row.weighted and ignored < 0 and found:
-        message = (
-            f"release {case.profile.release} reads weight out of bounds for the {found} labels "
-            f"equal to ignore_index {ignored} and multiplies what it finds by 0: nan if that is "
-            "inf or nan; the simulator computes as if it were finite"
+        message = Text(
+            "release {release} reads weight out of bounds for the {found} labels equal to "
+            "ignore_index {ignored} and multiplies what it finds by 0: nan if that is inf or "
+            "nan; the simulator computes as if it were finite",
+            release=case.profile.release,
+            found=found,
+            ignored=ignored,
         )
         caveats.append(
             Caveat(code="weight_read_out_of_bounds", argument="ignore_index", message=message)

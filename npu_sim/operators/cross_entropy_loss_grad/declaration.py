@@ -12,6 +12,7 @@ from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Number, Switch, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.operators.cross_entropy_loss_grad.compute import compute, data, formula
 from npu_sim.operators.cross_entropy_loss_grad.plan import (
     beyond_buffer,
@@ -37,30 +38,46 @@ def check_options(call: Inspection) -> None:
     """Check the reduction and refuse options that the product does not support yet; 161002."""
     arguments = call.arguments
     if arguments.reduction not in tiler.REDUCTIONS:
-        message = f"reduction = {shown(arguments.reduction)} is not a reduction"
-        hint = (
-            "reduction: "
-            f"{', '.join(tiler.REDUCTIONS)}{closest(arguments.reduction, tiler.REDUCTIONS)}"
+        message = Text(
+            "reduction = {reduction} is not a reduction", reduction=shown(arguments.reduction)
+        )
+        hint = Text(
+            "reduction: {reductions}{hint}",
+            reductions=", ".join(tiler.REDUCTIONS),
+            hint=closest(arguments.reduction, tiler.REDUCTIONS),
         )
         raise AclnnError(INVALID, "reduction", message, hint)
     for name in ("label_smoothing", "lse_square_scale_for_zloss"):
         number = checks.require_float(name, arguments[name])
         if name == "label_smoothing" and not 0 <= number <= 1:
-            message = f"{name} = {number:g} is outside [0, 1]"
-            raise AclnnError(INVALID, name, message, f"{name} = 0: others are not supported yet")
+            message = Text("{name} = {number} is outside [0, 1]", name=name, number=f"{number:g}")
+            raise AclnnError(
+                INVALID, name, message, Text("{name} = 0: others are not supported yet", name=name)
+            )
         if number != 0:
-            message = f"{name} = {number:g} is not supported yet"
+            message = Text(
+                "{name} = {number} is not supported yet", name=name, number=f"{number:g}"
+            )
             raise AclnnError(INVALID, name, message, f"{name} = 0")
     for name in ("grad_zloss", "lse_for_zloss"):
         if arguments[name] is not None:
-            raise AclnnError(INVALID, name, f"{name} is not supported yet", f"leave {name} out")
+            raise AclnnError(
+                INVALID,
+                name,
+                Text("{name} is not supported yet", name=name),
+                Text("leave {name} out", name=name),
+            )
 
 
 def _label_message(call: Inspection) -> tuple[str, str]:
     columns = call.size("C")
     return (
-        f"ignore_index = {call.size('ignore_index')} must be below C = {columns}",
-        f"ignore_index <= {columns - 1}; negative for none",
+        Text(
+            "ignore_index = {size} must be below C = {columns}",
+            size=call.size("ignore_index"),
+            columns=columns,
+        ),
+        Text("ignore_index <= {last_column}; negative for none", last_column=columns - 1),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
+from npu_sim.language import Text, joined
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.plans.model import (
     Allocation,
@@ -40,9 +41,11 @@ def describe(case: Case) -> dict[str, Any]:
     ranges = [tiler.row_range(tiling, core) for core in range(tiling.block_dim)]
     return {
         "kernel": KERNEL,
-        "path": (
-            f"{_row_text(tiling)}, {case.arguments.reduction}, "
-            f"{'with' if case.row.weighted else 'no'} weight"
+        "path": Text(
+            "{row}, {reduction}, {weight}",
+            row=_row_text(tiling),
+            reduction=case.arguments.reduction,
+            weight="with weight" if case.row.weighted else "no weight",
         ),
         "path_reason": _path_reason(case, tiling),
         "tiling_key": tiling.tiling_key,
@@ -73,38 +76,66 @@ def _pieces(tiling: Tiling) -> int:
 
 
 def _row_text(tiling: Tiling) -> str:
-    return "whole rows" if _pieces(tiling) == 1 else f"rows in {_pieces(tiling)} pieces"
+    return (
+        "whole rows"
+        if _pieces(tiling) == 1
+        else Text("rows in {pieces} pieces", pieces=_pieces(tiling))
+    )
 
 
 def _path_reason(case: Case, tiling: Tiling) -> str:
     compared = ">" if tiling.column_budget < case.row.C else "<="
     unit = tiler.unit_columns(case.row.dtype)
-    return (
-        f"C {case.row.C} {compared} {tiling.column_budget} columns that fit; pieces are multiples "
-        f"of {unit} columns"
+    return Text(
+        "C {c} {compared} {column_budget} columns that fit; pieces are multiples of {unit} columns",
+        c=case.row.C,
+        compared=compared,
+        column_budget=tiling.column_budget,
+        unit=unit,
     )
 
 
 def _count(rows: int) -> str:
-    return "1 row" if rows == 1 else f"{rows} rows"
+    return "1 row" if rows == 1 else Text("{rows} rows", rows=rows)
 
 
 def _cores_note(tiling: Tiling) -> str:
     if tiling.tail_cores == 0:
-        return f"{_count(tiling.front_rows)} each"
-    return (
-        f"{_count(tiling.front_rows)} on {tiling.front_cores} cores, {tiling.tail_rows} on "
-        f"{tiling.tail_cores}"
+        return Text("{count} each", count=_count(tiling.front_rows))
+    return Text(
+        "{count} on {front_cores} cores, {tail_rows} on {tail_cores}",
+        count=_count(tiling.front_rows),
+        front_cores=tiling.front_cores,
+        tail_rows=tiling.tail_rows,
+        tail_cores=tiling.tail_cores,
     )
 
 
 def _per_core(tiling: Tiling) -> str:
-    labels = f"labels of {_count(tiling.front_rows)} at once"
+    labels = Text("labels of {count} at once", count=_count(tiling.front_rows))
     if tiling.align_columns == 0:
-        return f"{labels}; each row in one piece of {tiling.column_tail} columns"
-    times = "one piece" if tiling.column_loop == 1 else f"{tiling.column_loop} pieces"
-    tail = f" and one of {tiling.column_tail}" if tiling.column_tail else ""
-    return f"{labels}; each row in {times} of {tiling.align_columns} columns{tail}"
+        return Text(
+            "{labels}; each row in one piece of {column_tail} columns",
+            labels=labels,
+            column_tail=tiling.column_tail,
+        )
+    times = (
+        "one piece"
+        if tiling.column_loop == 1
+        else Text("{column_loop} pieces", column_loop=tiling.column_loop)
+    )
+    tail = (
+        Text(" and one of {column_tail}", column_tail=tiling.column_tail)
+        if tiling.column_tail
+        else ""
+    )
+    return Text(
+        "{labels}; each row in {times} of {align_columns} columns{tail}",
+        labels=labels,
+        times=times,
+        align_columns=tiling.align_columns,
+        tail=tail,
+    )
 
 
 def allocations(case: Case) -> tuple[Allocation, ...]:
@@ -172,13 +203,17 @@ def _unit_decision(case: Case, tiling: Tiling) -> Decision:
     return Decision(
         name="short row",
         condition=(
-            f"min(C, columns that fit) < {unit}, one block of {tiler.COLUMN_UNIT_BYTES} bytes"
+            Text(
+                "min(C, columns that fit) < {unit}, one block of {column_unit_bytes} bytes",
+                unit=unit,
+                column_unit_bytes=tiler.COLUMN_UNIT_BYTES,
+            )
         ),
         values={"C": case.row.C, "columns that fit": tiling.column_budget},
         outcome=short,
         effect="alignColLoopNum is 0: the row is its own tail"
         if short
-        else f"alignColLoopNum is {tiling.align_columns}",
+        else Text("alignColLoopNum is {align_columns}", align_columns=tiling.align_columns),
         flips=(Flip(argument="C", value=columns),) if _is_legal(case.changed(C=columns)) else (),
     )
 
@@ -210,10 +245,10 @@ def _workspace(case: Case) -> Workspace:
 
 
 def _order(case: Case) -> OutputOrder:
-    reason = "every row belongs to one core, nothing is added atomically"
+    reasons = ["every row belongs to one core, nothing is added atomically"]
     if case.arguments.reduction == "mean":
-        reason += "; the divisor is summed core by core"
-    return OutputOrder(output="x_grad", fixed=True, reason=reason)
+        reasons.append("the divisor is summed core by core")
+    return OutputOrder(output="x_grad", fixed=True, reason=joined(reasons))
 
 
 def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
@@ -234,15 +269,17 @@ def aliased_labels(ignore_index: int, columns: int) -> tuple[int, int]:
 def _caveats(case: Case, tiling: Tiling) -> tuple[Caveat, ...]:
     caveats = [*_label_caveats(case)]
     if tiling.align_columns == 0:
-        message = (
+        message = Text(
             "alignColLoopNum is 0: the fp32 row has no bytes of its own, the product writes its "
-            f"{4 * tiling.column_tail} bytes past it into buffers no longer needed"
+            "{column_tail} bytes past it into buffers no longer needed",
+            column_tail=4 * tiling.column_tail,
         )
         caveats.append(Caveat(code="row_without_own_bytes", argument="log_prob", message=message))
     if is_beyond_documented(case):
-        message = (
-            f"N {case.row.N} is beyond the documented N < {case.rules.rows_below}; the Unified "
-            "Buffer holds it"
+        message = Text(
+            "N {n} is beyond the documented N < {rows_below}; the Unified Buffer holds it",
+            n=case.row.N,
+            rows_below=case.rules.rows_below,
         )
         caveats.append(Caveat(code="rows_beyond_documented", argument="log_prob", message=message))
     return tuple(caveats)
@@ -253,14 +290,19 @@ def _label_caveats(case: Case) -> list[Caveat]:
         return []
     first, last = aliased_labels(case.row.ignore_index, case.row.C)
     if case.row.ignore_index >= 0 and first < last:
-        message = (
-            f"labels are compared with ignore_index {case.row.ignore_index} in fp32: labels "
-            f"{first} to {last} are all ignored"
+        message = Text(
+            "labels are compared with ignore_index {ignore_index} in fp32: labels {first} to "
+            "{last} are all ignored",
+            ignore_index=case.row.ignore_index,
+            first=first,
+            last=last,
         )
         return [Caveat(code="labels_alias", argument="ignore_index", message=message)]
-    message = (
-        f"labels are compared in fp32, exact up to {EXACT_LABELS}; an ignore_index beyond would "
-        f"ignore its neighbours too, {case.row.ignore_index} does not"
+    message = Text(
+        "labels are compared in fp32, exact up to {exact_labels}; an ignore_index beyond "
+        "would ignore its neighbours too, {ignore_index} does not",
+        exact_labels=EXACT_LABELS,
+        ignore_index=case.row.ignore_index,
     )
     return [Caveat(code="labels_beyond_fp32", argument="log_prob", message=message)]
 
@@ -270,24 +312,38 @@ def beyond_documented(call: Inspection) -> tuple[str, str]:
     case = call.case(empty=False)
     rows_below, largest = case.rules.rows_below, _largest_rows(case)
     weight = "weight" if case.row.weighted else "no weight"
-    which = f"{SHORT_NAMES[case.specs['log_prob'].dtype]}, {case.arguments.reduction}, {weight}"
-    really = (
-        f"N <= {largest} ({which}, C = {case.row.C}, {case.device.vector_cores} cores): "
-        'limits="hardware"'
+    which = Text(
+        "{short_names}, {reduction}, {weight}",
+        short_names=SHORT_NAMES[case.specs["log_prob"].dtype],
+        reduction=case.arguments.reduction,
+        weight=weight,
     )
-    message = (
-        f"log_prob has N = {case.row.N} rows; the product document allows fewer than {rows_below}"
+    really = Text(
+        'N <= {largest} ({which}, C = {c}, {vector_cores} cores): limits="hardware"',
+        largest=largest,
+        which=which,
+        c=case.row.C,
+        vector_cores=case.device.vector_cores,
     )
-    return message, _hint(case, min(rows_below - 1, largest), f"what really fits       {really}")
+    message = Text(
+        "log_prob has N = {n} rows; the product document allows fewer than {rows_below}",
+        n=case.row.N,
+        rows_below=rows_below,
+    )
+    return message, _hint(
+        case, min(rows_below - 1, largest), Text("what really fits       {really}", really=really)
+    )
 
 
 def beyond_buffer(call: Inspection) -> tuple[str, str]:
     """Return message and hint for rows whose buffers exceed the Unified Buffer."""
     case = call.case(empty=False)
     title = case.profile.title
-    message = (
-        f"log_prob has N = {case.row.N} rows, which the Unified Buffer of {title} does not hold: "
-        f"{_reason(case)}"
+    message = Text(
+        "log_prob has N = {n} rows, which the Unified Buffer of {title} does not hold: {reason}",
+        n=case.row.N,
+        title=title,
+        reason=_reason(case),
     )
     return message, _hint(case, _largest_rows(case))
 
@@ -298,12 +354,15 @@ def _largest_rows(case: Case) -> int:
 
 def _hint(case: Case, nearest: int, *more: str) -> str:
     rows = f"N = {nearest}" if nearest else "none at this C"
-    lines = [f"nearest legal value    {rows}{_column_text(case)}", *more]
+    lines = [
+        Text("nearest legal value    {rows}{column}", rows=rows, column=_column_text(case)),
+        *more,
+    ]
     return "\n".join(
         [
             *lines,
-            f"arithmetic             {_arithmetic(case)}",
-            f"where it breaks        {_break_text(case)}",
+            Text("arithmetic             {arithmetic}", arithmetic=_arithmetic(case)),
+            Text("where it breaks        {break_name}", break_name=_break_text(case)),
         ]
     )
 
@@ -313,26 +372,30 @@ def _column_text(case: Case) -> str:
     if case.tiling.wraps == 1 or tiler.fits_buffer(case.row, case.device, case.rules):
         return ""
     columns = largest_short_row(tiler.problem_of(case.row), case.device, case.rules)
-    return f", or C = {columns}" if 0 < columns < case.row.C else ""
+    return Text(", or C = {columns}", columns=columns) if 0 < columns < case.row.C else ""
 
 
 def _reason(case: Case) -> str:
     """Return the condition that fails (page, "The limit")."""
     tiling, ub_bytes = case.tiling, case.device.ub_bytes
     if tiling.wraps == 1:
-        return (
-            f"the row buffers alone need {tiler.row_buffer_bytes(tiling.buffers)} of {ub_bytes} "
-            "bytes"
+        return Text(
+            "the row buffers alone need {row_buffer_bytes} of {ub_bytes} bytes",
+            row_buffer_bytes=tiler.row_buffer_bytes(tiling.buffers),
+            ub_bytes=ub_bytes,
         )
     if tiling.align_columns == 0 and tiling.column_budget < case.row.C:
         unit = tiler.unit_columns(case.row.dtype)
-        fitting = (
-            f"beside the row buffers fit {tiling.column_budget} columns, fewer than a block of "
-            f"{unit}"
+        fitting = Text(
+            "beside the row buffers fit {column_budget} columns, fewer than a block of {unit}",
+            column_budget=tiling.column_budget,
+            unit=unit,
         )
-        return f"{fitting}, and a whole row has C = {case.row.C}"
-    return (
-        f"all buffers need {sum(buffer.bytes for buffer in allocations(case))} of {ub_bytes} bytes"
+        return Text("{fitting}, and a whole row has C = {c}", fitting=fitting, c=case.row.C)
+    return Text(
+        "all buffers need {used_bytes} of {ub_bytes} bytes",
+        used_bytes=sum(buffer.bytes for buffer in allocations(case)),
+        ub_bytes=ub_bytes,
     )
 
 
@@ -341,22 +404,37 @@ def _arithmetic(case: Case) -> str:
     tiling, device = case.tiling, case.device
     used = tiler.row_buffer_bytes(tiling.buffers)
     buffers = " + ".join(f"{buffer.name} {buffer.bytes}" for buffer in row_allocations(tiling))
-    cores = f"ceil({case.row.N}, {device.vector_cores}) = {tiling.front_rows} rows a core"
-    text = f"{cores}: {buffers} = {used} of {device.ub_bytes} bytes"
+    cores = Text(
+        "ceil({n}, {vector_cores}) = {front_rows} rows a core",
+        n=case.row.N,
+        vector_cores=device.vector_cores,
+        front_rows=tiling.front_rows,
+    )
+    text = Text(
+        "{cores}: {buffers} = {used} of {ub_bytes} bytes",
+        cores=cores,
+        buffers=buffers,
+        used=used,
+        ub_bytes=device.ub_bytes,
+    )
     if tiling.wraps == 1:
         return text
-    rest = (
-        f"{device.ub_bytes - used} left // {tiler.bytes_per_column(case.row.dtype)} = "
-        f"{tiling.column_budget} columns"
+    rest = Text(
+        "{free_bytes} left // {bytes_per_column} = {column_budget} columns",
+        free_bytes=device.ub_bytes - used,
+        bytes_per_column=tiler.bytes_per_column(case.row.dtype),
+        column_budget=tiling.column_budget,
     )
-    return f"{text}, {rest}"
+    return Text("{text}, {rest}", text=text, rest=rest)
 
 
 def _break_text(case: Case) -> str:
     """Return the row counts from which the row does not fit and the arithmetic wraps around."""
     before_wrap = largest_rows_before_wrap(tiler.problem_of(case.row), case.device, case.rules)
-    return (
-        f"N > {_largest_rows(case)}: the row does not fit beside the row buffers; N > "
-        f"{before_wrap}: they alone exceed the Unified Buffer, "
-        "the product's unsigned arithmetic wraps around and takes any row to fit"
+    return Text(
+        "N > {largest_rows}: the row does not fit beside the row buffers; N > {before_wrap}: "
+        "they alone exceed the Unified Buffer, the product's unsigned arithmetic wraps "
+        "around and takes any row to fit",
+        largest_rows=_largest_rows(case),
+        before_wrap=before_wrap,
     )

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.operators.shared.study import StudyCall
 from npu_sim.orders import trees
 from npu_sim.orders.claims import Claim, probe_terms
@@ -31,7 +32,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         output="x_grad",
         element=(0, 0),
         elements=rows * case.row.C,
-        terms=tuple(f"weight of row {row}" for row in range(rows)),
+        terms=tuple(Text("weight of row {row}", row=row) for row in range(rows)),
         tree=tree,
         outside=partial(_outside, call, rows),
     )

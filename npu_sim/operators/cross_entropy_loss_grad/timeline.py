@@ -3,6 +3,7 @@
 Source: specification page ``cross_entropy_loss_grad``, "Tiling" and "Kernel and order".
 """
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.timelines.program import (
@@ -135,7 +136,10 @@ def steps(plan: Plan) -> StepTable:
     labels = "labels of the core's rows {rows} become a mask: 0 where the label is to be ignored"
     table = {
         ("sum", "labels"): Step(
-            f"{labels}; their weights are added up to one number, which goes to the workspace",
+            Text(
+                "{labels}; their weights are added up to one number, which goes to the workspace",
+                labels=labels,
+            ),
             ("target",),
             live=(*LABELS, "buf2", "buf3"),
         ),
@@ -147,17 +151,21 @@ def steps(plan: Plan) -> StepTable:
             labels, ("target",), live=(*LABELS, "grad_loss", "grad_loss_fp32")
         ),
         ("gradient", "widen"): Step(
-            f"{row}: log_prob comes in and is widened to fp32",
+            Text("{row}: log_prob comes in and is widened to fp32", row=row),
             ("log_prob",),
             live=(*GRADIENT, "grad_loss_fp32"),
         ),
         ("gradient", "exp"): Step(
-            f"{row}: exp(log_prob)", ("log_prob",), live=(*GRADIENT, "grad_loss_fp32")
+            Text("{row}: exp(log_prob)", row=row), ("log_prob",), live=(*GRADIENT, "grad_loss_fp32")
         ),
         ("gradient", "scale"): Step(
             (
-                f"{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
-                "column factor is taken off"
+                Text(
+                    "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's column "
+                    "factor is taken off",
+                    row=row,
+                    factors=factors,
+                )
             ),
             (),
             ("out",),

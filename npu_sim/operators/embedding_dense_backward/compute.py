@@ -18,6 +18,7 @@ import numpy as np
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.execution import runtime_failure
+from npu_sim.language import Text
 from npu_sim.numbers.formats import FORMATS, TensorSpec, numpy_dtype
 from npu_sim.numbers.storage import kernel_input, storage_view
 from npu_sim.numbers.values import normal, zipf
@@ -66,11 +67,13 @@ def checked_indices(indices: Array, num_weights: int) -> Array:
     bad = grouping.first_out_of_range(converted, num_weights)
     if bad >= 0:
         position = ", ".join(str(int(place)) for place in np.unravel_index(bad, indices.shape))
-        message = (
-            f"indices[{position}] = {indices.reshape(-1)[bad]} is out of range: num_weights = "
-            f"{num_weights}"
+        message = Text(
+            "indices[{position}] = {index} is out of range: num_weights = {num_weights}",
+            position=position,
+            index=indices.reshape(-1)[bad],
+            num_weights=num_weights,
         )
-        hint = f"0 <= index < {num_weights}; nothing was written"
+        hint = Text("0 <= index < {num_weights}; nothing was written", num_weights=num_weights)
         raise runtime_failure("indices", message, hint)
     return converted
 

@@ -24,6 +24,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.operators.embedding_dense_backward import planner
 from npu_sim.operators.embedding_dense_backward.compute import compute, data, formula
 from npu_sim.operators.embedding_dense_backward.plan import describe
@@ -39,11 +40,16 @@ def check_index_count(call: Inspection) -> None:
     """Check that there is one index for every row of grad, if grad has columns."""
     grad, indices = call.specs["grad"], call.specs["indices"]
     if call.size("dim") and call.size("rows") != indices.numel:
-        message = (
-            f"indices {indices} has {indices.numel} elements, grad {grad} has {call.size('rows')} "
-            "rows"
+        message = Text(
+            "indices {indices} has {numel} elements, grad {grad} has {size} rows",
+            indices=indices,
+            numel=indices.numel,
+            grad=grad,
+            size=call.size("rows"),
         )
-        hint = f"indices needs {call.size('rows')} elements: one for every row of grad"
+        hint = Text(
+            "indices needs {size} elements: one for every row of grad", size=call.size("rows")
+        )
         raise AclnnError(INVALID, "indices", message, hint)
 
 
@@ -63,29 +69,47 @@ def _scaled_message(call: Inspection) -> tuple[str, str]:
     )
     physical = device.ub_bytes - v1.UB_RESERVED_BYTES - v1.BLOCK_BYTES
     bound = (
-        f"< {bound_bytes} (documented)"
+        Text("< {bound_bytes} (documented)", bound_bytes=bound_bytes)
         if call.limits == "documented"
-        else f"<= {physical} (Unified Buffer)"
+        else Text("<= {physical} (Unified Buffer)", physical=physical)
     )
-    message = (
-        f"embeddingDim = {row.dim} is too large for scale_grad_by_freq on {call.profile.title}: "
-        f"{v1.bytes_per_column(index_bytes)}*embeddingDim + {index_bytes}*countsSize = "
-        f"{v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores)} must be {bound}; "
-        f"countsSize = {row.num_weights}//{cores} + {row.num_weights}%{cores} = "
-        f"{v1.counts_size(row.num_weights, cores)}"
+    message = Text(
+        "embeddingDim = {dim} is too large for scale_grad_by_freq on {title}: "
+        "{bytes_per_column}*embeddingDim + {index_bytes}*countsSize = {scale_bytes} must be "
+        "{bound}; countsSize = {num_weights}//{cores} + {num_weights}%{cores} = {counts_size}",
+        dim=row.dim,
+        title=call.profile.title,
+        bytes_per_column=v1.bytes_per_column(index_bytes),
+        index_bytes=index_bytes,
+        scale_bytes=v1.scale_bytes(row.dim, row.num_weights, index_bytes, cores),
+        bound=bound,
+        num_weights=row.num_weights,
+        cores=cores,
+        counts_size=v1.counts_size(row.num_weights, cores),
     )
-    both = f'{documented} documented, {hardware} by the Unified Buffer (limits="hardware")'
-    return message, f"largest embeddingDim for numWeights {row.num_weights}: {both}"
+    both = Text(
+        '{documented} documented, {hardware} by the Unified Buffer (limits="hardware")',
+        documented=documented,
+        hardware=hardware,
+    )
+    return message, Text(
+        "largest embeddingDim for numWeights {num_weights}: {both}",
+        num_weights=row.num_weights,
+        both=both,
+    )
 
 
 def _no_tiling_message(case: Case) -> tuple[str, str, str]:
-    message = (
-        f"no row of dim {case.row.dim} fits the Unified Buffer of {case.profile.title}: "
-        f"{case.device.ub_bytes} usable bytes"
+    message = Text(
+        "no row of dim {dim} fits the Unified Buffer of {product_title}: {ub_bytes} usable bytes",
+        dim=case.row.dim,
+        product_title=case.profile.title,
+        ub_bytes=case.device.ub_bytes,
     )
-    hint = (
-        f"the kernel keeps {v2.UB_RESERVED_BYTES} bytes free: it needs a larger buffer or a "
-        "smaller dim"
+    hint = Text(
+        "the kernel keeps {ub_reserved_bytes} bytes free: it needs a larger buffer or a "
+        "smaller dim",
+        ub_reserved_bytes=v2.UB_RESERVED_BYTES,
     )
     return "grad", message, hint
 

@@ -9,6 +9,7 @@ from npu_sim.cores import NPU_ARCH_A2_A3
 from npu_sim.framework.axes import FLOAT32
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import spread
+from npu_sim.language import Text
 from npu_sim.numbers.formats import SHORT_NAMES
 from npu_sim.operators.embedding_dense_backward.planner import (
     CAST_LIMIT_BYTES,
@@ -88,10 +89,14 @@ def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
     row, elements = case.row, 1 << case.rules.row_offset_bits
     if key < 100 or row.num_weights * row.dim <= elements:
         return ()
-    message = (
-        f"release {case.profile.release} computes index * dim in {case.rules.row_offset_bits} "
-        f"bits: rows from index {ceil_div(elements, row.dim)} on, {elements} elements into the "
-        "result, go to another row; the simulator computes as if they did not"
+    message = Text(
+        "release {release} computes index * dim in {row_offset_bits} bits: rows from index "
+        "{count} on, {elements} elements into the result, go to another row; the simulator "
+        "computes as if they did not",
+        release=case.profile.release,
+        row_offset_bits=case.rules.row_offset_bits,
+        count=ceil_div(elements, row.dim),
+        elements=elements,
     )
     return (Caveat(code="small_dim_offset_wraps", argument="num_weights", message=message),)
 
@@ -99,25 +104,38 @@ def _offset_caveats(case: Case, key: int) -> tuple[Caveat, ...]:
 def _path(case: Case, key: int) -> str:
     scale = ", then scaled by frequency" if case.row.scale_grad_by_freq else ""
     if key >= 100:
-        return f"small dim, rows added unsorted{scale}"
+        return Text("small dim, rows added unsorted{scale}", scale=scale)
     if key >= 10:
-        return f"sorted, deterministic{scale}"
+        return Text("sorted, deterministic{scale}", scale=scale)
     if case.tiling.native_16_bit:
         return "sorted, native 16-bit"
-    return f"sorted, atomic chunks of {rows_per_flush(key, case.rules)} rows{scale}"
+    return Text(
+        "sorted, atomic chunks of {rows_per_flush} rows{scale}",
+        rows_per_flush=rows_per_flush(key, case.rules),
+        scale=scale,
+    )
 
 
 def _path_reason(case: Case, key: int) -> str:
     if key >= 100:
-        return (
-            f"dim {case.row.dim} <= {v2.SMALL_DIM_LIMIT} and numWeights {case.row.num_weights} <= "
-            f"{v2.SMALL_DIM_WEIGHTS}"
+        return Text(
+            "dim {dim} <= {small_dim_limit} and numWeights {num_weights} <= {small_dim_weights}",
+            dim=case.row.dim,
+            small_dim_limit=v2.SMALL_DIM_LIMIT,
+            num_weights=case.row.num_weights,
+            small_dim_weights=v2.SMALL_DIM_WEIGHTS,
         )
     if case.deterministic:
         return "deterministic computation is on"
     if case.row.dim > v2.SMALL_DIM_LIMIT:
-        return f"dim {case.row.dim} > {v2.SMALL_DIM_LIMIT}"
-    return f"numWeights {case.row.num_weights} > {v2.SMALL_DIM_WEIGHTS}"
+        return Text(
+            "dim {dim} > {small_dim_limit}", dim=case.row.dim, small_dim_limit=v2.SMALL_DIM_LIMIT
+        )
+    return Text(
+        "numWeights {num_weights} > {small_dim_weights}",
+        num_weights=case.row.num_weights,
+        small_dim_weights=v2.SMALL_DIM_WEIGHTS,
+    )
 
 
 def _per_core(tiling: v2.Tiling) -> str:
@@ -126,14 +144,16 @@ def _per_core(tiling: v2.Tiling) -> str:
         batch = min(small.max_row_in_ub, small.tail_copy_row)
         times = small.tail_copy_time
         if times <= 1:
-            return f"one batch of {batch} rows"
-        return f"{times} batches of up to {batch} rows"
+            return Text("one batch of {batch} rows", batch=batch)
+        return Text("{times} batches of up to {batch} rows", times=times, batch=batch)
     if tiling.dim > tiling.former_dim:
-        return (
-            f"rows in pieces of {tiling.former_dim} columns ({tiling.former_dim_rep_time}, tail "
-            f"{tiling.tail_dim})"
+        return Text(
+            "rows in pieces of {former_dim} columns ({former_dim_rep_time}, tail {tail_dim})",
+            former_dim=tiling.former_dim,
+            former_dim_rep_time=tiling.former_dim_rep_time,
+            tail_dim=tiling.tail_dim,
         )
-    return f"one row of {tiling.dim} columns at a time"
+    return Text("one row of {dim} columns at a time", dim=tiling.dim)
 
 
 def _memories(case: Case, tiling: v2.Tiling) -> tuple[Memory, ...]:
@@ -222,8 +242,12 @@ def _cast_decision(case: Case) -> Decision:
     return Decision(
         name="cast to fp32",
         condition=(
-            f"(numel(grad) + numel(out)) * 2 < {CAST_LIMIT_BYTES} or rows < {CAST_LIMIT_ROWS} or "
-            "scaleGradByFreq"
+            Text(
+                "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} or "
+                "scaleGradByFreq",
+                cast_limit_bytes=CAST_LIMIT_BYTES,
+                cast_limit_rows=CAST_LIMIT_ROWS,
+            )
         ),
         values={
             "(numel(grad) + numel(out)) * 2": (row.rows + row.num_weights) * row.dim * 2,
@@ -255,8 +279,11 @@ def _small_dim_decision(case: Case, outcome: bool) -> Decision:
     return Decision(
         name="small dim",
         condition=(
-            f"not deterministic and dim <= {v2.SMALL_DIM_LIMIT} and numWeights <= "
-            f"{v2.SMALL_DIM_WEIGHTS}"
+            Text(
+                "not deterministic and dim <= {small_dim_limit} and numWeights <= {small_dim_weights}",
+                small_dim_limit=v2.SMALL_DIM_LIMIT,
+                small_dim_weights=v2.SMALL_DIM_WEIGHTS,
+            )
         ),
         values={
             "deterministic": case.deterministic,
@@ -296,7 +323,10 @@ def _order(case: Case, tiling: v2.Tiling) -> OutputOrder:
     else:
         fixed = False
         what = "index occurs in the rows of" if key >= 100 else "run of equal indices reaches"
-        reason = f"a row depends on timing when its {what} two cores or more, which add atomically"
+        reason = Text(
+            "a row depends on timing when its {what} two cores or more, which add atomically",
+            what=what,
+        )
     return OutputOrder(output="grad_weight", fixed=fixed, reason=reason)
 
 
@@ -311,14 +341,22 @@ def _describe_older(case: Case, tiling: v1.Tiling) -> dict[str, Any]:
     ranges = [v1.split_range(tiling, total, core) for core in range(tiling.block_dim)]
     pieces = ""
     if tiling.dim_pieces > 1:
-        pieces = f", each row in {tiling.dim_pieces} pieces of {tiling.dim_piece} columns"
+        pieces = Text(
+            ", each row in {dim_pieces} pieces of {dim_piece} columns",
+            dim_pieces=tiling.dim_pieces,
+            dim_piece=tiling.dim_piece,
+        )
     return {
         "kernel": "EmbeddingDenseGrad",
         "path": "counted, weight rows split" if tiling.splits_weights else "atomic rows",
         "path_reason": _older_reason(case, tiling),
         "block_dim": tiling.block_dim,
         "cores_note": spread([stop - start for start, stop in ranges], name),
-        "per_core": f"{tiling.batch_rows} rows in the Unified Buffer at a time{pieces}",
+        "per_core": Text(
+            "{batch_rows} rows in the Unified Buffer at a time{pieces}",
+            batch_rows=tiling.batch_rows,
+            pieces=pieces,
+        ),
         "tiling": tiling._asdict(),
         "cores": lambda: tuple(
             CoreWork(core=core, ranges={f"{name}s": rows}) for core, rows in enumerate(ranges)
@@ -368,7 +406,9 @@ def _older_decisions(case: Case, tiling: v1.Tiling) -> tuple[Decision, ...]:
         decisions.append(
             Decision(
                 name="beyond INT32_MAX",
-                condition=f"rows > {INT32_MAX} or numWeights > {INT32_MAX}",
+                condition=Text(
+                    "rows > {int32_max} or numWeights > {int32_max}", int32_max=INT32_MAX
+                ),
                 values=values,
                 outcome=True,
                 effect="EmbeddingDenseGrad runs instead of EmbeddingDenseGradV2",
@@ -407,15 +447,18 @@ def _older_order(tiling: v1.Tiling) -> OutputOrder:
 def _older_caveats(case: Case, tiling: v1.Tiling) -> tuple[Caveat, ...]:
     caveats = []
     if tiling.dim_pieces > 1:
-        message = (
-            f"dim {case.row.dim} is too long for the Unified Buffer and is split into "
-            f"{tiling.dim_pieces} pieces (model, not published)"
+        message = Text(
+            "dim {dim} is too long for the Unified Buffer and is split into {dim_pieces} pieces "
+            "(model, not published)",
+            dim=case.row.dim,
+            dim_pieces=tiling.dim_pieces,
         )
         caveats.append(Caveat(code="dim_split", argument="grad", message=message))
     if not tiling.counters_fit:
-        message = (
-            f"{tiling.counters} counters do not fit the Unified Buffer; how the product keeps them "
-            "is not published"
+        message = Text(
+            "{counters} counters do not fit the Unified Buffer; how the product keeps them is "
+            "not published",
+            counters=tiling.counters,
         )
         caveats.append(
             Caveat(code="counters_layout_unknown", argument="num_weights", message=message)
@@ -505,7 +548,11 @@ def _prepare(launches: list[Launch], case: Case, name: str, cast_to: str) -> Lau
         tensor = launches[-1].outputs[0]
     if not cast_to:
         return tensor
-    cast = _between(f"{name} as {SHORT_NAMES[cast_to]}", tensor, cast_to)
+    cast = _between(
+        Text("{name} as {short_names}", name=name, short_names=SHORT_NAMES[cast_to]),
+        tensor,
+        cast_to,
+    )
     launches.append(Launch(kernel="Cast", inputs=(tensor,), outputs=(cast,)))
     return cast
 
@@ -551,29 +598,37 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
             ("weights_above_int32", "num_weights", row.num_weights),
         ):
             if value > INT32_MAX:
-                message = (
-                    f"{name}: {value} exceeds INT32_MAX ({INT32_MAX}): high precision is not "
-                    f"guaranteed{slow}"
+                message = Text(
+                    "{name}: {value} exceeds INT32_MAX ({int32_max}): high precision is not "
+                    "guaranteed{slow}",
+                    name=name,
+                    value=value,
+                    int32_max=INT32_MAX,
+                    slow=slow,
                 )
                 caveats.append(Caveat(code=code, argument=name, message=message))
         if row.rows > SORTABLE_ROWS:
-            message = (
-                f"{row.rows} indices exceed {SORTABLE_ROWS}, beyond which int32 does not sort as "
-                "fp32: no high performance"
+            message = Text(
+                "{rows} indices exceed {sortable_rows}, beyond which int32 does not sort as fp32: no "
+                "high performance",
+                rows=row.rows,
+                sortable_rows=SORTABLE_ROWS,
             )
             caveats.append(
                 Caveat(code="indices_above_sortable", argument="indices", message=message)
             )
     if row.scale_grad_by_freq and row.rows > EXACT_COUNT and case.tiling.kernel == GRAD_V2:
-        message = (
-            f"fp32 counters stop at {EXACT_COUNT}; an index that occurs more often is scaled by "
-            f"1/{EXACT_COUNT}"
+        message = Text(
+            "fp32 counters stop at {exact_count}; an index that occurs more often is scaled by "
+            "1/{exact_count}",
+            exact_count=EXACT_COUNT,
         )
         caveats.append(Caveat(code="counter_stops", argument="scale_grad_by_freq", message=message))
     if row.padding_idx >= row.num_weights:
-        message = (
-            f"padding_idx {row.padding_idx} is beyond num_weights {row.num_weights} and matches "
-            "nothing"
+        message = Text(
+            "padding_idx {padding_idx} is beyond num_weights {num_weights} and matches nothing",
+            padding_idx=row.padding_idx,
+            num_weights=row.num_weights,
         )
         caveats.append(
             Caveat(code="padding_matches_nothing", argument="padding_idx", message=message)

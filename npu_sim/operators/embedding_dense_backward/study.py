@@ -18,6 +18,7 @@ from npu_sim.kernels.embedding_dense_backward.sums import sum_chunks
 from npu_sim.kernels.order_study import arrival_of
 from npu_sim.kernels.random_order import seed_words
 from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.embedding_dense_backward.compute import checked_indices, cut_of
@@ -99,10 +100,14 @@ def _describe(
 ) -> str:
     begin, stop = int(begins[place]), int(stops[place])
     rows = _rows_at(marked, np.arange(begin, min(stop, begin + NAMED_ROWS))).tolist()
-    more = f" and {stop - begin - NAMED_ROWS} more" if stop - begin > NAMED_ROWS else ""
+    more = (
+        Text(" and {others} more", others=stop - begin - NAMED_ROWS)
+        if stop - begin > NAMED_ROWS
+        else ""
+    )
     if stop - begin == 1:
-        return f"grad row {rows[0]}"
-    return f"grad rows {', '.join(map(str, rows))}{more}"
+        return Text("grad row {rows}", rows=rows[0])
+    return Text("grad rows {rows}{more}", rows=", ".join(map(str, rows)), more=more)
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
@@ -189,7 +194,7 @@ def causes(call: StudyCall, dtype: str, golden: np.ndarray) -> list[tuple[str, f
     reciprocal = int(ulp_distance(product, quotient, "float32").max(initial=0))
     lost = int(np.max(counts - np.minimum(counts, EXACT_COUNT), initial=0))
     division = "sum * fp32(1/count) against sum / count, in fp32 ulp"
-    counters = f"{lost} occurrences beyond 2^24 of the most frequent index"
+    counters = Text("{lost} occurrences beyond 2^24 of the most frequent index", lost=lost)
     return [
         ("reciprocal instead of division", float(reciprocal), division),
         ("fp32 counters", float("inf") if lost else 0.0, counters),

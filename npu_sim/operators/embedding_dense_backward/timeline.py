@@ -8,6 +8,7 @@ bound holds for any data.
 from collections.abc import Callable
 from math import prod
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.releases import release_switches
@@ -269,13 +270,19 @@ def _batches() -> dict[tuple[str, str], Step]:
     written, live = ("grad_weight",), (*BATCH, "accumulator")
     return {
         ("rows", ""): Step(
-            f"{come}; {add}", ("grad", "indices"), written, live=live, by_data=written
+            Text("{come}; {add}", come=come, add=add),
+            ("grad", "indices"),
+            written,
+            live=live,
+            by_data=written,
         ),
         ("rows", "widen"): Step(
-            f"{come}, gradients are widened to fp32", ("grad", "indices"), live=BATCH
+            Text("{come}, gradients are widened to fp32", come=come),
+            ("grad", "indices"),
+            live=BATCH,
         ),
         ("rows", "add"): Step(
-            f"rows {{rows}}: {add}", (), written, ("grad", "indices"), live, written
+            Text("rows {{rows}}: {add}", add=add), (), written, ("grad", "indices"), live, written
         ),
     }
 
@@ -285,8 +292,8 @@ def _sorted_list() -> dict[tuple[str, str], Step]:
     sums = ("accumulators", "cache row")
     live = (*LIST, "gradient row", *sums)
     row = "row {row} of sorted rows {sorted rows}, columns {columns}"
-    add = f"{row}: accumulator += its row of grad, in the order of the list"
-    widen = f"{row}: its row of grad comes in and is widened"
+    add = Text("{row}: accumulator += its row of grad, in the order of the list", row=row)
+    widen = Text("{row}: its row of grad comes in and is widened", row=row)
     clear = (
         "sorted rows {sorted rows}: their indices and positions come in, the accumulator is cleared"
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.execution import runtime_failure
+from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.plans.model import Caveat
@@ -46,15 +47,18 @@ def check_ids(ids: np.ndarray) -> None:
     outside = ((ids < 0) | (ids > LARGEST_ID)) & ~np.isin(ids, ends)
     if outside.any():
         place = np.unravel_index(int(outside.argmax()), ids.shape)
-        message = (
-            f"indices[{', '.join(map(str, place))}] = {ids[place]} "
-            "is no id that is documented to be sorted"
+        message = Text(
+            "indices[{place}] = {ids} is no id that is documented to be sorted",
+            place=", ".join(map(str, place)),
+            ids=ids[place],
         )
-        hint = (
-            f"0 <= id <= {LARGEST_ID}, or an end of its type: {', '.join(map(str, ends))}; "
-            'limits="hardware" sorts ids as fp32'
+        hint = Text(
+            '0 <= id <= {largest_id}, or an end of its type: {ends}; limits="hardware" sorts ids '
+            "as fp32",
+            largest_id=LARGEST_ID,
+            ends=", ".join(map(str, ends)),
         )
-        raise runtime_failure("indices", message, f"{hint}; nothing was written")
+        raise runtime_failure("indices", message, Text("{hint}; nothing was written", hint=hint))
 
 
 def compute(run: "Run") -> None:
@@ -86,10 +90,13 @@ def _rounded_ids(rounded: np.ndarray, ids: np.ndarray, places: np.ndarray) -> tu
     exact = np.empty_like(places)
     exact[np.argsort(ids, kind="stable")] = np.arange(ids.size, dtype=places.dtype)
     moved = int(np.count_nonzero(exact[rounded] != places[rounded]))
-    message = (
-        f"{rounded.size} ids are no fp32 numbers and were rounded, "
-        f"the first at position {rounded[0]} of the flattened indices; "
-        f"{moved} of them went to another place than sorting whole numbers gives"
+    message = Text(
+        "{size} ids are no fp32 numbers and were rounded, the first at position {rounded} of "
+        "the flattened indices; {moved} of them went to another place than sorting whole "
+        "numbers gives",
+        size=rounded.size,
+        rounded=rounded[0],
+        moved=moved,
     )
     return (Caveat(code="ids_rounded", argument="indices", message=message),)
 

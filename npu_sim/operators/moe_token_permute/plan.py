@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, spread, vector_plan
+from npu_sim.language import Text
 from npu_sim.plans.model import Allocation, Caveat, CoreWork, Memory, OutputOrder, WorkspacePart
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling.common import align
@@ -34,7 +35,10 @@ AT_ONCE = Condition(
 )
 WHOLE = Condition(
     "whole rows",
-    f"2 * aligned row <= Unified Buffer - {tiler.SPLIT_POSITIONS_BYTES}",
+    Text(
+        "2 * aligned row <= Unified Buffer - {split_positions_bytes}",
+        split_positions_bytes=tiler.SPLIT_POSITIONS_BYTES,
+    ),
     lambda row, device, rules: tiler.moves_whole_rows(_row_bytes(row), device.ub_bytes),
     "rows pass through the buffer whole, several at a time",
     "rows pass through the buffer in pieces, token by token",
@@ -42,7 +46,10 @@ WHOLE = Condition(
 )
 ROOM = Condition(
     "positions of a token fit",
-    f"num_topk <= (Unified Buffer - 2 * aligned row) // {tiler.TOKEN_POSITION_BYTES}",
+    Text(
+        "num_topk <= (Unified Buffer - 2 * aligned row) // {token_position_bytes}",
+        token_position_bytes=tiler.TOKEN_POSITION_BYTES,
+    ),
     lambda row, device, rules: row.num_topk <= tiler.most_topk(_row_bytes(row), device.ub_bytes),
     "the kernel can work",
     "the planner would go on without buffers: refused",
@@ -83,10 +90,17 @@ def describe(case: Case) -> dict[str, Any]:
     ranges = [tiler.token_range(tiling.copies, core) for core in range(tiling.copies.cores)]
     plan = vector_plan(
         case,
-        path=f"{'one-core' if tiler.sorts_at_once(tiling.sort) else 'multi-core'} sort, "
-        f"{'whole' if whole else 'split'} rows",
-        path_reason=f"{entries} ids, {tiling.sort.most_entries} fit a core; "
-        f"rows of {tiling.copies.row_bytes} bytes",
+        path=Text(
+            "{value} sort, {manner} rows",
+            value="one-core" if tiler.sorts_at_once(tiling.sort) else "multi-core",
+            manner="whole" if whole else "split",
+        ),
+        path_reason=Text(
+            "{entries} ids, {most_entries} fit a core; rows of {row_bytes} bytes",
+            entries=entries,
+            most_entries=tiling.sort.most_entries,
+            row_bytes=tiling.copies.row_bytes,
+        ),
         per_core=_per_core(tiling, whole),
         buffers={},
         ranges=ranges,
@@ -132,23 +146,42 @@ def _core_ranges(tiling: tiler.Tiling, core: int) -> dict[str, tuple[int, int]]:
 def _per_core(tiling: tiler.Tiling, whole: bool) -> str:
     sort, copies = tiling.sort, tiling.copies
     if tiler.sorts_at_once(sort):
-        sorts = (
-            f"core 0 sorts {sort.core_entries} ids, and then their places, while all others wait"
+        sorts = Text(
+            "core 0 sorts {core_entries} ids, and then their places, while all others wait",
+            core_entries=sort.core_entries,
         )
     else:
-        pieces = f"{sort.core_loops} piece{'s' * (sort.core_loops != 1)} of up to {sort.core_piece}"
+        pieces = Text(
+            "{core_loops} piece{value} of up to {core_piece}",
+            core_loops=sort.core_loops,
+            value="s" * (sort.core_loops != 1),
+            core_piece=sort.core_piece,
+        )
         shares = [
             stop - start
             for start, stop in (tiler.sort_range(sort, core) for core in range(sort.cores))
         ]
-        sorts = f"{sort.cores} cores sort, twice: {spread(shares, 'id')}, in {pieces}"
+        sorts = Text(
+            "{cores} cores sort, twice: {spread}, in {pieces}",
+            cores=sort.cores,
+            spread=spread(shares, "id"),
+            pieces=pieces,
+        )
     moves = (
-        f"{copies.copy_rows} row{'s' * (copies.copy_rows != 1)} at a time"
+        Text(
+            "{copy_rows} row{value} at a time",
+            copy_rows=copies.copy_rows,
+            value="s" * (copies.copy_rows != 1),
+        )
         if whole
-        else f"rows in {copies.pieces} pieces of up to {copies.piece} columns"
+        else Text(
+            "rows in {pieces} pieces of up to {piece} columns",
+            pieces=copies.pieces,
+            piece=copies.piece,
+        )
     )
-    places = f"places of {copies.group_tokens} tokens at once"
-    return f"{sorts}; {places}; {moves}"
+    places = Text("places of {group_tokens} tokens at once", group_tokens=copies.group_tokens)
+    return Text("{sorts}; {places}; {moves}", sorts=sorts, places=places, moves=moves)
 
 
 def _memories(case: Case) -> tuple[Memory, ...]:
@@ -159,7 +192,10 @@ def _memories(case: Case) -> tuple[Memory, ...]:
         "rows": tiler.ROW_BUFFERS * copies.row_buffer_bytes,
         "places": copies.position_buffer_bytes,
     }
-    notes = {"ids": "8 bytes each, whatever their dtype", "rows": f"{tiler.ROW_BUFFERS} buffers"}
+    notes = {
+        "ids": "8 bytes each, whatever their dtype",
+        "rows": Text("{row_buffers} buffers", row_buffers=tiler.ROW_BUFFERS),
+    }
 
     def memory(phase: str, buffers: dict[str, int]) -> Memory:
         allocations = tuple(
@@ -181,7 +217,7 @@ def _workspace(case: Case) -> tuple[WorkspacePart, ...]:
         if tiler.sorts_at_once(tiling.sort)
         else 2 * tiler.ENTRY_BYTES * align(entries, MULTI_CORE_ALIGNMENT)
     )
-    note = f"{used} bytes of it are used" if used else "not used: one core sorts"
+    note = Text("{used} bytes of it are used", used=used) if used else "not used: one core sorts"
     return (
         WorkspacePart(
             name="sort", bytes=tiler.SORT_WORKSPACE_BYTES * entries, kind="kernel", note=note
@@ -205,15 +241,22 @@ def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
             tiling.schedule_mode < 0 and tiling.block_dim > 1,
             "barrier_without_schedule_mode",
             "",
-            f"{tiling.block_dim} cores wait for each other, "
-            "but no schedule mode promises that they run together",
+            Text(
+                "{block_dim} cores wait for each other, but no schedule mode promises that they run "
+                "together",
+                block_dim=tiling.block_dim,
+            ),
         ),
         (
             whole and copies.position_buffer_bytes < needed,
             "index_buffer_overrun",
             "indices",
-            f"the buffer of places has {copies.position_buffer_bytes} bytes for {needed}; "
-            "nothing lies behind it, so no bit changes",
+            Text(
+                "the buffer of places has {position_buffer_bytes} bytes for {needed}; nothing lies "
+                "behind it, so no bit changes",
+                position_buffer_bytes=copies.position_buffer_bytes,
+                needed=needed,
+            ),
         ),
         (
             not whole,
@@ -244,25 +287,45 @@ def buffer_message(case: Case) -> tuple[str, str, str]:
         least = tiler.SORT_STEP_BYTES + tiler.SORTER_BYTES * tiler.sorters(
             case.row.entries, case.device.vector_cores
         )
-        message = f"nothing can be sorted in the Unified Buffer of {title}: {ub_bytes} usable bytes"
-        return "indices", message, f"{tiler.SORT_ENTRIES} ids need {least} bytes"
+        message = Text(
+            "nothing can be sorted in the Unified Buffer of {title}: {ub_bytes} usable bytes",
+            title=title,
+            ub_bytes=ub_bytes,
+        )
+        return (
+            "indices",
+            message,
+            Text(
+                "{sort_entries} ids need {least} bytes",
+                sort_entries=tiler.SORT_ENTRIES,
+                least=least,
+            ),
+        )
     if not tiler.leaves_room(tiling):
         row_bytes, top_k = tiling.copies.row_bytes, case.row.num_topk
         aligned = tiler.aligned_row_bytes(row_bytes)
-        message = (
-            f"two rows of {aligned} bytes and {tiler.TOKEN_POSITION_BYTES} * {top_k} bytes "
-            f"for the places of a token exceed the Unified Buffer of {title}, "
-            f"{ub_bytes} usable bytes: the product plans on with no buffers, "
-            "and the kernel copies over itself"
+        message = Text(
+            "two rows of {aligned} bytes and {token_position_bytes} * {top_k} bytes for the "
+            "places of a token exceed the Unified Buffer of {title}, {ub_bytes} usable bytes: "
+            "the product plans on with no buffers, and the kernel copies over itself",
+            aligned=aligned,
+            token_position_bytes=tiler.TOKEN_POSITION_BYTES,
+            top_k=top_k,
+            title=title,
+            ub_bytes=ub_bytes,
         )
         longer = (ub_bytes - tiler.SPLIT_POSITIONS_BYTES) // tiler.ROW_BUFFERS
-        hint = (
-            f"nearest legal value: {tiler.most_topk(row_bytes, ub_bytes)} experts; "
-            f"rows of more than {longer} bytes are split, and take"
+        hint = Text(
+            "nearest legal value: {most_topk} experts; rows of more than {longer} bytes are "
+            "split, and take",
+            most_topk=tiler.most_topk(row_bytes, ub_bytes),
+            longer=longer,
         )
-        return "indices", message, f"{hint} every number of experts again"
-    message = (
-        f"a stage needs {tiler.stage_bytes(tiling)} bytes of the Unified Buffer of {title}, "
-        f"{ub_bytes} are usable"
+        return "indices", message, Text("{hint} every number of experts again", hint=hint)
+    message = Text(
+        "a stage needs {stage_bytes} bytes of the Unified Buffer of {title}, {ub_bytes} are usable",
+        stage_bytes=tiler.stage_bytes(tiling),
+        title=title,
+        ub_bytes=ub_bytes,
     )
     return "indices", message, "fewer ids, or a larger buffer"

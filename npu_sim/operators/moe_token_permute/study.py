@@ -5,6 +5,7 @@ from functools import partial
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.operators.shared.study import Changes, Restore, StudyCall
 from npu_sim.orders.claims import Claim
 
@@ -73,7 +74,11 @@ def _batches(call: StudyCall) -> Iterator[tuple[str, StudyCall, Restore]]:
     )
     moved = np.roll(own, max(1, len(own) // 3))
     yield "batch twice as large", twice, partial(_restored, call, twice, own)
-    yield f"{PADDING_TOKENS} padding tokens", padded, partial(_restored, call, padded, own)
+    yield (
+        Text("{padding_tokens} padding tokens", padding_tokens=PADDING_TOKENS),
+        padded,
+        partial(_restored, call, padded, own),
+    )
     rolled = call.with_tensors(tokens=tokens[moved], indices=indices[moved])
     yield (
         "another position in the batch",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.plans.model import Plan
 from npu_sim.tiling.common import align, ceil_div
@@ -96,7 +97,7 @@ def _sort_at_once(entries: int, dtype: str, what: str) -> Phase:
     copy_in = (Copy(TensorSpec((), dtype).itemsize * entries, entries),)
     vector = (*_scores(entries, dtype, counted, counted), _ordered(align(entries, SORT_ENTRIES)))
     return vector_phase(
-        f"sort {what}",
+        Text("sort {what}", what=what),
         {0: (vector_tile(copy_in, vector, (Copy(POSITION_BYTES * entries, entries),)),)},
     )
 
@@ -112,7 +113,7 @@ def _sort_in_pieces(
         ]
         cores[core] = _sorted_pieces(start, stop, piece, dtype)
     phases, lists = (
-        [vector_phase(f"sort {what}", cores)],
+        [vector_phase(Text("sort {what}", what=what), cores)],
         [stop - start for start, stop in core_ids],
     )
     while len(lists) > MERGE_WAYS:
@@ -120,8 +121,13 @@ def _sort_in_pieces(
             sum(lists[first : first + MERGE_WAYS]) for first in range(0, len(lists), MERGE_WAYS)
         ]
         merging: Cores = {core: _merged(entries, ENTRY_BYTES) for core, entries in enumerate(lists)}
-        phases.append(vector_phase(f"merge {what}", merging))
-    return [*phases, vector_phase(f"merge last {what}", {0: _merged(sum(lists), POSITION_BYTES)})]
+        phases.append(vector_phase(Text("merge {what}", what=what), merging))
+    return [
+        *phases,
+        vector_phase(
+            Text("merge last {what}", what=what), {0: _merged(sum(lists), POSITION_BYTES)}
+        ),
+    ]
 
 
 def _sorted_pieces(start: int, stop: int, piece: int, dtype: str) -> tuple[Node, ...]:
@@ -292,28 +298,35 @@ def steps(plan: Plan) -> StepTable:
     for what, keys in KEYS.items():
         reads = ("indices",) if what == "ids" else ()
         written = ("sorted_indices",) if what == "order" else ()
-        piece = f"{keys} {{ids}} become fp32 times -1 and are sorted, with their positions"
+        piece = Text(
+            "{keys} {{ids}} become fp32 times -1 and are sorted, with their positions", keys=keys
+        )
         descriptions |= {
-            (f"sort {what}", ""): Step(
-                f"all {keys} become fp32 times -1 and are sorted in one piece",
+            (Text("sort {what}", what=what), ""): Step(
+                Text("all {keys} become fp32 times -1 and are sorted in one piece", keys=keys),
                 reads,
                 written,
                 live=SORTING,
             ),
-            (f"sort {what}", "positions"): Step("positions are counted up", live=("positions",)),
-            (f"sort {what}", "piece"): Step(piece, reads, live=SORTING),
-            (f"sort {what}", "merge"): Step(
+            (Text("sort {what}", what=what), "positions"): Step(
+                "positions are counted up", live=("positions",)
+            ),
+            (Text("sort {what}", what=what), "piece"): Step(piece, reads, live=SORTING),
+            (Text("sort {what}", what=what), "merge"): Step(
                 "entries {entries}: up to four sorted pieces of this core are merged", live=SORTING
             ),
-            (f"merge {what}", "merge"): Step(
+            (Text("merge {what}", what=what), "merge"): Step(
                 "entries {entries}: sorted lists of up to four cores are merged", live=SORTING
             ),
-            (f"merge last {what}", "merge"): Step(
+            (Text("merge last {what}", what=what), "merge"): Step(
                 "entries {entries}: the last lists are merged, positions go out",
                 writes=written,
                 live=SORTING,
                 by_data=written,
             ),
         }
-        memories |= {f"{kind} {what}": "sort" for kind in ("sort", "merge", "merge last")}
+        memories |= {
+            Text("{kind} {what}", kind=kind, what=what): "sort"
+            for kind in ("sort", "merge", "merge last")
+        }
     return StepTable(views, descriptions, memories)

@@ -22,6 +22,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.operators.moe_token_permute_grad.compute import compute, data, formula
 from npu_sim.operators.moe_token_permute_grad.plan import describe
 from npu_sim.operators.shared.token_sums import buffer_message, check_padding
@@ -38,22 +39,38 @@ def _documented_message(call: Inspection) -> tuple[str, str]:
     """
     profile, grad, top_k = call.profile, call.specs["permuted_output_grad"], call.size("num_topk")
     documented, ub_bytes = call.rules.num_topk_at_most, call.device.ub_bytes
-    really = (
-        f"numTopk <= {moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize)} "
-        "at every hidden size"
+    really = Text(
+        "numTopk <= {largest_topk_of_every_hidden} at every hidden size",
+        largest_topk_of_every_hidden=moe.largest_topk_of_every_hidden(ub_bytes, grad.itemsize),
     )
     if grad.rank == 2 and grad.shape[1] > 0:
         own = moe.largest_topk(ub_bytes, grad.shape[1], grad.itemsize)
-        really = f"numTopk <= {own} at hidden {grad.shape[1]} {grad.dtype}, {really}"
-    message = (
-        f"num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; "
-        f"the planner keeps {moe.RESERVED_TOPK} * {moe.RESERVED_ENTRY_BYTES} = "
-        f"{moe.RESERVED_BYTES} bytes of the Unified Buffer for indices"
+        really = Text(
+            "numTopk <= {own} at hidden {shape} {dtype}, {really}",
+            own=own,
+            shape=grad.shape[1],
+            dtype=grad.dtype,
+            really=really,
+        )
+    message = Text(
+        "num_topk = {top_k} exceeds the documented limit numTopk <= {documented}; the "
+        "planner keeps {reserved_topk} * {reserved_entry_bytes} = {reserved_bytes} bytes of "
+        "the Unified Buffer for indices",
+        top_k=top_k,
+        documented=documented,
+        reserved_topk=moe.RESERVED_TOPK,
+        reserved_entry_bytes=moe.RESERVED_ENTRY_BYTES,
+        reserved_bytes=moe.RESERVED_BYTES,
     )
     return (
         message,
-        f"nearest legal value: {documented}; what really fits on {profile.title}: {really} "
-        '(limits="hardware")',
+        Text(
+            "nearest legal value: {documented}; what really fits on {title}: {really} "
+            '(limits="hardware")',
+            documented=documented,
+            title=profile.title,
+            really=really,
+        ),
     )
 
 
@@ -63,13 +80,28 @@ def check_entries(call: Inspection) -> None:
     entries, rows, top_k = (call.size(name) for name in ("entries", "grad_rows", "num_topk"))
     tokens = entries // top_k
     if entries % top_k:
-        near = f"{tokens * top_k} or {(tokens + 1) * top_k} elements"
-        near = near if tokens else f"{top_k} elements"
-        message = f"sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}"
+        near = Text(
+            "{entries} or {next_entries} elements",
+            entries=tokens * top_k,
+            next_entries=(tokens + 1) * top_k,
+        )
+        near = near if tokens else Text("{top_k} elements", top_k=top_k)
+        message = Text(
+            "sorted_indices has {entries} elements, not a multiple of num_topk = {top_k}",
+            entries=entries,
+            top_k=top_k,
+        )
         raise AclnnError(TILING_FAILURE, "sorted_indices", message, near)
     if rows > entries:
-        message = f"permuted_output_grad has {rows} rows, sorted_indices only {entries} elements"
-        hint = f"at most {entries} rows: one for every index, fewer when tokens were dropped"
+        message = Text(
+            "permuted_output_grad has {rows} rows, sorted_indices only {entries} elements",
+            rows=rows,
+            entries=entries,
+        )
+        hint = Text(
+            "at most {entries} rows: one for every index, fewer when tokens were dropped",
+            entries=entries,
+        )
         raise AclnnError(TILING_FAILURE, "permuted_output_grad", message, hint)
 
 

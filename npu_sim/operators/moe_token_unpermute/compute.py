@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.execution import SCAN_ELEMENTS
+from npu_sim.language import Text
 from npu_sim.operators.shared.token_sums import check_indices
 from npu_sim.plans.model import Caveat
 
@@ -43,15 +44,19 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
     row, indices, caveats = run.case.row, run.tensors["sorted_indices"], []
     dropped = int(np.count_nonzero(indices >= row.rows))
     if dropped and row.rows < row.entries:
-        message = (
-            f"{dropped} indices are at or beyond the {row.rows} rows of permuted_tokens: "
-            "they were dropped and contribute nothing"
+        message = Text(
+            "{dropped} indices are at or beyond the {rows} rows of permuted_tokens: they were "
+            "dropped and contribute nothing",
+            dropped=dropped,
+            rows=row.rows,
         )
         caveats.append(Caveat(code="tokens_dropped", argument="sorted_indices", message=message))
     elif dropped:
-        message = (
-            f"{dropped} indices are beyond the documented range [0, {row.entries - 1}]: "
-            "they are treated as dropped"
+        message = Text(
+            "{dropped} indices are beyond the documented range [0, {last_entry}]: they are "
+            "treated as dropped",
+            dropped=dropped,
+            last_entry=row.entries - 1,
         )
         caveats.append(
             Caveat(code="indices_at_or_beyond_rows", argument="sorted_indices", message=message)
@@ -59,9 +64,10 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
     if row.has_probs:
         hidden = _hidden_rows(run)
         if hidden:
-            message = (
-                f"{hidden} rows with inf or nan are not read, as their probs are 0: "
-                "the formula gives nan there"
+            message = Text(
+                "{hidden} rows with inf or nan are not read, as their probs are 0: the formula gives "
+                "nan there",
+                hidden=hidden,
             )
             caveats.append(
                 Caveat(code="zero_prob_hides_nonfinite", argument="probs", message=message)

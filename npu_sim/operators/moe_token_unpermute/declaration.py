@@ -22,6 +22,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.operators.moe_token_unpermute.compute import compute, formula
 from npu_sim.operators.moe_token_unpermute.plan import describe, entry_name, probs_code
 from npu_sim.operators.shared import unpermuted_tokens
@@ -45,15 +46,29 @@ def _topk_message(call: Inspection) -> tuple[str, str]:
     message, hint = unpermuted_tokens.topk_message(call)
     return (
         message,
-        f"{hint}; what the buffers hold on {call.profile.title}: {own} at hidden {hidden}, "
-        f"{always} at every hidden size",
+        Text(
+            "{hint}; what the buffers hold on {title}: {own} at hidden {hidden}, {always} at "
+            "every hidden size",
+            hint=hint,
+            title=call.profile.title,
+            own=own,
+            hidden=hidden,
+            always=always,
+        ),
     )
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = f"permuted_tokens has {rows} rows, sorted_indices only {entries} elements"
-    return message, f"at most {entries} rows: one for every index, fewer when tokens were dropped"
+    message = Text(
+        "permuted_tokens has {rows} rows, sorted_indices only {entries} elements",
+        rows=rows,
+        entries=entries,
+    )
+    return message, Text(
+        "at most {entries} rows: one for every index, fewer when tokens were dropped",
+        entries=entries,
+    )
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:

@@ -6,6 +6,7 @@ Source: specification page ``moe_token_unpermute``.
 from typing import Any
 
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.operators.shared import token_sums
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import moe_token_unpermute as tiler
@@ -44,16 +45,20 @@ def _caveats(case: Case, beyond: int) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
     caveats, row = [], case.row
     if beyond > 0:
-        message = (
+        message = Text(
             "every buffer rounded up to 32 bytes, they exceed the usable Unified Buffer by "
-            f"{beyond} bytes, which the planner does not count; whether anything else lies there "
-            "is not published: the simulator computes as if not"
+            "{beyond} bytes, which the planner does not count; whether anything else lies there "
+            "is not published: the simulator computes as if not",
+            beyond=beyond,
         )
         caveats.append(Caveat(code="buffers_beyond_usable_ub", argument="probs", message=message))
     if row.rows < row.entries:
-        message = (
-            f"permuted_tokens has {row.rows} rows for {row.entries} indices: "
-            f"{row.entries - row.rows} at least point nowhere"
+        message = Text(
+            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
+            "nowhere",
+            rows=row.rows,
+            entries=row.entries,
+            dropped=row.entries - row.rows,
         )
         caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
     return tuple(caveats)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from npu_sim.framework.target import Order
+from npu_sim.language import Text
 from npu_sim.operators.shared.token_sums import check_indices
 from npu_sim.plans.model import Caveat
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
@@ -139,29 +140,42 @@ def _run_time_caveats(indices: np.ndarray, owners: Owners, sums: np.ndarray) -> 
         warn(
             "tokens_dropped",
             "sorted_indices",
-            f"{np.count_nonzero(dropped)} indices are at or beyond {rows}: they were dropped",
+            Text(
+                "{count} indices are at or beyond {rows}: they were dropped",
+                count=np.count_nonzero(dropped),
+                rows=rows,
+            ),
         )
     if unwritten := int(np.count_nonzero(owners.entries < 0)):
-        message = (
-            f"{unwritten} rows are named by no index: +0 here, "
-            "on the device they keep what memory held"
+        message = Text(
+            "{unwritten} rows are named by no index: +0 here, on the device they keep what "
+            "memory held",
+            unwritten=unwritten,
         )
         warn("rows_not_written", "permuted_tokens_grad", message)
     if owners.repeated:
-        across = (
-            f"{np.count_nonzero(owners.open_rows)} of them by two cores: the last one to write wins"
+        across = Text(
+            "{count} of them by two cores: the last one to write wins",
+            count=np.count_nonzero(owners.open_rows),
         )
         warn(
             "duplicate_indices",
             "sorted_indices",
-            f"{owners.repeated} rows are named more than once, {across}",
+            Text(
+                "{repeated} rows are named more than once, {across}",
+                repeated=owners.repeated,
+                across=across,
+            ),
         )
     if sums.size and np.isnan(sums[dropped]).any():
         count = int(np.count_nonzero(np.isnan(sums[dropped])))
         warn(
             "dropped_prob_grad_not_zero",
             "unpermuted_tokens_grad",
-            f"probs_grad of {count} dropped entries is nan: their g holds inf or nan",
+            Text(
+                "probs_grad of {count} dropped entries is nan: their g holds inf or nan",
+                count=count,
+            ),
         )
     return tuple(caveats)
 

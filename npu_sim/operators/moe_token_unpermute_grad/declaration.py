@@ -24,6 +24,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.moe_token_unpermute_grad.compute import compute, formula
 from npu_sim.operators.moe_token_unpermute_grad.plan import describe
@@ -51,26 +52,35 @@ def _missing_message(call: Inspection) -> tuple[str, str]:
     )
     return (
         "permuted_tokens is missing",
-        f"permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}",
+        Text("permuted_tokens: rows of the experts, (tokens * num_topk, hidden); {why}", why=why),
     )
 
 
 def _rows_message(call: Inspection) -> tuple[str, str]:
     rows, entries = call.size("rows"), call.size("entries")
-    message = f"permuted_tokens has {rows} rows, sorted_indices {entries} elements"
+    message = Text(
+        "permuted_tokens has {rows} rows, sorted_indices {entries} elements",
+        rows=rows,
+        entries=entries,
+    )
     if rows > entries:
-        return message, f"at most {entries} rows, one for every index"
-    hint = (
-        f"{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices "
-        "for the rows, and reads and writes behind permuted_tokens and its gradient "
-        "for every index that points nowhere; up to 9.0 it drops such tokens"
+        return message, Text("at most {entries} rows, one for every index", entries=entries)
+    hint = Text(
+        "{entries} rows: from release 9.1 on the kernel takes the length of sorted_indices "
+        "for the rows, and reads and writes behind permuted_tokens and its gradient for "
+        "every index that points nowhere; up to 9.0 it drops such tokens",
+        entries=entries,
     )
     return message, hint
 
 
 def _buffer_message(case: Case) -> tuple[str, str, str]:
     ub_bytes, title = case.device.ub_bytes, case.profile.title
-    message = f"no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes"
+    message = Text(
+        "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
+        title=title,
+        ub_bytes=ub_bytes,
+    )
     return (
         "unpermuted_tokens_grad",
         message,

@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.language import Text
 from npu_sim.operators.moe_token_unpermute.plan import probs_code
 from npu_sim.plans.model import Caveat, Decision, OutputOrder
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
@@ -93,14 +94,31 @@ def _summed_decisions(case: Case, size: int) -> tuple[Decision, ...]:
 
 def _per_core(tiling: tiler.Tiling, has_probs: bool) -> str:
     pieces = (
-        f"rows in {tiling.pieces} pieces of {tiling.piece_columns} columns"
+        Text(
+            "rows in {pieces} pieces of {piece_columns} columns",
+            pieces=tiling.pieces,
+            piece_columns=tiling.piece_columns,
+        )
         if tiling.pieces > 1
         else "whole rows"
     )
     if not has_probs:
-        return f"{pieces}; indices of {tiling.group_entries} rows at once"
-    rows = "1 row" if tiling.input_rows == 1 else f"{tiling.input_rows} rows"
-    return f"{pieces}; probs of {tiling.group_entries} entries at once, {rows} of the experts"
+        return Text(
+            "{pieces}; indices of {group_entries} rows at once",
+            pieces=pieces,
+            group_entries=tiling.group_entries,
+        )
+    rows = (
+        "1 row"
+        if tiling.input_rows == 1
+        else Text("{input_rows} rows", input_rows=tiling.input_rows)
+    )
+    return Text(
+        "{pieces}; probs of {group_entries} entries at once, {rows} of the experts",
+        pieces=pieces,
+        group_entries=tiling.group_entries,
+        rows=rows,
+    )
 
 
 def _order(has_probs: bool) -> tuple[OutputOrder, ...]:
@@ -117,16 +135,20 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
     """Return the warnings of a plan (page, "Warnings a plan or run gives")."""
     row, tiling, caveats = case.row, case.tiling, []
     if row.rows < row.entries:
-        message = (
-            f"permuted_tokens has {row.rows} rows for {row.entries} indices: "
-            f"{row.entries - row.rows} at least point nowhere"
+        message = Text(
+            "permuted_tokens has {rows} rows for {entries} indices: {dropped} at least point "
+            "nowhere",
+            rows=row.rows,
+            entries=row.entries,
+            dropped=row.entries - row.rows,
         )
         caveats.append(Caveat(code="tokens_dropped", argument="permuted_tokens", message=message))
     if row.has_probs and tiling.pieces > 1:
-        message = (
-            f"rows are summed in pieces of {tiling.piece_columns} columns, "
-            "whose length follows from the tokens of a core: the last bit of "
-            "probs_grad can change with the SoC and with the number of tokens"
+        message = Text(
+            "rows are summed in pieces of {piece_columns} columns, whose length follows from the "
+            "tokens of a core: the last bit of probs_grad can change with the SoC and with the "
+            "number of tokens",
+            piece_columns=tiling.piece_columns,
         )
         caveats.append(
             Caveat(code="hidden_split_changes_sums", argument="probs_grad", message=message)

@@ -5,6 +5,7 @@ Source: specification page ``moe_token_unpermute_grad``, "Instructions and copie
 
 from dataclasses import dataclass
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.orders.trees import fold_adds, width_of
 from npu_sim.plans.model import Plan
@@ -235,23 +236,41 @@ def _sum_steps() -> dict[tuple[str, str], Step]:
             live=PROBS,
         ),
         ("entries", "g"): Step(
-            f"{where}: its row g of the gradient comes in",
+            Text("{where}: its row g of the gradient comes in", where=where),
             ("unpermuted_tokens_grad",),
             (),
             held,
             ROWS,
         ),
         ("entries", "row of the gradient"): Step(
-            f"{where}, expert {{expert}}: g * probs goes out", (), written, held, ROWS, written
+            Text("{where}, expert {{expert}}: g * probs goes out", where=where),
+            (),
+            written,
+            held,
+            ROWS,
+            written,
         ),
         ("entries", "row of the experts"): Step(
-            f"{where}, expert {{expert}}: {product}", read, (), held, ROWS, read
+            Text("{where}, expert {{expert}}: {product}", where=where, product=product),
+            read,
+            (),
+            held,
+            ROWS,
+            read,
         ),
         ("entries", "no row"): Step(
-            f"{where}, expert {{expert}}: a dropped row, nothing goes out", (), (), held, ROWS
+            Text("{where}, expert {{expert}}: a dropped row, nothing goes out", where=where),
+            (),
+            (),
+            held,
+            ROWS,
         ),
         ("entries", "zeros for a row"): Step(
-            f"{where}, expert {{expert}}: a dropped row counts as zeros", (), (), held, ROWS
+            Text("{where}, expert {{expert}}: a dropped row counts as zeros", where=where),
+            (),
+            (),
+            held,
+            ROWS,
         ),
         ("entries", "sums"): Step(
             "entries {entries}: the sums of these columns are added to those of the columns before",

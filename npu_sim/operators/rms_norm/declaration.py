@@ -24,6 +24,7 @@ from npu_sim.framework.checks import (
     Supported,
 )
 from npu_sim.framework.operator import Assumed, Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import shape_text
 from npu_sim.operators.rms_norm.compute import compute, data, formula
 from npu_sim.operators.rms_norm.plan import describe
@@ -56,11 +57,12 @@ def check_gamma(call: Inspection) -> None:
     x, gamma = call.specs["x"], call.specs["gamma"]
     if gamma.rank > x.rank or gamma.shape != x.shape[x.rank - gamma.rank :]:
         wanted = shape_text(x.shape[max(x.rank - gamma.rank, 0) :])
-        message = (
-            f"gamma is {shape_text(gamma.shape)}, but x is {shape_text(x.shape)}: "
-            "gamma must be its last axes"
+        message = Text(
+            "gamma is {shape}, but x is {shape_text_text}: gamma must be its last axes",
+            shape=shape_text(gamma.shape),
+            shape_text_text=shape_text(x.shape),
         )
-        raise AclnnError(TILING_FAILURE, "gamma", message, f"gamma: {wanted}")
+        raise AclnnError(TILING_FAILURE, "gamma", message, Text("gamma: {wanted}", wanted=wanted))
     call.sizes = call.operator.bound(call.arguments)
 
 
@@ -70,7 +72,7 @@ def check_epsilon(call: Inspection) -> None:
         raise AclnnError(
             TILING_FAILURE,
             "epsilon",
-            f"epsilon = {call.arguments.epsilon} is below 0",
+            Text("epsilon = {epsilon} is below 0", epsilon=call.arguments.epsilon),
             "epsilon >= 0",
         )
 

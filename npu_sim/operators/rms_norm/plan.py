@@ -9,6 +9,7 @@ from typing import Any
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
 from npu_sim.framework.describing import Condition, decision, vector_plan
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Caveat, WorkspacePart
 from npu_sim.tiling import rms_norm as tiler
@@ -49,9 +50,14 @@ def _spares_broadcasts(row: Any, device: Any, rules: Any) -> bool:
 
 MERGE = Condition(
     "merge N",
-    f"A2: col_align <= {tiler.MERGE_COLUMNS}; Atlas inference series: fp16, "
-    f"col = {tiler.INFERENCE_MERGE_COLUMNS} and row % {tiler.INFERENCE_MERGE_ROWS} = 0, "
-    "at releases that merge there",
+    Text(
+        "A2: col_align <= {merge_columns}; Atlas inference series: fp16, col = "
+        "{inference_merge_columns} and row % {inference_merge_rows} = 0, at releases that "
+        "merge there",
+        merge_columns=tiler.MERGE_COLUMNS,
+        inference_merge_columns=tiler.INFERENCE_MERGE_COLUMNS,
+        inference_merge_rows=tiler.INFERENCE_MERGE_ROWS,
+    ),
     _merges,
     "several whole rows lie in the buffer at a time; "
     "a row is summed in 64 lanes and then as a tree",
@@ -76,9 +82,14 @@ SINGLE = Condition(
 )
 PERFORMANCE = Condition(
     "without broadcasts",
-    f"a 1-D gamma in the 16 bits of x, col <= {tiler.PERFORMANCE_COLUMNS}, and few samples "
-    f"(x.shape[0] <= {tiler.PERFORMANCE_FIRST_AXIS}; "
-    f"of three axes x.shape[1] <= {tiler.PERFORMANCE_SECOND_AXIS})",
+    Text(
+        "a 1-D gamma in the 16 bits of x, col <= {performance_columns}, and few samples "
+        "(x.shape[0] <= {performance_first_axis}; of three axes x.shape[1] <= "
+        "{performance_second_axis})",
+        performance_columns=tiler.PERFORMANCE_COLUMNS,
+        performance_first_axis=tiler.PERFORMANCE_FIRST_AXIS,
+        performance_second_axis=tiler.PERFORMANCE_SECOND_AXIS,
+    ),
     _spares_broadcasts,
     "rstd and gamma are multiplied without broadcasting them to all rows first; no bit changes",
     "rstd and gamma are broadcast to all rows of the buffer first; no bit changes",
@@ -108,7 +119,7 @@ def describe(case: Case) -> dict[str, Any]:
     ]
     parts += [
         WorkspacePart(
-            name=f"copy of {output.name}",
+            name=Text("copy of {name}", name=output.name),
             bytes=0,
             kind="kernel",
             evidence=Evidence.UNKNOWN,
@@ -135,25 +146,33 @@ def describe(case: Case) -> dict[str, Any]:
 def _path_reason(case: Case) -> str:
     tiling, width = case.tiling, f"col_align {case.tiling.columns_aligned}"
     if tiling.tiling_key == tiler.KEY_MERGE_N:
-        return f"{width}: {tiling.row_factor} rows fit the buffer"
+        return Text(
+            "{width}: {row_factor} rows fit the buffer", width=width, row_factor=tiling.row_factor
+        )
     return (
-        f"{width} in the buffer of {tiling.ub_factor} columns"
+        Text(
+            "{width} in the buffer of {ub_factor} columns", width=width, ub_factor=tiling.ub_factor
+        )
         if tiling.ub_factor >= case.row.col
-        else f"{width} > {tiling.ub_factor}"
+        else Text("{width} > {ub_factor}", width=width, ub_factor=tiling.ub_factor)
     )
 
 
 def _per_core(case: Case) -> str:
     tiling = case.tiling
-    groups = (
-        f"{tiling.row_loop} group{'s' * (tiling.row_loop != 1)} "
-        f"of up to {min(tiling.row_factor, tiling.block_factor)} rows"
+    groups = Text(
+        "{row_loop} group{value} of up to {rows} rows",
+        row_loop=tiling.row_loop,
+        value="s" * (tiling.row_loop != 1),
+        rows=min(tiling.row_factor, tiling.block_factor),
     )
     if tiling.tiling_key != tiler.KEY_SPLIT_D:
         return groups
-    return (
-        f"{groups}, {ceil_div(case.row.col, tiling.ub_factor)} pieces "
-        f"of up to {tiling.ub_factor} columns"
+    return Text(
+        "{groups}, {pieces} pieces of up to {ub_factor} columns",
+        groups=groups,
+        pieces=ceil_div(case.row.col, tiling.ub_factor),
+        ub_factor=tiling.ub_factor,
     )
 
 
@@ -179,46 +198,70 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
     bits = _offset_bits(case)
     if row.row * row.col > 1 << bits:
         by_tag = case.rules.core_offset_depends_on_tag and tiling.tiling_key != tiler.KEY_NORMAL
-        who = OFFSET_TAGS if by_tag else f"release {case.profile.release} counts"
-        message = (
-            f"{who} elements of x before a core's first in {bits} bits: "
-            f"cores that begin beyond 2^{bits} elements read and"
+        who = (
+            OFFSET_TAGS
+            if by_tag
+            else Text("release {release} counts", release=case.profile.release)
+        )
+        message = Text(
+            "{who} elements of x before a core's first in {bits} bits: cores that begin beyond "
+            "2^{bits} elements read and",
+            who=who,
+            bits=bits,
         )
         warn(
             "element_offset_wraps",
             "x",
-            f"{message} write at that place modulo 2^{bits}; "
-            "the simulator computes as if they did not",
+            Text(
+                "{message} write at that place modulo 2^{bits}; the simulator computes as if they "
+                "did not",
+                message=message,
+                bits=bits,
+            ),
         )
     if case.profile.npu_arch == NPU_ARCH_ATLAS_INFERENCE and tiling.tiling_key != tiler.KEY_MERGE_N:
         if tiling.block_dim > 1 and tiling.block_factor % RSTD_GROUP:
-            message = (
-                f"a core clears rstd up to a multiple of {RSTD_GROUP} rows, "
-                f"{tiling.block_factor} is none: one that starts late can erase"
+            message = Text(
+                "a core clears rstd up to a multiple of {rstd_group} rows, {block_factor} is none: "
+                "one that starts late can erase",
+                rstd_group=RSTD_GROUP,
+                block_factor=tiling.block_factor,
             )
             warn(
                 "rstd_cleared_by_neighbour",
                 "rstd",
-                f"{message} what its neighbour wrote; "
-                "the simulator computes as if that did not happen",
+                Text(
+                    "{message} what its neighbour wrote; the simulator computes as if that did not happen",
+                    message=message,
+                ),
             )
         behind = -tiling.last_block_factor % RSTD_GROUP
         if behind:
             warn(
                 "rstd_written_behind_end",
                 "rstd",
-                f"the last core writes {behind} zeros, {4 * behind} bytes, behind the end of rstd",
+                Text(
+                    "the last core writes {behind} zeros, {bytes} bytes, behind the end of rstd",
+                    behind=behind,
+                    bytes=4 * behind,
+                ),
             )
     if (
         case.profile.npu_arch == NPU_ARCH_A2_A3
         and row.col > SAME_SUM_COLUMNS
         and tiling.columns_aligned <= tiler.MERGE_COLUMNS
     ):
-        message = (
-            f"between {SAME_SUM_COLUMNS} and {tiler.MERGE_COLUMNS} columns "
-            "A2 and A3 add the squares in another order: the last bit"
+        message = Text(
+            "between {same_sum_columns} and {merge_columns} columns A2 and A3 add the squares in "
+            "another order: the last bit",
+            same_sum_columns=SAME_SUM_COLUMNS,
+            merge_columns=tiler.MERGE_COLUMNS,
         )
-        warn("rstd_differs_between_products", "rstd", f"{message} of rstd can differ")
+        warn(
+            "rstd_differs_between_products",
+            "rstd",
+            Text("{message} of rstd can differ", message=message),
+        )
     if tiler.rounded_epsilon(case.arguments.epsilon) == 0:
         warn(
             "zero_rows_without_epsilon",

@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.numbers.values import normal
 from npu_sim.operators.rms_norm.compute import formula, split_of
@@ -26,7 +27,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
         output="rstd",
         element=tuple(0 for _ in case.specs["rstd"].shape),
         elements=case.row.row,
-        terms=tuple(f"x^2 of column {column}" for column in range(case.row.col)),
+        terms=tuple(
+            Text("x^2 of column {column}", column=column) for column in range(case.row.col)
+        ),
         tree=tree,
         evaluates=partial(_agrees, call, case, tree),
     )

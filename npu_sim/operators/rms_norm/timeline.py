@@ -12,6 +12,7 @@ that holds its values (a model): on keys 0 and 1 a widened gamma takes the place
 
 from collections.abc import Callable
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.operators.shared.normalised_rows_timeline import (
     NormalisedRows,
@@ -240,7 +241,7 @@ def steps(plan: Plan) -> StepTable:
     gamma = () if key == KEY_SPLIT_D else ("gamma",)
     row = "row {row} of the group"
     sums = (
-        f"{row}, columns {{columns}}: the row's sum += x * x over these columns"
+        Text("{row}, columns {{columns}}: the row's sum += x * x over these columns", row=row)
         if key == KEY_SPLIT_D
         else _sum_of_a_row(row)
     )
@@ -267,7 +268,7 @@ def steps(plan: Plan) -> StepTable:
             ("sums", "rstd", "reduction", "zeros"),
         ),
         "x again": Step(
-            f"{row}, columns {{columns}}: x comes in again, times rstd",
+            Text("{row}, columns {{columns}}: x comes in again, times rstd", row=row),
             ("x",),
             (),
             ("gamma", "rstd"),
@@ -287,9 +288,10 @@ def steps(plan: Plan) -> StepTable:
 
 
 def _sum_of_a_row(row: str) -> str:
-    return (
-        f"{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; "
-        "rstd = 1 / root(mean + epsilon)"
+    return Text(
+        "{row}: x * x, folded in halves down to 64 lanes, these added in one instruction; "
+        "rstd = 1 / root(mean + epsilon)",
+        row=row,
     )
 
 

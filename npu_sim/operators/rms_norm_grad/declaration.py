@@ -22,6 +22,7 @@ from npu_sim.framework.checks import (
 )
 from npu_sim.framework.operator import Assumed, Operator
 from npu_sim.framework.patterns import Sizes
+from npu_sim.language import Text
 from npu_sim.operators.rms_norm_grad.compute import compute, data, formula
 from npu_sim.operators.rms_norm_grad.plan import describe, if_asked
 from npu_sim.operators.shared import normalised_rows
@@ -75,9 +76,12 @@ def check_shapes(call: Inspection) -> None:
 def _wrap_message(name: str) -> Any:
     def message_of(call: Inspection) -> tuple[str, str]:
         size = call.size(name)
-        message = (
-            f"{name} = {size}: the product computes it in 32 bits, "
-            f"where it would become {size % SIZE_LIMIT}"
+        message = Text(
+            "{name} = {size}: the product computes it in 32 bits, where it would become "
+            "{wrapped_size}",
+            name=name,
+            size=size,
+            wrapped_size=size % SIZE_LIMIT,
         )
         return message, f"{name} <= {SIZE_LIMIT - 1}"
 
@@ -87,10 +91,18 @@ def _wrap_message(name: str) -> Any:
 def _width_message(call: Inspection) -> tuple[str, str]:
     columns, step = call.size("col"), tiler.ASCEND_910_COLUMNS
     below = columns // step * step
-    nearest = f"{below} or {below + step}" if below else f"{step}"
+    nearest = (
+        Text("{below} or {next_value}", below=below, next_value=below + step)
+        if below
+        else f"{step}"
+    )
     return (
-        f"col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
-        f"nearest: {nearest}",
+        Text(
+            "col = {columns} is not a multiple of {step}, which Ascend 910 chips need",
+            columns=columns,
+            step=step,
+        ),
+        Text("nearest: {nearest}", nearest=nearest),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_sim.cores import NPU_ARCH_A2_A3, NPU_ARCH_ATLAS_INFERENCE
 from npu_sim.framework.case import Case
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -90,17 +91,29 @@ def describe(case: Case) -> dict[str, Any]:
 def _path_reason(tiling: tiler.Tiling) -> str:
     limit = tiler.SPLIT_N_COLUMNS
     if tiling.tiling_key == tiler.SPLIT_N:
-        return f"col {tiling.columns} <= {limit}: whole rows in the buffer"
-    return f"col {tiling.columns} > {limit}; split N up to {limit} columns"
+        return Text(
+            "col {columns} <= {limit}: whole rows in the buffer",
+            columns=tiling.columns,
+            limit=limit,
+        )
+    return Text(
+        "col {columns} > {limit}; split N up to {limit} columns",
+        columns=tiling.columns,
+        limit=limit,
+    )
 
 
 def _count(number: int, name: str) -> str:
-    return f"{number} {name}" if number == 1 else f"{number} {name}s"
+    return Text("{number} {unit}", number=number, unit=name if number == 1 else name + "s")
 
 
 def _cores_note(tiling: tiler.Tiling) -> str:
-    each = f"{_count(tiling.block_factor, 'row')} each"
-    return f"{each}, the last one {tiling.core_tail}" if tiling.core_tail else each
+    each = Text("{count} each", count=_count(tiling.block_factor, "row"))
+    return (
+        Text("{each}, the last one {core_tail}", each=each, core_tail=tiling.core_tail)
+        if tiling.core_tail
+        else each
+    )
 
 
 def _per_core(tiling: tiler.Tiling) -> str:
@@ -115,7 +128,7 @@ def _per_core(tiling: tiler.Tiling) -> str:
     batches = _parts_text(
         tiling.block_factor, tiling.ub_factor, "batch", "batches", "batches of rows"
     )
-    return f"{batches}, {_count(tiling.columns, 'column')} wide"
+    return Text("{batches}, {count} wide", batches=batches, count=_count(tiling.columns, "column"))
 
 
 def _parts_text(total: int, part: int, one: str, several: str, names: str) -> str:
@@ -123,12 +136,28 @@ def _parts_text(total: int, part: int, one: str, several: str, names: str) -> st
     count, tail = ceil_div(total, part), total % part
     unit = names.partition(" of ")[2].removesuffix("s")
     if count == 1:
-        return f"one {one} of {_count(total, unit)}"
+        return Text("one {value} of {count}", value=one, count=_count(total, unit))
     if tail == 0:
-        return f"{count} {several} of {_count(part, unit)}"
+        return Text(
+            "{count} {several} of {count_text}",
+            count=count,
+            several=several,
+            count_text=_count(part, unit),
+        )
     if count <= LISTED_BATCHES:
-        return f"{count} {names} ({', '.join(map(str, [part] * (count - 1) + [tail]))})"
-    return f"{count} {names} ({part} each, the last one {tail})"
+        return Text(
+            "{count} {names} ({values})",
+            count=count,
+            names=names,
+            values=", ".join(map(str, [part] * (count - 1) + [tail])),
+        )
+    return Text(
+        "{count} {names} ({part} each, the last one {tail})",
+        count=count,
+        names=names,
+        part=part,
+        tail=tail,
+    )
 
 
 def _memory(case: Case, tiling: tiler.Tiling) -> Memory:
@@ -179,14 +208,18 @@ def _order(case: Case, tiling: tiler.Tiling) -> tuple[OutputOrder, ...]:
     dx = OutputOrder(output="dx", fixed=True, reason="every row belongs to one core, in both modes")
     if tiling.fixed_output:
         where = "all cores then add" if all_cores_merge(case) else "core 0 adds"
-        reason = f"every core stores its own sum; {where} them up in the order of the cores"
+        reason: str = Text(
+            "every core stores its own sum; {where} them up in the order of the cores", where=where
+        )
     elif tiling.block_dim == 1:
         reason = "one core does all the work"
     else:
         fixed = case.with_determinism(True).tiling
-        reason = (
-            f"in every column ({tiling.block_dim} cores add atomically); "
-            f"deterministic: fixed, {fixed.workspace_bytes} bytes of workspace"
+        reason = Text(
+            "in every column ({block_dim} cores add atomically); deterministic: fixed, "
+            "{workspace_bytes} bytes of workspace",
+            block_dim=tiling.block_dim,
+            workspace_bytes=fixed.workspace_bytes,
         )
     return OutputOrder(
         output="dgamma", fixed=bool(tiling.fixed_output) or tiling.block_dim == 1, reason=reason
@@ -213,7 +246,9 @@ def _split_decision(tiling: tiler.Tiling) -> Decision:
         outcome=whole,
         effect="whole rows pass through the buffer"
         if whole
-        else f"rows are cut into pieces of {tiler.PIECE_COLUMNS} columns",
+        else Text(
+            "rows are cut into pieces of {piece_columns} columns", piece_columns=tiler.PIECE_COLUMNS
+        ),
         flips=(Flip(argument="col", value=limit + 1 if whole else limit),),
     )
 
@@ -259,14 +294,19 @@ def _chunk_decision(case: Case, tiling: tiler.Tiling) -> Decision:
     elif first is not None and not chunks.need and first > case.row.col:
         flips = (Flip(argument="col", value=first),)
     effect = (
-        f"dgamma is reduced in {chunks.num} chunks of {chunks.size} columns"
+        Text(
+            "dgamma is reduced in {num} chunks of {size} columns", num=chunks.num, size=chunks.size
+        )
         if chunks.need
         else "dgamma is reduced at once"
     )
     return Decision(
         name="chunks",
-        condition="4*block_dim*col_align > floor(0.05*total bytes) "
-        f"and total bytes >= {tiler.CHUNK_TOTAL_BYTES}",
+        condition=Text(
+            "4*block_dim*col_align > floor(0.05*total bytes) and total bytes >= "
+            "{chunk_total_bytes}",
+            chunk_total_bytes=tiler.CHUNK_TOTAL_BYTES,
+        ),
         values={
             "4*block_dim*col_align": 4 * tiling.block_dim * tiling.columns_aligned,
             "total bytes": total,
@@ -304,7 +344,10 @@ def if_asked(case: Case) -> str:
 
     A model: for the size that the product assumes it gives the product's own limit.
     """
-    return f"split N up to {tiler.widest_whole_row(case.tiling, case.device.ub_bytes)} columns"
+    return Text(
+        "split N up to {widest_whole_row} columns",
+        widest_whole_row=tiler.widest_whole_row(case.tiling, case.device.ub_bytes),
+    )
 
 
 def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
@@ -314,9 +357,13 @@ def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
     )
     if used <= usable:
         return ()
-    message = (
-        f"the buffers take {used} bytes, the Unified Buffer of {case.profile.soc} has {usable}: "
-        f"the product counts with {tiler.ASSUMED_UB_BYTES} bytes on every SoC and does not check"
+    message = Text(
+        "the buffers take {used} bytes, the Unified Buffer of {soc} has {usable}: the "
+        "product counts with {assumed_ub_bytes} bytes on every SoC and does not check",
+        used=used,
+        soc=case.profile.soc,
+        usable=usable,
+        assumed_ub_bytes=tiler.ASSUMED_UB_BYTES,
     )
     return (Caveat(code="buffers_exceed_unified_buffer", message=message),)
 
@@ -324,10 +371,12 @@ def _buffer_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
 def _overrun_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
     if not overruns_queue(case):
         return ()
-    message = (
-        f"release {case.profile.release} adds up dgamma from {tiler.merged_elements(tiling)} "
-        f"elements in a queue of {tiling.ub_factor * tiling.columns_aligned}: "
-        "what the device returns is not known, dgamma is a model"
+    message = Text(
+        "release {release} adds up dgamma from {merged_elements} elements in a queue of "
+        "{ub_factor}: what the device returns is not known, dgamma is a model",
+        release=case.profile.release,
+        merged_elements=tiler.merged_elements(tiling),
+        ub_factor=tiling.ub_factor * tiling.columns_aligned,
     )
     return (Caveat(code="dgamma_merge_overrun", argument="deterministic", message=message),)
 
@@ -343,12 +392,15 @@ def _wrap_caveats(case: Case, tiling: tiler.Tiling) -> tuple[Caveat, ...]:
         return ()
     current = 4 * tiling.block_dim * tiling.columns_aligned
     unwrapped = current * 20 > true_total
-    same = f"{'with' if unwrapped else 'without'} chunks otherwise"
+    same: str = Text("{value} chunks otherwise", value="with" if unwrapped else "without")
     if unwrapped == bool(tiling.chunks.need):
         same = "the decision is the same"
-    message = (
-        f"the product computes the size of the inputs, {true_total} bytes, in 32 bits "
-        f"and sees {seen}: "
-        f"it reduces dgamma {'in chunks' if tiling.chunks.need else 'at once'} ({same})"
+    message = Text(
+        "the product computes the size of the inputs, {true_total} bytes, in 32 bits and "
+        "sees {seen}: it reduces dgamma {manner} ({same})",
+        true_total=true_total,
+        seen=seen,
+        manner="in chunks" if tiling.chunks.need else "at once",
+        same=same,
     )
     return (Caveat(code="total_size_wraps", argument="x", message=message),)

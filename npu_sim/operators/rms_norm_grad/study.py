@@ -10,6 +10,7 @@ from npu_sim.framework.execution import Result
 from npu_sim.framework.target import Order
 from npu_sim.kernels.order_study import arrival_of
 from npu_sim.kernels.random_order import seed_words
+from npu_sim.language import Text
 from npu_sim.numbers.formats import numpy_dtype
 from npu_sim.numbers.storage import kernel_input
 from npu_sim.operators.rms_norm_grad.compute import split_of
@@ -58,8 +59,10 @@ def _locate(gamma_shape: tuple[int, ...], begin: int, part: int, column: int) ->
 
 
 def _describe(cores: np.ndarray, place: int) -> str:
-    return (
-        f"contribution {place - int(np.searchsorted(cores, cores[place]))} of core {cores[place]}"
+    return Text(
+        "contribution {place} of core {cores}",
+        place=place - int(np.searchsorted(cores, cores[place])),
+        cores=cores[place],
     )
 
 
@@ -75,7 +78,7 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             output="dgamma",
             element=_locate(call.tensors["gamma"].shape, begin, 0, 0),
             elements=width,
-            terms=tuple(f"dy*xh of row {row}" for row in range(rows)),
+            terms=tuple(Text("dy*xh of row {row}", row=row) for row in range(rows)),
             tree=_dgamma_tree(case, pieces, call.order, key),
             outside=partial(_dgamma_outside, call, case, begin, width),
         )
@@ -84,7 +87,9 @@ def claims(call: StudyCall) -> Iterator[Claim]:
             output="dx",
             element=tuple(0 for _ in call.tensors["x"].shape),
             elements=rows * columns,
-            terms=tuple(f"dy*gamma*xh of column {column}" for column in range(columns)),
+            terms=tuple(
+                Text("dy*gamma*xh of column {column}", column=column) for column in range(columns)
+            ),
             tree=_mean_tree(case, pieces),
             outside=partial(_mean_outside, call, case),
         )
@@ -199,7 +204,10 @@ def terms(call: StudyCall, output: str, index: tuple[int, ...]) -> list[tuple[st
     if output == "dgamma":
         column = int(np.ravel_multi_index(index, tensors["gamma"].shape))
         values = dy[:, column] * x[:, column] * rstd
-        return [(f"dy*xh of row {row}", value) for row, value in enumerate(values.tolist())]
+        return [
+            (Text("dy*xh of row {row}", row=row), value)
+            for row, value in enumerate(values.tolist())
+        ]
     row, column = divmod(int(np.ravel_multi_index(index, tensors["x"].shape)), gamma.size)
     normed = x[row] * rstd[row]
     mean = float(np.mean(dy[row] * gamma * normed))

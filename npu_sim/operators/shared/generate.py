@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.registry import load_operator
@@ -54,9 +55,12 @@ def _require_memory(name: str, spec: TensorSpec | None) -> None:
     try:
         np.empty(spec.shape)  # random numbers are drawn in float64
     except (MemoryError, ValueError):
-        message = (
-            f"data for {name} {spec} takes {spec.nbytes} bytes and more, which this machine does "
-            "not have"
+        message = Text(
+            "data for {name} {spec} takes {nbytes} bytes and more, which this machine does not "
+            "have",
+            name=name,
+            spec=spec,
+            nbytes=spec.nbytes,
         )
         hint = "make it smaller; npu_sim.plan needs no memory for it"
         raise UsageError(name, message, hint) from None

@@ -7,6 +7,7 @@ import numpy as np
 from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Word
 from npu_sim.framework.case import Inspection
 from npu_sim.framework.checks import Holds
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.tiling.common import ceil_div
 
@@ -19,7 +20,7 @@ def axes(tensors: str) -> tuple[Axis, ...]:
     """Return the axes; ``tensors`` names the tensors that have the dtype of x, for the help."""
     return (
         Word("gamma_dtype", "dtype of gamma", FLOAT_DTYPES, "bfloat16"),
-        Word("dtype", f"dtype of {tensors}", FLOAT_DTYPES, "bfloat16"),
+        Word("dtype", Text("dtype of {tensors}", tensors=tensors), FLOAT_DTYPES, "bfloat16"),
         Number(
             "col",
             "columns: product of the axes of gamma",
@@ -58,16 +59,28 @@ def last_axis(tensors: str) -> tuple[Derived, Holds]:
     def message(call: Inspection) -> tuple[str, str]:
         name, least_bytes = too_short(call), call.rules.last_axis_bytes_at_least
         spec, title = call.specs[name], call.profile.product.title
-        text = (
-            f"the last axis of {name} has {spec.shape[-1]} elements of {spec.itemsize} bytes = "
-            f"{spec.shape[-1] * spec.itemsize} bytes; {title} needs {least_bytes} bytes or more"
+        text = Text(
+            "the last axis of {name} has {shape} elements of {itemsize} bytes = {row_bytes} "
+            "bytes; {title} needs {least_bytes} bytes or more",
+            name=name,
+            shape=spec.shape[-1],
+            itemsize=spec.itemsize,
+            row_bytes=spec.shape[-1] * spec.itemsize,
+            title=title,
+            least_bytes=least_bytes,
         )
-        reason = (
-            f"the Unified Buffer moves blocks of {call.profile.chip.ub_block_bytes} bytes; the "
-            "planner itself takes any length and no "
-            'physical reason is published, so the limit holds with limits="hardware" too'
+        reason = Text(
+            "the Unified Buffer moves blocks of {ub_block_bytes} bytes; the planner itself takes "
+            "any length and no physical reason is published, so the limit holds with "
+            'limits="hardware" too',
+            ub_block_bytes=call.profile.chip.ub_block_bytes,
         )
-        return text, f"last axis of {name} >= {ceil_div(least_bytes, spec.itemsize)}; {reason}"
+        return text, Text(
+            "last axis of {name} >= {count}; {reason}",
+            name=name,
+            count=ceil_div(least_bytes, spec.itemsize),
+            reason=reason,
+        )
 
     swept = "col * (4 - 2 * min(max(dtype, gamma_dtype), 1))"
     bytes_of_shortest = Derived("last_axis_bytes", swept, lambda specs: min(sizes(specs).values()))

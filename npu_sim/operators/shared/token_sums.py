@@ -11,6 +11,7 @@ import numpy as np
 
 from npu_sim.framework.case import Case, Inspection
 from npu_sim.framework.execution import runtime_failure
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import (
     Allocation,
@@ -48,9 +49,14 @@ def check_indices(indices: np.ndarray, rows: str) -> None:
     """
     if indices.size and np.minimum.reduce(indices) < 0:
         position = int(np.argmax(indices < 0))
-        message = f"sorted_indices[{position}] = {indices[position]} is negative"
-        hint = (
-            f"index >= 0, at or beyond the rows of {rows} for a dropped token; nothing was written"
+        message = Text(
+            "sorted_indices[{position}] = {indices} is negative",
+            position=position,
+            indices=indices[position],
+        )
+        hint = Text(
+            "index >= 0, at or beyond the rows of {rows} for a dropped token; nothing was written",
+            rows=rows,
         )
         raise runtime_failure("sorted_indices", message, hint)
 
@@ -73,23 +79,45 @@ def buffer_message(
     if length <= 0:
         column_bytes = moe.bytes_per_column(moe.FEWEST_BUFFERS, size)
         smallest = moe.RESERVED_BYTES + (moe.HIDDEN_ALIGNMENT + 1) * column_bytes
-        message = (
-            f"no piece of a row fits the Unified Buffer of {case.profile.title}: {ub_bytes} usable "
-            "bytes"
+        message = Text(
+            "no piece of a row fits the Unified Buffer of {title}: {ub_bytes} usable bytes",
+            title=case.profile.title,
+            ub_bytes=ub_bytes,
         )
-        return rows, message, f"the smallest piece of {dtype} needs {smallest} bytes"
+        return (
+            rows,
+            message,
+            Text(
+                "the smallest piece of {dtype} needs {smallest} bytes",
+                dtype=dtype,
+                smallest=smallest,
+            ),
+        )
     unit = moe.bytes_per_column(moe.buffers_of(ub_bytes, length, size), size)
     needed, left = entry_bytes * top_k, moe.bytes_for_entries(ub_bytes, hidden, size)
-    message = (
-        f"num_topk = {top_k}: the {entries} of one token need {entry_bytes} * {top_k} = {needed} "
-        f"bytes, the rows leave {ub_bytes} - {align(length, moe.HIDDEN_ALIGNMENT)} * {unit} - "
-        f"{moe.MARGIN_BYTES} = {left} of the Unified Buffer"
+    message = Text(
+        "num_topk = {top_k}: the {entries} of one token need {entry_bytes} * {top_k} = "
+        "{needed} bytes, the rows leave {ub_bytes} - {align} * {unit} - {margin_bytes} = "
+        "{left} of the Unified Buffer",
+        top_k=top_k,
+        entries=entries,
+        entry_bytes=entry_bytes,
+        needed=needed,
+        ub_bytes=ub_bytes,
+        align=align(length, moe.HIDDEN_ALIGNMENT),
+        unit=unit,
+        margin_bytes=moe.MARGIN_BYTES,
+        left=left,
     )
     always = moe.largest_topk_of_every_hidden(ub_bytes, size, entry_bytes)
     largest = moe.largest_topk(ub_bytes, hidden, size, entry_bytes)
-    hint = (
-        f"nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
-        "hidden size"
+    hint = Text(
+        "nearest legal value: {largest} at hidden {hidden} {dtype}; {always} fits at every "
+        "hidden size",
+        largest=largest,
+        hidden=hidden,
+        dtype=dtype,
+        always=always,
     )
     return blamed, message, hint
 
@@ -169,47 +197,80 @@ def _path(tiling: moe.Tiling) -> str:
 def _path_reason(case: Case, tiling: moe.Tiling) -> str:
     longest = _longest(case)
     if not _is_split(tiling):
-        return f"hidden {case.row.hidden} <= {longest}"
-    rest = f", then {tiling.hidden_remainder}" if tiling.hidden_remainder else ""
-    return (
-        f"hidden {case.row.hidden} > {longest}; {tiling.hidden_pieces} of {tiling.hidden_length} "
-        f"columns{rest}"
+        return Text("hidden {hidden} <= {longest}", hidden=case.row.hidden, longest=longest)
+    rest = (
+        Text(", then {hidden_remainder}", hidden_remainder=tiling.hidden_remainder)
+        if tiling.hidden_remainder
+        else ""
+    )
+    return Text(
+        "hidden {hidden} > {longest}; {hidden_pieces} of {hidden_length} columns{rest}",
+        hidden=case.row.hidden,
+        longest=longest,
+        hidden_pieces=tiling.hidden_pieces,
+        hidden_length=tiling.hidden_length,
+        rest=rest,
     )
 
 
 def _count(tokens: int) -> str:
-    return "1 token" if tokens == 1 else f"{tokens} tokens"
+    return "1 token" if tokens == 1 else Text("{tokens} tokens", tokens=tokens)
 
 
 def _cores_note(tiling: moe.Tiling) -> str:
     if tiling.core_remainder == 0:
-        return f"{_count(tiling.core_tokens)} each"
+        return Text("{count} each", count=_count(tiling.core_tokens))
     others = tiling.block_dim - tiling.core_remainder
-    return (
-        f"{_count(tiling.core_tokens + 1)} on {tiling.core_remainder} cores, {tiling.core_tokens} "
-        f"on {others}"
+    return Text(
+        "{count} on {core_remainder} cores, {core_tokens} on {others}",
+        count=_count(tiling.core_tokens + 1),
+        core_remainder=tiling.core_remainder,
+        core_tokens=tiling.core_tokens,
+        others=others,
     )
 
 
 def _per_core(tiling: moe.Tiling, entries: Entries) -> str:
-    rows = f"{tiling.buffers} rows of {entries.rows} in flight"
+    rows = Text("{buffers} rows of {rows} in flight", buffers=tiling.buffers, rows=entries.rows)
     if tiling.batches == 1 and tiling.batch_remainder == 0:
-        return f"{entries.name} of {_count(tiling.batch_tokens)} at once; {rows}"
-    batches = "one batch" if tiling.batches == 1 else f"{tiling.batches} batches"
-    rest = f" and one of {tiling.batch_remainder}" if tiling.batch_remainder else ""
-    return f"{entries.name} in {batches} of {_count(tiling.batch_tokens)}{rest}; {rows}"
+        return Text(
+            "{name} of {count} at once; {rows}",
+            name=entries.name,
+            count=_count(tiling.batch_tokens),
+            rows=rows,
+        )
+    batches = (
+        "one batch" if tiling.batches == 1 else Text("{batches} batches", batches=tiling.batches)
+    )
+    rest = (
+        Text(" and one of {batch_remainder}", batch_remainder=tiling.batch_remainder)
+        if tiling.batch_remainder
+        else ""
+    )
+    return Text(
+        "{name} in {batches} of {count}{rest}; {rows}",
+        name=entries.name,
+        batches=batches,
+        count=_count(tiling.batch_tokens),
+        rest=rest,
+        rows=rows,
+    )
 
 
 def _memory(case: Case, tiling: moe.Tiling, entries: Entries) -> Memory:
     length = align(tiling.hidden_length, moe.HIDDEN_ALIGNMENT)
     row_bytes = length * element_bytes(case)
     indices, *others = (
-        Allocation(name=name, bytes=size, note=f"of {_count(tiling.batch_tokens)}")
+        Allocation(
+            name=name, bytes=size, note=Text("of {count}", count=_count(tiling.batch_tokens))
+        )
         for name, size in entries.buffers.items()
     )
     buffers = [
         Allocation(
-            name="token rows", bytes=tiling.buffers * row_bytes, note=f"{tiling.buffers} input rows"
+            name="token rows",
+            bytes=tiling.buffers * row_bytes,
+            note=Text("{buffers} input rows", buffers=tiling.buffers),
         ),
         indices,
         Allocation(name="result row", bytes=row_bytes),
@@ -239,9 +300,11 @@ def _split_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
     longest = _longest(case)
     whole = not _is_split(tiling)
     summed = (
-        f"a row of {entries.rows} is summed in one piece"
+        Text("a row of {rows} is summed in one piece", rows=entries.rows)
         if whole
-        else f"rows are summed in pieces of {longest} columns, to the same sums"
+        else Text(
+            "rows are summed in pieces of {longest} columns, to the same sums", longest=longest
+        )
     )
     return Decision(
         name="whole rows",
@@ -262,12 +325,16 @@ def _buffer_decisions(case: Case, tiling: moe.Tiling, entries: Entries) -> tuple
     for buffers in range(moe.MOST_BUFFERS, max(tiling.buffers, moe.FEWEST_BUFFERS + 1) - 1, -1):
         longest = _longest(case, buffers)
         fits = tiling.hidden_length <= longest
-        yes = f"{buffers} rows of {entries.rows} are in flight"
-        no = f"fewer than {buffers} rows of {entries.rows} are in flight"
+        yes = Text("{buffers} rows of {rows} are in flight", buffers=buffers, rows=entries.rows)
+        no = Text(
+            "fewer than {buffers} rows of {rows} are in flight", buffers=buffers, rows=entries.rows
+        )
         decisions.append(
             Decision(
-                name=f"{buffers} input rows",
-                condition=f"length <= longest piece that fits with {buffers} input rows",
+                name=Text("{buffers} input rows", buffers=buffers),
+                condition=Text(
+                    "length <= longest piece that fits with {buffers} input rows", buffers=buffers
+                ),
                 values={"length": tiling.hidden_length, "longest": longest},
                 outcome=fits,
                 effect=yes if fits else no,
@@ -281,8 +348,8 @@ def _topk_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decision
     left = _bytes_left(case)
     beyond = left // entries.bytes + 1
     return Decision(
-        name=f"{entries.name} of a token fit",
-        condition=f"{entries.bytes} * numTopk <= bytes left beside the rows",
+        name=Text("{name} of a token fit", name=entries.name),
+        condition=Text("{bytes} * numTopk <= bytes left beside the rows", bytes=entries.bytes),
         values={"numTopk": tiling.top_k, "bytes left": left},
         outcome=True,
         effect="the kernel can work",
@@ -297,17 +364,24 @@ def _batch_decision(case: Case, tiling: moe.Tiling, entries: Entries) -> Decisio
     token_bytes = tiling.top_k * entries.bytes
     one_batch = tiling.core_tokens * token_bytes <= left
     beyond = (left // token_bytes + 1) * case.device.vector_cores
-    in_batches = f"{entries.name} are copied for {_count(tiling.batch_tokens)} at a time"
+    in_batches = Text(
+        "{name} are copied for {count} at a time",
+        name=entries.name,
+        count=_count(tiling.batch_tokens),
+    )
     return Decision(
-        name=f"{entries.name} in one batch",
-        condition=f"tokens of a core * numTopk * {entries.bytes} <= bytes left beside the rows",
+        name=Text("{name} in one batch", name=entries.name),
+        condition=Text(
+            "tokens of a core * numTopk * {bytes} <= bytes left beside the rows",
+            bytes=entries.bytes,
+        ),
         values={
             "tokens of a core": tiling.core_tokens,
             "bytes needed": tiling.core_tokens * token_bytes,
             "bytes left": left,
         },
         outcome=one_batch,
-        effect=f"{entries.name} are copied at once" if one_batch else in_batches,
+        effect=Text("{name} are copied at once", name=entries.name) if one_batch else in_batches,
         flips=(Flip(argument="tokens", value=beyond if one_batch else beyond - 1),),
     )
 

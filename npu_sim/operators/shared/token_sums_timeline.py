@@ -4,6 +4,7 @@ Source: specification pages ``moe_token_permute_grad``, "Kernel and order", and
 ``moe_token_unpermute``, "Instructions and copies of a tile".
 """
 
+from npu_sim.language import Text
 from npu_sim.timelines.steps import Step, StepTable, View
 
 ENTRIES = ("indices", "probs", "probs in fp32")
@@ -44,19 +45,25 @@ def token_sums(
     table = {
         "indices": Step("tokens {tokens}: where their rows are", entries, live=ENTRIES),
         "indices and probs": Step(
-            f"tokens {{tokens}}: their {come} come in", entries, live=ENTRIES
+            Text("tokens {{tokens}}: their {come} come in", come=come), entries, live=ENTRIES
         ),
         "first row": Step(
-            f"{where}: sum = {row} of its first expert, in fp32",
+            Text("{where}: sum = {row} of its first expert, in fp32", where=where, row=row),
             (rows,),
             (),
             entries,
             SUMMING,
             (rows,),
         ),
-        "no row": Step(f"{where}: all its rows were dropped, sum = 0", (), (), entries, SUMMING),
+        "no row": Step(
+            Text("{where}: all its rows were dropped, sum = 0", where=where),
+            (),
+            (),
+            entries,
+            SUMMING,
+        ),
         "row": Step(
-            f"{where}: sum += {row} of expert {{expert}}, in fp32",
+            Text("{where}: sum += {row} of expert {{expert}}, in fp32", where=where, row=row),
             (rows,),
             (),
             entries,
@@ -64,7 +71,11 @@ def token_sums(
             (rows,),
         ),
         "result": Step(
-            f"{where}: the sum is rounded once and goes out", (), (out,), entries, SUMMING
+            Text("{where}: the sum is rounded once and goes out", where=where),
+            (),
+            (out,),
+            entries,
+            SUMMING,
         ),
     }
     return StepTable(tuple(views), {("tokens", note): step for note, step in table.items()})

@@ -9,6 +9,7 @@ import numpy as np
 
 from npu_sim.framework.arguments import Attribute, IntArray, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Axis, Derived, Number, Switch, Word
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec, numpy_dtype
 from npu_sim.numbers.values import normal
 from npu_sim.operators.shared.study import StudyCall
@@ -59,7 +60,7 @@ def permuted_tokens(help: str) -> Tensor:
 def axes(rows: str) -> tuple[Axis, ...]:
     """Return the axes; ``rows`` names the tensor that has the columns."""
     return (
-        Word("dtype", f"dtype of {rows}", FLOAT_DTYPES, "bfloat16"),
+        Word("dtype", Text("dtype of {rows}", rows=rows), FLOAT_DTYPES, "bfloat16"),
         Switch(
             "has_probs", "whether probs is given", True, aliases=("probs_given",), tensor="probs"
         ),
@@ -72,7 +73,13 @@ def axes(rows: str) -> tuple[Axis, ...]:
             aliases=("numTopk", "topk", "K"),
             read="1",
         ),
-        Number("hidden", f"last axis of {rows}", 1024, unit="column", aliases=("H", "hidden_size")),
+        Number(
+            "hidden",
+            Text("last axis of {rows}", rows=rows),
+            1024,
+            unit="column",
+            aliases=("H", "hidden_size"),
+        ),
         Number(
             "tokens",
             "tokens; sorted_indices has tokens * num_topk elements",
@@ -86,11 +93,13 @@ def axes(rows: str) -> tuple[Axis, ...]:
 
 def topk_message(call: Any) -> tuple[str, str]:
     """Return message and hint for the bound on the experts of a token."""
-    message = (
-        f"probs has {call.size('top_k')} columns: the product takes numTopk <= {MOST_TOPK}, with "
-        'limits="hardware" too'
+    message = Text(
+        "probs has {size} columns: the product takes numTopk <= {most_topk}, with "
+        'limits="hardware" too',
+        size=call.size("top_k"),
+        most_topk=MOST_TOPK,
     )
-    return message, f"nearest legal value: {MOST_TOPK}"
+    return message, Text("nearest legal value: {most_topk}", most_topk=MOST_TOPK)
 
 
 def data(arguments: Any, seed: int) -> dict[str, np.ndarray]:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from npu_sim.language import Text, joined
 from npu_sim.plans.model import RUNS
 
 REFUSED, FAILED, MALFORMED = "refused", "failed", "malformed"
@@ -59,11 +60,22 @@ class Checked:
     def reason(self) -> str:
         """Why the line is not accepted, in one line."""
         if self.differences:
-            return "; ".join(
-                f"{name}: expected {values['expected']}, found {values['found']}"
-                for name, values in self.differences.items()
+            return joined(
+                (
+                    Text(
+                        "{name}: expected {expected}, found {found}",
+                        name=name,
+                        expected=values["expected"],
+                        found=values["found"],
+                    )
+                    for name, values in self.differences.items()
+                )
             )
-        return f"{self.message}; {self.hint}" if self.hint else self.message
+        return (
+            Text("{message}; {hint}", message=self.message, hint=self.hint)
+            if self.hint
+            else self.message
+        )
 
     @property
     def label(self) -> str:

@@ -10,6 +10,7 @@ from npu_sim.framework.case import Case
 from npu_sim.framework.operator import Operator
 from npu_sim.framework.planning import plan_of, plan_with_results
 from npu_sim.framework.target import Target, require_bool, require_limits
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import RUNS, Plan
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
@@ -105,13 +106,23 @@ def _check_kernel(call: Mapping[str, Any], answer: Checked, profile: Profile) ->
         result = raw_plan(entry, call["op"], call["inputs"], profile, deterministic)
     except KeyError as error:
         raise MalformedLineError(
-            f"inputs: {error.args[0]!r} is missing or unknown; given: {', '.join(call['inputs'])}"
+            Text(
+                "inputs: {key} is missing or unknown; given: {call}",
+                key=repr(error.args[0]),
+                call=", ".join(call["inputs"]),
+            )
         ) from None
     except UsageError as error:
-        raise MalformedLineError(f"inputs cannot be planned: {error.message}") from None
+        raise MalformedLineError(
+            Text("inputs cannot be planned: {message}", message=error.message)
+        ) from None
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise MalformedLineError(
-            f"inputs cannot be planned: {type(error).__name__}: {error}"
+            Text(
+                "inputs cannot be planned: {error_type}: {error}",
+                error_type=type(error).__name__,
+                error=error,
+            )
         ) from None
     outcome = FAILED if result.get("status") == "failed" else RUNS
     facts: dict[str, Any] = {
@@ -172,7 +183,12 @@ def _overflow(plan: Plan) -> dict[str, str]:
     memory = plan.overflow
     if memory is None:
         return {}
-    message = f"the buffers take {memory.used_bytes} bytes, the Unified Buffer of {plan.soc} has {memory.capacity_bytes}"
+    message = Text(
+        "the buffers take {used_bytes} bytes, the Unified Buffer of {soc} has {capacity_bytes}",
+        used_bytes=memory.used_bytes,
+        soc=plan.soc,
+        capacity_bytes=memory.capacity_bytes,
+    )
     return {
         "argument": "product",
         "message": message,

@@ -7,6 +7,7 @@ from typing import Any
 
 from npu_sim.files.reading import LINE_BYTES
 from npu_sim.framework.operator import Operator
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.registry import OPERATORS, all_operators, find_kernel, find_operator, load_operator
 from npu_sim.status import closest
@@ -80,11 +81,13 @@ def parse(line: str | bytes) -> dict[str, Any]:
         When the line is not a JSON object.
     """
     if len(line) > LINE_BYTES:
-        raise MalformedLineError(f"not a call: a line longer than {LINE_BYTES} bytes")
+        raise MalformedLineError(
+            Text("not a call: a line longer than {line_bytes} bytes", line_bytes=LINE_BYTES)
+        )
     try:
         values = json.loads(line)
     except ValueError as error:
-        raise MalformedLineError(f"not JSON: {error}") from None
+        raise MalformedLineError(Text("not JSON: {error}", error=error)) from None
     except RecursionError:
         raise MalformedLineError("not a call: nested too deeply") from None
     if not isinstance(values, dict):
@@ -103,7 +106,12 @@ def call_of(values: Mapping[str, Any]) -> Call:
     for name in values:
         if name not in KEYS:
             raise MalformedLineError(
-                f"{name!r} is no key of a call{closest(name, KEYS)}; keys: {', '.join(KEYS)}"
+                Text(
+                    "{name} is no key of a call{hint}; keys: {keys}",
+                    name=repr(name),
+                    hint=closest(name, KEYS),
+                    keys=", ".join(KEYS),
+                )
             )
     if not isinstance(values.get("op"), str):
         raise MalformedLineError("op is missing: the name of an operator or of a kernel")
@@ -114,17 +122,28 @@ def call_of(values: Mapping[str, Any]) -> Call:
     for name in ("product", "soc", "release", "name"):
         if not isinstance(values.get(name), str | None):
             raise MalformedLineError(
-                f"{name} = {values[name]!r}: product, soc, release and name are names"
+                Text(
+                    "{name} = {values}: product, soc, release and name are names",
+                    name=name,
+                    values=repr(values[name]),
+                )
             )
     count = values.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise MalformedLineError(f"count = {count!r}: how often the call is made, 1 or more")
+        raise MalformedLineError(
+            Text("count = {count}: how often the call is made, 1 or more", count=repr(count))
+        )
     kernel = _is_kernel(values)
     known = EXPECTED_OF_KERNELS if kernel else EXPECTED
     for name in values.get("expect", {}):
         if name not in known:
             raise MalformedLineError(
-                f"expect: {name!r} is nothing that can be expected{closest(name, known)}; one of: {', '.join(known)}"
+                Text(
+                    "expect: {name} is nothing that can be expected{hint}; one of: {known}",
+                    name=repr(name),
+                    hint=closest(name, known),
+                    known=", ".join(known),
+                )
             )
     return Call(values, kernel)
 
@@ -140,12 +159,17 @@ def _is_kernel(values: Mapping[str, Any]) -> bool:
             *(one for entry in OPERATORS for one in entry.kernels if one not in operators),
         )
         raise MalformedLineError(
-            f"op = {op!r} is neither operator nor kernel{closest(op, names)}; known: {', '.join(names)}"
+            Text(
+                "op = {op} is neither operator nor kernel{hint}; known: {names}",
+                op=repr(op),
+                hint=closest(op, names),
+                names=", ".join(names),
+            )
         )
     if level not in (None, "operator", "kernel"):
-        raise MalformedLineError(f"level = {level!r}: operator or kernel")
+        raise MalformedLineError(Text("level = {level}: operator or kernel", level=repr(level)))
     if (level == "kernel" and kernel is None) or (level == "operator" and operator is None):
-        raise MalformedLineError(f"op = {op!r} is no {level}")
+        raise MalformedLineError(Text("op = {op} is no {level}", op=repr(op), level=level))
     if level is not None or operator is None or kernel is None:
         return level == "kernel" or operator is None
     declared: Operator = load_operator(operator.name)
@@ -166,7 +190,13 @@ def operator_inputs(operator: Operator, inputs: Mapping[str, Any]) -> dict[str, 
     names = [argument.name for argument in operator.arguments]
     for name in inputs:
         if name not in names:
-            message = f"inputs: {name!r} is no argument of {operator.name}{closest(name, names)}; arguments: {', '.join(names)}"
+            message = Text(
+                "inputs: {name} is no argument of {name_text}{hint}; arguments: {names}",
+                name=repr(name),
+                name_text=operator.name,
+                hint=closest(name, names),
+                names=", ".join(names),
+            )
             raise MalformedLineError(message)
     return {
         name: _tensor(name, value) if name in operator.tensor_names else value
@@ -187,5 +217,10 @@ def _tensor(name: str, value: Any) -> Any:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise MalformedLineError(
-            f"{name}: not a tensor: {error}; write '4096x512:bf16' or an object with shape and dtype"
+            Text(
+                "{name}: not a tensor: {error}; write '4096x512:bf16' or an object with shape and "
+                "dtype",
+                name=name,
+                error=error,
+            )
         ) from None

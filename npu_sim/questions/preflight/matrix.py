@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.questions.preflight.answers import MALFORMED, Checked
 from npu_sim.questions.preflight.checking import check_call, malformed
 from npu_sim.questions.preflight.lines import (
@@ -194,7 +195,9 @@ def check_file(
             "it is empty",
         )
         raise UsageError(
-            "calls", f"no line is a call: {first}", "one JSON object a line, with op and inputs"
+            "calls",
+            Text("no line is a call: {first}", first=first),
+            "one JSON object a line, with op and inputs",
         )
     return reader.matrix
 
@@ -237,7 +240,7 @@ class _Reader:
                 row = self._rows[key] = self._checked(call_of(values), number)
         except (MalformedLineError, UsageError) as error:
             answer = malformed(values, number, error)
-            key = f"malformed {answer.op} {answer.reason}"
+            key = Text("malformed {op} {reason}", op=answer.op, reason=answer.reason)
             row = self._rows.get(key)
             if row is None:
                 label = self.targets[0].label

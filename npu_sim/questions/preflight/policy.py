@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_sim.language import Text
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import OVERFLOWS
 from npu_sim.questions.preflight.answers import FAILED, MALFORMED, REFUSED, Checked
@@ -52,17 +53,28 @@ class Policy:
         ):
             yield checked.label, checked.reason
         if self.max_workspace is not None and checked.workspace_bytes > self.max_workspace:
-            yield "workspace", f"the workspace is above {self.max_workspace} bytes"
+            yield (
+                "workspace",
+                Text(
+                    "the workspace is above {max_workspace} bytes", max_workspace=self.max_workspace
+                ),
+            )
         if "caveat" in self.fail_on and facts.get("caveats"):
-            yield "caveat", f"caveats: {', '.join(facts['caveats'])}"
+            yield "caveat", Text("caveats: {facts}", facts=", ".join(facts["caveats"]))
         if "timing" in self.fail_on and facts.get("timing"):
-            yield "timing", f"can differ between runs: {', '.join(facts['timing'])}"
+            yield (
+                "timing",
+                Text("can differ between runs: {facts}", facts=", ".join(facts["timing"])),
+            )
         if "unknown" in self.fail_on and (
             facts.get("workspace_unknown") or facts.get("evidence") == Evidence.UNKNOWN.value
         ):
             yield (
                 "unknown",
-                f"not published: {', '.join(facts['workspace_unknown']) or 'how it is planned'}",
+                Text(
+                    "not published: {parts}",
+                    parts=", ".join(facts["workspace_unknown"]) or "how it is planned",
+                ),
             )
 
 
@@ -79,8 +91,10 @@ def policy_of(fail_on: str = DEFAULT_FAULTS, max_workspace: str | int | None = N
         if word not in FAULTS:
             raise UsageError(
                 "fail_on",
-                f"fail_on = {word!r}: no such fault",
-                f"one of: {', '.join(FAULTS)}{closest(word, FAULTS)}",
+                Text("fail_on = {word}: no such fault", word=repr(word)),
+                Text(
+                    "one of: {allowed}{hint}", allowed=", ".join(FAULTS), hint=closest(word, FAULTS)
+                ),
             )
     return Policy(frozenset(words), None if max_workspace is None else size_of(str(max_workspace)))
 
@@ -98,7 +112,7 @@ def size_of(text: str) -> int:
         units = ", ".join(unit for unit in UNITS if unit)
         raise UsageError(
             "max_workspace",
-            f"max_workspace = {text!r} is no size",
-            f"a number of bytes, or with a unit: {units}",
+            Text("max_workspace = {text} is no size", text=repr(text)),
+            Text("a number of bytes, or with a unit: {units}", units=units),
         )
     return int(float(match[1]) * UNITS[match[2]])

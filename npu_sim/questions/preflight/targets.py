@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_sim.cores import DEFAULT_PRODUCT, Profile, load_profile
+from npu_sim.language import Text
 from npu_sim.questions.varied_calls import chosen_profiles, items_of, load_distinct, product_names
 from npu_sim.releases import default_release
 from npu_sim.status import UsageError
@@ -57,7 +58,9 @@ def chosen_targets(
     )
     if not profiles:
         raise UsageError(
-            "products", f"products = {products!r} names no product", 'products="all" for every one'
+            "products",
+            Text("products = {products} names no product", products=repr(products)),
+            'products="all" for every one',
         )
     return tuple(Column(profile, _label(profile, profiles)) for profile in profiles)
 

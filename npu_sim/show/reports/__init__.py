@@ -10,9 +10,9 @@ from npu_sim.show.reports.document import (
     Figure,
     Lines,
     Picture,
+    Prose,
     Section,
     Table,
-    Text,
     table_report,
 )
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
@@ -28,9 +28,9 @@ __all__ = [
     "Figure",
     "Lines",
     "Picture",
+    "Prose",
     "Section",
     "Table",
-    "Text",
     "curve_figure",
     "embedded",
     "order_strips",

@@ -6,7 +6,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.questions.compare import Comparison
 from npu_sim.questions.limits import Bound as LimitBound
 from npu_sim.questions.limits import LimitTable, ProductLimits
@@ -142,8 +142,11 @@ def _compared_row(row: dict[str, Any]) -> tuple[Cell, ...]:
     if row["outcome"] == "refused":
         return (*head, say("refused {row}", row=row["error"]["status"]), *[""] * 10)
     buffer = row["buffer"] or {"memory": "", "used_bytes": None, "capacity_bytes": None}
-    order = ", ".join(f"{output}: {how}" for output, how in row["order"].items())
-    unknown = ", ".join(row["workspace_unknown"])
+    order = joined(
+        (Text("{output}: {how}", output=output, how=how) for output, how in row["order"].items()),
+        ", ",
+    )
+    unknown = joined(row["workspace_unknown"], ", ")
     workspace: Cell = f"{row['workspace_bytes']} + {unknown}" if unknown else row["workspace_bytes"]
     sizes = (buffer["memory"], buffer["used_bytes"], buffer["capacity_bytes"], workspace)
     return (
@@ -322,7 +325,15 @@ def _reach(ranges: Sequence[tuple[int, int]], is_open: bool) -> int:
 
 def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
     label, ranges, is_open, words, reason = row
-    parts = [element("text", text=f"{label}: {words}", x=0, y=y + 14, class_="caption")]
+    parts = [
+        element(
+            "text",
+            text=Text("{label}: {words}", label=label, words=words),
+            x=0,
+            y=y + 14,
+            class_="caption",
+        )
+    ]
     if not ranges:
         parts.append(
             element(
@@ -344,7 +355,7 @@ def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
         text = (
             say("{label}: {first} and more", label=label, first=first)
             if endless
-            else f"{label}: {first}..{last}"
+            else Text("{label}: {first}..{last}", label=label, first=first, last=last)
         )
         ends: dict[str, Any] = {} if endless else {"data_first": first, "data_last": last}
         parts.append(

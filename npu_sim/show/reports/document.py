@@ -85,13 +85,13 @@ class Drawing:
 
 
 @dataclass(frozen=True)
-class Text:
+class Prose:
     """A paragraph."""
 
     text: str
 
 
-Block = Lines | Table | Picture | Figure | Drawing | Text
+Block = Lines | Table | Picture | Figure | Drawing | Prose
 
 
 @dataclass(frozen=True)
@@ -164,5 +164,5 @@ def table_report(
         for table in tables
     ]
     if notes:
-        sections.append(Section("Notes", tuple(Text(note) for note in notes)))
+        sections.append(Section("Notes", tuple(Prose(note) for note in notes)))
     return Document(title=title, sentence=sentence, sections=tuple(sections), call=call)

@@ -14,9 +14,9 @@ from npu_sim.show.reports.document import (
     Drawing,
     Lines,
     Picture,
+    Prose,
     Section,
     Table,
-    Text,
 )
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.plans import PERFETTO
@@ -104,7 +104,7 @@ def _call_over_time(calls: CallGroup) -> tuple[Block, ...]:
     }
     return Drawing(
         "drawGantt", data, "Measured above, the lower bounds of the same launches below."
-    ), Text(PERFETTO)
+    ), Prose(PERFETTO)
 
 
 def time_bars(rows: Sequence[tuple[str, float, float | None]]) -> Markup:

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from npu_sim.framework.execution import OrderMask, Result
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.plans.answers import Evidence
 from npu_sim.plans.model import Memory, Plan, WorkspacePart
 from npu_sim.show.reports.svg import (
@@ -59,8 +59,8 @@ def memory_map(memories: Sequence[Memory]) -> Markup:
 
 def memory_colours(memory: Memory) -> list[tuple[str, str]]:
     """Return the colour and label of each allocation, then of the free memory."""
-    named = [
-        (f"c{number % COLOURS}", f"{one.name} {one.bytes}")
+    named: list[tuple[str, str]] = [
+        (f"c{number % COLOURS}", Text("{name} {bytes}", name=one.name, bytes=one.bytes))
         for number, one in enumerate(memory.allocations)
     ]
     return (
@@ -72,13 +72,15 @@ def memory_colours(memory: Memory) -> list[tuple[str, str]]:
 
 def memory_title(memory: Memory) -> str:
     """Return name and phase of a memory."""
-    return memory_name(memory) + (f", {memory.phase}" if memory.phase else "")
+    return memory_name(memory) + (Text(", {phase}", phase=memory.phase) if memory.phase else "")
 
 
 def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     """Draw a memory with its legend; return shapes and height."""
     scale = WIDTH / max(memory.capacity_bytes, memory.used_bytes, 1)
-    evidence = "" if memory.evidence is Evidence.EXACT else f" ({memory.evidence.value})"
+    evidence = (
+        "" if memory.evidence is Evidence.EXACT else Text(" ({value})", value=memory.evidence.value)
+    )
     caption = say(
         "{memory_title}: {used_bytes} of {capacity_bytes} bytes{evidence}",
         memory_title=memory_title(memory),
@@ -90,7 +92,7 @@ def _memory_bar(memory: Memory, y: float) -> tuple[list[Markup], float]:
     x = 0.0
     for number, allocation in enumerate(memory.allocations):
         width = allocation.bytes * scale
-        note = f", {allocation.note}" if allocation.note else ""
+        note = Text(", {note}", note=allocation.note) if allocation.note else ""
         title = say(
             "{name}: {bytes} bytes{note}", name=allocation.name, bytes=allocation.bytes, note=note
         )
@@ -145,7 +147,7 @@ def workspace_map(parts: Sequence[WorkspacePart], total: int) -> Markup:
     unknown = [part for part in parts if part.evidence is Evidence.UNKNOWN]
     for number, part in enumerate(unknown):
         title = say("{name}: size unknown", name=part.name) + (
-            f", {part.note}" if part.note else ""
+            Text(", {note}", note=part.note) if part.note else ""
         )
         drawn.append(
             _segment(
@@ -189,7 +191,7 @@ def _workspace_bar(
             bytes=part.bytes,
             kind=part.kind,
             value=part.evidence.value,
-        ) + (f", {part.note}" if part.note else "")
+        ) + (Text(", {note}", note=part.note) if part.note else "")
         drawn.append(_segment(x, part.bytes * scale, y + 20, colour, title, part.name))
         x += part.bytes * scale
     return drawn
@@ -347,7 +349,15 @@ def _core_strip(plan: Plan, name: str, y: float, number: int) -> list[Markup]:
         (kind for width, kind in UPRIGHT if digits * width <= narrowest),
         "on turned" if narrowest >= TURNED else "",
     )
-    parts = [element("text", text=f"{name} {low}..{high}", x=0, y=y + 12, class_="caption")]
+    parts = [
+        element(
+            "text",
+            text=Text("{name} {low}..{high}", name=name, low=low, high=high),
+            x=0,
+            y=y + 12,
+            class_="caption",
+        )
+    ]
     for core, start, stop in shares:
         colour = f"c{number % COLOURS}" + (" odd" if core % 2 else "")
         x, width = (start - low) * scale, (stop - start) * scale
@@ -411,9 +421,18 @@ def _core_cell(plan: Plan, names: Sequence[str], core: int, top: float) -> Marku
     if work is None:
         title, state = say("core {core}: idle", core=core), "cell idle"
     else:
-        title = say("core {core}: ", core=core) + ", ".join(
-            f"{name} {start}..{stop} ({stop - start})"
-            for name, (start, stop) in work.ranges.items()
+        title = say("core {core}: ", core=core) + joined(
+            (
+                Text(
+                    "{name} {start}..{stop} ({stop_text})",
+                    name=name,
+                    start=start,
+                    stop=stop,
+                    stop_text=stop - start,
+                )
+                for name, (start, stop) in work.ranges.items()
+            ),
+            ", ",
         )
         state, chosen = "cell", {"data_cell": core}
         bars = _cell_bars(plan, names, work.ranges, box)

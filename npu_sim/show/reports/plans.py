@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from npu_sim.framework.execution import Prepared
 from npu_sim.framework.execution import Result
-from npu_sim.language import say
+from npu_sim.language import Text, joined, say
 from npu_sim.operators.timelines import is_timed, steps
 from npu_sim.plans.model import Plan
 from npu_sim.show.open_rows import HEADINGS as HEADINGS_OF_ROWS
@@ -21,9 +21,9 @@ from npu_sim.show.reports.document import (
     Drawing,
     Lines,
     Picture,
+    Prose,
     Section,
     Table,
-    Text,
 )
 from npu_sim.show.reports.html import embedded
 from npu_sim.show.reports.pictures import (
@@ -148,7 +148,7 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
     """Return the parts of a workspace, as a picture and as a table."""
     workspace = plan.workspace
     if not workspace.parts:
-        return (Text("none needed"),)
+        return (Prose("none needed"),)
     rows = tuple(
         (part.name, part.bytes, part.kind, part.evidence.value, part.note)
         for part in workspace.parts
@@ -159,7 +159,14 @@ def workspace_blocks(plan: Plan) -> tuple[Block, ...]:
         colours=workspace_colours(workspace.parts),
     )
     unknown = (
-        (Text("The total leaves out: " + ", ".join(part.name for part in workspace.unknown)),)
+        (
+            Prose(
+                Text(
+                    "The total leaves out: {parts}",
+                    parts=joined((part.name for part in workspace.unknown), ", "),
+                )
+            ),
+        )
         if workspace.unknown
         else ()
     )
@@ -230,7 +237,7 @@ def time_section(data: Mapping[str, Any], title: str = "Work over time") -> Sect
 
     ``data`` is from :func:`npu_sim.timelines.tracks.tracks`.
     """
-    return Section(title, (Drawing("drawGantt", data, TIME_CAPTION), Text(PERFETTO)))
+    return Section(title, (Drawing("drawGantt", data, TIME_CAPTION), Prose(PERFETTO)))
 
 
 def steps_section(plan: Plan) -> Section:
@@ -313,7 +320,7 @@ def rows_sections(every: Sequence[OpenRows]) -> tuple[Section, ...]:
         for rows in every
         if len(rows.table)
     )
-    return (Section("Rows that can differ", (*tables, Text(ROWS_NOTE))),) if tables else ()
+    return (Section("Rows that can differ", (*tables, Prose(ROWS_NOTE))),) if tables else ()
 
 
 def _drawn(plan: Plan, work: Mapping[str, Any] | None) -> tuple[Section, ...]:
@@ -402,7 +409,7 @@ def timeline_report(
         LAUNCH_HEADINGS, tuple(row for name, one in timelines for row in _launch_times(name, one))
     )
     changes = tuple(
-        (change.change, change.bound_us, change.saved_share, ", ".join(change.without))
+        (change.change, change.bound_us, change.saved_share, joined(change.without, ", "))
         for _, one in timelines
         for change in one.changes
     )
@@ -415,7 +422,7 @@ def timeline_report(
     priced = (Lines(prices),) if prices else ()
     cautions = tuple(dict.fromkeys(line for _, one in timelines for line in caution_lines(one)))
     sections = (
-        Section("Lower bounds", (bounds, Text(NOT_MEASURED))),
+        Section("Lower bounds", (bounds, Prose(NOT_MEASURED))),
         *(
             _drawn_over_time(name, one, work)
             for (name, one), work in zip(timelines, works, strict=False)
@@ -447,7 +454,11 @@ def _estimate_cell(launch: LaunchTime) -> str:
     """Return a launch's estimate with its range and evidence, or why there is none."""
     if launch.estimate is None:
         return say("none: {estimate_missing}", estimate_missing=launch.estimate_missing)
-    return f"{estimate_text(launch.estimate)}; {estimate_note(launch.estimate)}"
+    return Text(
+        "{estimate}; {estimate_note}",
+        estimate=estimate_text(launch.estimate),
+        estimate_note=estimate_note(launch.estimate),
+    )
 
 
 def _launch_times(name: str, one: Timeline) -> list[tuple[Cell, ...]]:

@@ -17,8 +17,8 @@ from npu_sim.show.reports.document import (
     Figure,
     Lines,
     Picture,
+    Prose,
     Section,
-    Text,
 )
 from npu_sim.show.reports.figures import Bound, Curve, curve_figure
 from npu_sim.show.reports.html import render
@@ -99,7 +99,7 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
     caption = "Open a node to see what is added; t0 .. t31 are terms added one after the other. Every addition is one fp32 addition."
     rest = (
         (
-            Text(
+            Prose(
                 say(
                     "{certificates} more classes are in the JSON of the same call (--json).",
                     certificates=len(certificates) - shown,

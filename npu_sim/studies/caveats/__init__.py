@@ -7,6 +7,7 @@ are in the file of its name.
 from importlib import import_module
 from importlib.util import find_spec
 
+from npu_sim.language import Text
 from npu_sim.registry import OPERATORS
 from npu_sim.status import UsageError, closest
 from npu_sim.studies.caveats.experiment import Caveat
@@ -31,6 +32,6 @@ def find_caveat(name: str) -> Caveat:
     names = [one.name for one in CAVEATS]
     raise UsageError(
         "name",
-        f"name = {name!r}: no such caveat",
-        f"caveats: {', '.join(names)}{closest(name, names)}",
+        Text("name = {name}: no such caveat", name=repr(name)),
+        Text("caveats: {names}{hint}", names=", ".join(names), hint=closest(name, names)),
     )

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text
 from npu_sim.operators import run
 from npu_sim.operators.shared.study import plain
 from npu_sim.registry import load_operator
@@ -24,7 +25,7 @@ def _conversion() -> Numbers:
         call: dict[str, Any] = {**tensors, "cube_math_type": code}
         outputs = run(OPERATOR, **call).outputs
         scale = float(np.abs(golden["grad_weight"]).max())
-        errors[f"{code} {name}"] = {
+        errors[Text("{code} {name}", code=code, name=name)] = {
             "grad_weight": float(np.abs(outputs["grad_weight"] - golden["grad_weight"]).max())
             / scale,
             "grad_bias": float(np.abs(outputs["grad_bias"] - golden["grad_bias"]).max())
@@ -35,7 +36,13 @@ def _conversion() -> Numbers:
 
 def _explain_conversion(found: Numbers) -> list[str]:
     lines = [
-        f"cubeMathType {name}: largest error of gradWeight {one['grad_weight']:.1e} of its largest, of gradBias {one['grad_bias']:.1e}"
+        Text(
+            "cubeMathType {name}: largest error of gradWeight {grad_weight} of its largest, of "
+            "gradBias {grad_bias}",
+            name=name,
+            grad_weight=f"{one['grad_weight']:.1e}",
+            grad_bias=f"{one['grad_bias']:.1e}",
+        )
         for name, one in found["relative_errors"].items()
     ]
     return [
@@ -55,7 +62,12 @@ def _empty_bias() -> Numbers:
 
 def _explain_empty_bias(found: Numbers) -> list[str]:
     return [
-        f"with an empty input gradBias is {found['grad_bias']}, the constant batch * time, not the sum of self ({found['sum_of_self']})"
+        Text(
+            "with an empty input gradBias is {grad_bias}, the constant batch * time, not the sum "
+            "of self ({sum_of_self})",
+            grad_bias=found["grad_bias"],
+            sum_of_self=found["sum_of_self"],
+        )
     ]
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from npu_sim.language import Text, joined
 from npu_sim.operators import run
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 
@@ -34,12 +35,19 @@ def _label_aliasing() -> Numbers:
 
 
 def _explain_label_aliasing(found: Numbers) -> list[str]:
-    said = ", ".join(
-        f"{label} {'masked' if masked else 'kept'}"
-        for label, masked in zip(found["labels"], found["masked"], strict=True)
+    said = joined(
+        (
+            Text("{label} {value}", label=label, value="masked" if masked else "kept")
+            for label, masked in zip(found["labels"], found["masked"], strict=True)
+        ),
+        ", ",
     )
     return [
-        f"ignore_index = {found['ignore_index']}; labels: {said}",
+        Text(
+            "ignore_index = {ignore_index}; labels: {said}",
+            ignore_index=found["ignore_index"],
+            said=said,
+        ),
         "labels and ignore_index are compared in fp32, where neighbours above 2^24 are one number",
     ]
 
@@ -63,7 +71,12 @@ def _all_ignored() -> Numbers:
 
 def _explain_all_ignored(found: Numbers) -> list[str]:
     return [
-        f"every label ignored: mean gives {found['mean']} everywhere (0 divided by a weight of 0), sum gives {found['sum']}"
+        Text(
+            "every label ignored: mean gives {mean} everywhere (0 divided by a weight of 0), sum "
+            "gives {sum}",
+            mean=found["mean"],
+            sum=found["sum"],
+        )
     ]
 
 

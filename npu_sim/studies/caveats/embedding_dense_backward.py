@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from npu_sim.kernels.ulp import ulp_distance
+from npu_sim.language import Text
 from npu_sim.operators import run
 from npu_sim.studies.caveats.experiment import Caveat, Numbers, different
 
@@ -36,10 +37,24 @@ def _counter() -> Numbers:
 
 def _explain_counter(found: Numbers) -> list[str]:
     lines = [
-        f"from {EXACT_INTEGERS} on, 100 flushes of {name}: the count is {one['true_count']}, the fp32 counter {one['fp32_counter']}"
+        Text(
+            "from {exact_integers} on, 100 flushes of {name}: the count is {true_count}, the "
+            "fp32 counter {fp32_counter}",
+            exact_integers=EXACT_INTEGERS,
+            name=name,
+            true_count=one["true_count"],
+            fp32_counter=one["fp32_counter"],
+        )
         for name, one in found["counters"].items()
     ]
-    return [*lines, f"the mean of {found['rows']} ones comes out as {found['mean_of_ones']:.9g}"]
+    return [
+        *lines,
+        Text(
+            "the mean of {rows} ones comes out as {mean_of_ones}",
+            rows=found["rows"],
+            mean_of_ones=f"{found['mean_of_ones']:.9g}",
+        ),
+    ]
 
 
 def _sort_trick() -> Numbers:
@@ -63,12 +78,16 @@ def _pairs(values: np.ndarray, floats: np.ndarray) -> list[tuple[tuple[int, Any]
 
 def _explain_sort_trick(found: Numbers) -> list[str]:
     lines = [
-        f"as fp32 bits, {name}: {'yes' if holds else 'no'}"
+        Text("as fp32 bits, {name}: {value}", name=name, value="yes" if holds else "no")
         for name, holds in found["comparisons"].items()
     ]
     return [
         *lines,
-        f"int32 indices are sorted as if their bits were fp32; {found['bits_of_inf']} is +inf, and above it every pattern is nan",
+        Text(
+            "int32 indices are sorted as if their bits were fp32; {bits_of_inf} is +inf, and "
+            "above it every pattern is nan",
+            bits_of_inf=found["bits_of_inf"],
+        ),
     ]
 
 
@@ -101,9 +120,20 @@ def _path_switch() -> Numbers:
 def _explain_path_switch(found: Numbers) -> list[str]:
     small, large = found["weights"]
     return [
-        f"num_weights {small}: {found['paths'][0]}; num_weights {large}: {found['paths'][1]}",
-        f"one more row of weights takes gradient and output to 100 MiB: {found['different']} of {found['elements']} elements "
-        f"of the same rows change, by up to {found['max_ulp']} ulp",
+        Text(
+            "num_weights {small}: {found}; num_weights {large}: {found_text}",
+            small=small,
+            found=found["paths"][0],
+            large=large,
+            found_text=found["paths"][1],
+        ),
+        Text(
+            "one more row of weights takes gradient and output to 100 MiB: {different} of "
+            "{elements} elements of the same rows change, by up to {max_ulp} ulp",
+            different=found["different"],
+            elements=found["elements"],
+            max_ulp=found["max_ulp"],
+        ),
     ]
 
 
@@ -123,7 +153,12 @@ def _explain_padding(found: Numbers) -> list[str]:
         7: "beyond num_weights: matches nothing",
     }
     return [
-        f"padding_idx {padding} ({words[padding]}): rows {sums}"
+        Text(
+            "padding_idx {padding} ({words}): rows {sums}",
+            padding=padding,
+            words=words[padding],
+            sums=sums,
+        )
         for padding, sums in found["sums"].items()
     ]
 
@@ -139,7 +174,11 @@ def _saturation() -> Numbers:
 
 def _explain_saturation(found: Numbers) -> list[str]:
     return [
-        f"60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}"
+        Text(
+            "60000 + 60000, -60000 - 60000, nan + nan in fp16 on {product}: {values}",
+            product=product,
+            values=values,
+        )
         for product, values in found["results"].items()
     ]
 
@@ -166,8 +205,13 @@ def _reciprocal() -> Numbers:
 
 def _explain_reciprocal(found: Numbers) -> list[str]:
     return [
-        f"{found['different']} of {found['elements']} elements differ from sum / count, by up to {found['max_ulp']} ulp: "
-        "the product multiplies with the rounded reciprocal"
+        Text(
+            "{different} of {elements} elements differ from sum / count, by up to {max_ulp} ulp: "
+            "the product multiplies with the rounded reciprocal",
+            different=found["different"],
+            elements=found["elements"],
+            max_ulp=found["max_ulp"],
+        )
     ]
 
 
@@ -190,8 +234,18 @@ def _kernels_differ() -> Numbers:
 
 def _explain_kernels_differ(found: Numbers) -> list[str]:
     return [
-        f"default against deterministic: {found['deterministic_differs']} of {found['elements']} elements differ: other chunks",
-        f"48 cores against 40 (Ascend910B4): {found['forty_cores_differ']} of {found['elements']} elements differ: other sums",
+        Text(
+            "default against deterministic: {deterministic_differs} of {elements} elements "
+            "differ: other chunks",
+            deterministic_differs=found["deterministic_differs"],
+            elements=found["elements"],
+        ),
+        Text(
+            "48 cores against 40 (Ascend910B4): {forty_cores_differ} of {elements} elements "
+            "differ: other sums",
+            forty_cores_differ=found["forty_cores_differ"],
+            elements=found["elements"],
+        ),
     ]
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.operators import plan
 from npu_sim.studies.caveats.experiment import Caveat, Numbers
 
@@ -29,7 +30,14 @@ def _wrap() -> Numbers:
 
 def _explain_wrap(found: Numbers) -> list[str]:
     lines = [
-        f"{found['rows']} x {columns}: {one['bytes']} bytes, {one['bytes_32_bit']} in 32 bits: need_chunk {one['need_chunk']}"
+        Text(
+            "{rows} x {columns}: {bytes} bytes, {bytes_32_bit} in 32 bits: need_chunk {need_chunk}",
+            rows=found["rows"],
+            columns=columns,
+            bytes=one["bytes"],
+            bytes_32_bit=one["bytes_32_bit"],
+            need_chunk=one["need_chunk"],
+        )
         for columns, one in found["columns"].items()
     ]
     return [

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import INVALID, AclnnError
@@ -103,7 +104,9 @@ def _checked(
         For logits that are not (N, C), labels that are not int64 and weights that are not fp32.
     """
     if logits.dim() != 2:
-        message = f"input has shape {tuple(logits.shape)}; the product takes logits (N, C)"
+        message = Text(
+            "input has shape {shape}; the product takes logits (N, C)", shape=tuple(logits.shape)
+        )
         raise AclnnError(
             INVALID,
             "input",
@@ -112,13 +115,16 @@ def _checked(
         )
     if target.dtype != torch.int64:
         raise AclnnError(
-            INVALID, "target", f"target is {target.dtype}; the product takes int64", "target.long()"
+            INVALID,
+            "target",
+            Text("target is {dtype}; the product takes int64", dtype=target.dtype),
+            "target.long()",
         )
     if weight is not None and weight.dtype != torch.float32:
         raise AclnnError(
             INVALID,
             "weight",
-            f"weight is {weight.dtype}; the product takes float32",
+            Text("weight is {dtype}; the product takes float32", dtype=weight.dtype),
             "weight.float()",
         )
     if torch.is_autocast_enabled("cpu"):
@@ -167,7 +173,11 @@ def npu_cross_entropy_loss(
             "lse_square_scale_for_zloss = 0.0 and return_zloss = False",
         )
     if label_smoothing != 0.0 and input.requires_grad:
-        message = f"label_smoothing = {label_smoothing}: the gradient with label smoothing is not supported yet"
+        message = Text(
+            "label_smoothing = {label_smoothing}: the gradient with label smoothing is not "
+            "supported yet",
+            label_smoothing=label_smoothing,
+        )
         raise AclnnError(INVALID, "label_smoothing", message, "label_smoothing = 0.0")
     loss, log_prob = _checked(input, target, weight, reduction, ignore_index, label_smoothing)
     empty = input.new_empty(0)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.torch.library import Gradient, define, operator_of
@@ -63,7 +64,11 @@ def embedding(
         padding = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
         if not 0 <= padding < weight.shape[0]:
             raise ValueError(
-                f"padding_idx = {padding_idx} is not a row of a table of {weight.shape[0]}"
+                Text(
+                    "padding_idx = {padding_idx} is not a row of a table of {shape}",
+                    padding_idx=padding_idx,
+                    shape=weight.shape[0],
+                )
             )
     result: torch.Tensor = FORWARD(input, weight, padding, scale_grad_by_freq)
     return result

@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from npu_sim.language import Text
 from npu_sim.registry import load_operator
 from npu_sim.settings import current_device
 from npu_sim.status import MISSING, AclnnError
@@ -57,7 +58,7 @@ def _given(name: str, scale: torch.Tensor | None) -> torch.Tensor:
         raise AclnnError(
             MISSING,
             name,
-            f"{name} = None: the product normalises with a scale",
-            f"{name}: torch.ones of the last axes",
+            Text("{name} = None: the product normalises with a scale", name=name),
+            Text("{name}: torch.ones of the last axes", name=name),
         )
     return scale

@@ -10,6 +10,7 @@ from typing import Any
 
 from npu_sim.files.schemas import schema
 from npu_sim.files.writing import write_text
+from npu_sim.language import Text
 from npu_sim.registry import find_operator
 
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)|^\d+(?=\.|$)")
@@ -102,7 +103,11 @@ class Recording:
         """Go through the calls as ``preflight`` reads them; equal ones are one with their ``count``."""
         for (operator, inputs, deterministic), places in self.calls.items():
             first, *others = places
-            name = f"{first.text} and {len(others)} more" if others else first.text
+            name = (
+                Text("{text} and {others_count} more", text=first.text, others_count=len(others))
+                if others
+                else first.text
+            )
             line: dict[str, Any] = {"op": operator, "inputs": json.loads(inputs)}
             line |= {"deterministic": True} if deterministic else {}
             line |= {"name": name} if name else {}

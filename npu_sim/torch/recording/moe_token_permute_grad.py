@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from npu_sim.language import Text
 from npu_sim.numbers.formats import TensorSpec
 from npu_sim.torch.recording.stretch import Stretch
 
@@ -114,7 +115,11 @@ def left(
             "no rows of its tokens are gathered: every expert may compute every token",
         )
     elif output.numel() != choice.tokens * there[0].hidden:
-        _give_up(stretch, choice, f"the result of {type(module).__name__} has other rows")
+        _give_up(
+            stretch,
+            choice,
+            Text("the result of {type_name} has other rows", type_name=type(module).__name__),
+        )
     else:
         _record(stretch, output, choice, there, moves)
 
@@ -122,7 +127,10 @@ def left(
 def _give_up(stretch: Stretch, choice: Choice, why: str) -> None:
     stretch.routing.clear()
     stretch.not_recognised(
-        "routing of tokens", f"top {choice.topk} of {choice.tokens} tokens: {why}"
+        "routing of tokens",
+        Text(
+            "top {topk} of {tokens} tokens: {why}", topk=choice.topk, tokens=choice.tokens, why=why
+        ),
     )
 
 
@@ -134,7 +142,15 @@ def _record(
         there = there[: (len(there) + 1) // 2]
     kept = sum(one.rows for one in there)
     if kept > tokens * topk:
-        _give_up(stretch, choice, f"{kept} rows are gathered, at most {tokens * topk} are chosen")
+        _give_up(
+            stretch,
+            choice,
+            Text(
+                "{kept} rows are gathered, at most {entries} are chosen",
+                kept=kept,
+                entries=tokens * topk,
+            ),
+        )
         return
 
     def spec(*shape: int, dtype: str = dtype) -> str:
@@ -164,7 +180,10 @@ def _record(
     else:
         stretch.not_recognised(
             "return of tokens",
-            f"{kept} rows went to experts, and no addition or gather brings {kept} back",
+            Text(
+                "{kept} rows went to experts, and no addition or gather brings {kept} back",
+                kept=kept,
+            ),
         )
     call = {"permuted_output_grad": permuted, "sorted_indices": sorted_indices, "num_topk": topk}
     stretch.backward(output, "moe_token_permute_grad", lambda _: call)

@@ -13,6 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from npu_sim.language import Text
 from npu_sim.registry import OPERATORS, find_operator
 from npu_sim.torch.library import NAMESPACE
 from npu_sim.torch.recording.calls import Place, Recording
@@ -141,7 +142,9 @@ class Recorder:
 
     def _unaccounted(self, name: str) -> None:
         if name in self._watched.kernels:
-            why = f"{name} ran, and no function or module that was seen accounts for it"
+            why = Text(
+                "{name} ran, and no function or module that was seen accounts for it", name=name
+            )
             self.recording.not_recognised[self._watched.kernels[name], why, place_of("")] += 1
 
     def _operator(

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
+from npu_sim.language import Text
 from npu_sim.torch.differentiable import differentiable_functions
 
 NAME = "torch_npu"
@@ -16,7 +17,14 @@ class _StandIn(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         known = ", ".join(sorted(one for one in vars(self) if one.startswith("npu_")))
-        raise AttributeError(f"{NAME}.{name} is not known while npu_sim records; it knows {known}")
+        raise AttributeError(
+            Text(
+                "{name}.{name_text} is not known while npu_sim records; it knows {known}",
+                name=NAME,
+                name_text=name,
+                known=known,
+            )
+        )
 
 
 @contextmanager

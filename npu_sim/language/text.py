@@ -1,0 +1,177 @@
+"""Texts that keep their template and fields, so that front ends can render them in another language.
+
+A :class:`Text` is the finished English sentence: JSON, comparisons and logs see a plain ``str``.
+Front ends pass it to :func:`translated`, which looks its template up in a gettext catalogue.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from npu_sim.language.choice import LANGUAGES, language
+
+PUNCTUATION = ("; ", ", ", ": ")
+"""What a template without words consists of, beside its fields."""
+_FIELD = re.compile(r"\{\w+[^{}]*\}")
+_PLAIN = frozenset({str, int, float, bool})
+
+
+class Verbatim(str):
+    """Text that is the same in every language: a command, a name, or a rendered sentence."""
+
+    __slots__ = ()
+
+
+class Text(str):
+    """A sentence in English with its template and fields.
+
+    Parameters
+    ----------
+    template
+        The sentence with named fields, as for ``str.format``. Without fields it is used as it is.
+    fields
+        Values of the fields. Texts are rendered in turn; other strings are looked up as a
+        template without fields and stay as they are when the catalogue does not have them.
+    """
+
+    __slots__ = ("fields", "template")
+
+    template: str
+    fields: Mapping[str, Any]
+
+    def __new__(cls, template: str, /, **fields: Any) -> "Text":
+        """Return the sentence, formatted once."""
+        for name, value in fields.items():
+            if type(value) not in _PLAIN and not isinstance(value, str | int | float):
+                fields[name] = value.as_text() if hasattr(value, "as_text") else str(value)
+        made = super().__new__(cls, template.format_map(fields) if fields else template)
+        made.template, made.fields = template, fields
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Support pickling and copying with template and fields."""
+        return _restored, (type(self), str(self), self.template, self.fields)
+
+    def __add__(self, other: str) -> "Text":
+        """Return both one after the other, each rendered on its own."""
+        return joined((self, other), "")
+
+    def __radd__(self, other: str) -> "Text":
+        """Return both one after the other, each rendered on its own."""
+        return joined((other, self), "")
+
+    def rendered(self, lookup: Callable[[str], str | None]) -> str | None:
+        """Return the sentence in another language, or None when a part of it has no translation."""
+        target = lookup(self.template)
+        if target is None:
+            return None
+        return _filled(target, self.fields, lookup)
+
+
+class Joined(Text):
+    """Parts of a list or a sentence, one after the other; the separator is its template."""
+
+    __slots__ = ()
+
+    def rendered(self, lookup: Callable[[str], str | None]) -> str | None:
+        """Return the parts in another language, or None when one of them has no translation."""
+        parts = [_rendered(part, lookup) for part in self.fields["parts"]]
+        if None in parts:
+            return None
+        separator = lookup(self.template) if self.template.strip() else self.template
+        return (self.template if separator is None else separator).join(map(str, parts))
+
+
+def _restored(kind: type[Text], sentence: str, template: str, fields: Mapping[str, Any]) -> Text:
+    made = str.__new__(kind, sentence)
+    made.template, made.fields = template, fields
+    return made
+
+
+def joined(parts: Iterable[str], separator: str = "; ") -> Text:
+    """Return the parts joined by a separator, each rendered on its own."""
+    kept = tuple(parts)
+    return _restored(Joined, separator.join(kept), separator, {"parts": kept})
+
+
+def _filled(template: str, fields: Mapping[str, Any], lookup: Any) -> str | None:
+    """Return a translated template with its fields; ``{name!s}`` in it takes a field as it is."""
+    if not fields:
+        return template
+    shown = {name: _rendered(value, lookup) for name, value in fields.items()}
+    if None in shown.values():
+        return None
+    for name, value in fields.items():
+        if f"{{{name}!s}}" in template:
+            shown[name] = str(value)
+    return template.format_map(shown)
+
+
+def _rendered(value: Any, lookup: Callable[[str], str | None]) -> Any:
+    """Return a field in another language; None when it is a Text without a translation."""
+    if isinstance(value, Text):
+        return value.rendered(lookup)
+    if not isinstance(value, str) or isinstance(value, Verbatim):
+        return value
+    target = lookup(value)
+    return value if target is None else target
+
+
+@lru_cache
+def catalogue(name: str) -> Callable[[str], str | None]:
+    """Return the lookup of a language: the translation of a template, or None."""
+    from gettext import GNUTranslations
+    from importlib import resources
+
+    with resources.files("npu_sim.language").joinpath(f"{name}.mo").open("rb") as file:
+        entries: dict[str, str] = GNUTranslations(file)._catalog  # type: ignore[attr-defined]
+    entries[""] = ""  # the header of the file
+
+    def lookup(template: str) -> str | None:
+        target = entries.get(template)
+        if target is None and not any(map(str.isalpha, _FIELD.sub("", template))):
+            for mark in PUNCTUATION:
+                template = template.replace(mark, entries.get(mark, mark))
+            return template
+        return target
+
+    return lookup
+
+
+def translated(text: str) -> str:
+    """Return a text in the language in use.
+
+    A plain ``str`` is looked up as a template without fields. What has no translation is returned
+    in English as a whole.
+    """
+    chosen = language()
+    if chosen == LANGUAGES[0] or not text:
+        return text
+    target = _rendered(text, catalogue(chosen))
+    return text if target is None else str(target)
+
+
+def say(template: str, /, **fields: object) -> str:
+    """Return a sentence of a front end in the language in use; see :class:`Text` for the fields."""
+    chosen = language()
+    if chosen == LANGUAGES[0]:
+        return template.format_map(fields)
+    return Verbatim(translated(Text(template, **fields)))
+
+
+TEXT_KEYS = frozenset({"caption", "path", "reason", "says", "text", "title", "why"})
+"""Keys of pictures' data under which texts stand; scripts look names up under the other keys."""
+
+
+def translated_data(data: Any, key: str = "") -> Any:
+    """Return the data of a picture with its texts in the language in use; names stay."""
+    if language() == LANGUAGES[0]:
+        return data
+    if isinstance(data, str):
+        return translated(data) if key in TEXT_KEYS else data
+    if isinstance(data, Mapping):
+        return {name: translated_data(value, str(name)) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [translated_data(value, key) for value in data]
+    return data
