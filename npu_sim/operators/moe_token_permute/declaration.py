@@ -5,7 +5,7 @@ Its sorted indices are an input of MoeTokenPermuteGrad.
 Source: product document aclnnMoeTokenPermute; specification page ``moe_token_permute``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.framework.arguments import INT64_MAX, Attribute, Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Number, Word
@@ -30,12 +30,9 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE, AclnnError
 from npu_sim.tiling import moe_token_permute as tiler
 
-if TYPE_CHECKING:
-    pass
-
 
 def check_padding(call: Inspection) -> None:
-    """Reject padding, which is not supported yet: 561002, other than in MoeTokenPermuteGrad."""
+    """Reject padding, which is not supported yet: 561002, unlike in MoeTokenPermuteGrad."""
     if call.arguments.padded_mode:
         raise AclnnError(
             TILING_FAILURE,

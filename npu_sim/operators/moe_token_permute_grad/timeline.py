@@ -57,7 +57,7 @@ def program(plan: Plan) -> Program:
 def _token(
     hidden: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int]
 ) -> tuple[Node, ...]:
-    """Return one token: its live rows added in order, and the result rounded once.
+    """Return the work of one token: its live rows added in order, and the result rounded once.
 
     ``tensor_bytes`` are the sizes of the tensors read and written.
     """

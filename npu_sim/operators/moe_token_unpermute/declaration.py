@@ -3,7 +3,7 @@
 Source: product document aclnnMoeTokenUnpermute; specification page ``moe_token_unpermute``.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.framework.arguments import Output
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived
@@ -31,9 +31,6 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.status import TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import token_sums
-
-if TYPE_CHECKING:
-    pass
 
 
 def _topk_message(call: Inspection) -> tuple[str, str]:

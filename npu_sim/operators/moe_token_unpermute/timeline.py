@@ -71,7 +71,7 @@ def _entries(count: int, probs: int) -> Node:
 def _token(
     columns: int, live: int, element_bytes: int, tensor_bytes: tuple[int, int], weighted: bool
 ) -> tuple[Node, ...]:
-    """Return one token: its live rows added in order, and the result rounded once.
+    """Return the work of one token: its live rows added in order, and the result rounded once.
 
     ``tensor_bytes`` are the sizes of the permuted tokens and of the output.
     """

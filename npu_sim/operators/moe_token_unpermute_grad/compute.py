@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 NO_ENTRY = -1
-"""Owner of a row that no entry writes."""
+"""Marks a row that no entry writes."""
 
 
 @dataclass(frozen=True)

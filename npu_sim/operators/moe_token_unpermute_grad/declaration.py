@@ -5,7 +5,7 @@ Source: product document aclnnMoeTokenUnpermuteGrad; specification page
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_sim.framework.arguments import Output, Tensor
 from npu_sim.framework.axes import FLOAT_DTYPES, Derived, Switch
@@ -34,9 +34,6 @@ from npu_sim.plans.answers import Evidence
 from npu_sim.status import MISSING, TILING_FAILURE
 from npu_sim.tiling import moe_token_unpermute_grad as tiler
 from npu_sim.tiling.token_sums import MOST_TOPK
-
-if TYPE_CHECKING:
-    pass
 
 
 def _rows_of(specs: Mapping[str, TensorSpec]) -> int:

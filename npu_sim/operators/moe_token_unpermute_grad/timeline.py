@@ -66,7 +66,7 @@ def program(plan: Plan) -> Program:
 
 
 def _copies(call: _Call, count: int) -> tuple[Node, ...]:
-    """Return key 0: rows of g are copied to the rows of their indices."""
+    """Return the work of key 0: rows of g are copied to the rows of their indices."""
     live = call.live_of(count)
 
     def piece(columns: int) -> tuple[Node, ...]:
@@ -79,7 +79,7 @@ def _copies(call: _Call, count: int) -> tuple[Node, ...]:
 
 
 def _sums(call: _Call, count: int) -> tuple[Node, ...]:
-    """Return key 1: the products of rows for a group of entries, and their sums."""
+    """Return the work of key 1: products of rows for a group of entries, and their sums."""
     probs, top_k = call.probs_bytes, call.tiling["topK"]
     copy = (Copy(probs * count, count),)
 
@@ -104,7 +104,7 @@ def _pieces(call: _Call, body) -> tuple[Node, ...]:  # type: ignore[no-untyped-d
 
 
 def _token(call: _Call, columns: int) -> tuple[Node, ...]:
-    """Return one token: its row of g, then the rows of its experts."""
+    """Return the work of one token: its row of g, then the rows of its experts."""
     size, padded = call.element_bytes, call.tiling["hiddenSizeAlign"]
     copy, top_k = Copy(size * columns, columns), call.tiling["topK"]
     wide = _widen(columns, size, padded)

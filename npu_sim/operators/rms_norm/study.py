@@ -20,7 +20,7 @@ PROBED_ROWS = 64
 
 
 def claims(call: StudyCall) -> Iterator[Claim]:
-    """Declare the tree of the sum of squares of a row."""
+    """Yield the tree of the sum of squares of a row."""
     case = call.case
     tree = _row_tree(case)
     yield Claim(

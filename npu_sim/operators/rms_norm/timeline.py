@@ -58,7 +58,7 @@ BROADCASTS = (
 """Library calls of key 2 whose instructions are not published."""
 
 RowGroup = Callable[[int], tuple[Node, ...]]
-"""Returns the work of a number of rows."""
+"""A function from a number of rows to their work."""
 
 
 def program(plan: Plan) -> Program:
@@ -157,7 +157,7 @@ def _rstd_out(rows: int) -> Tile:
 
 
 def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool) -> RowGroup:
-    """Return row groups of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
+    """Return the work of keys 0 and 3: row by row, widening a 16-bit gamma for each."""
     copy, scale = _copy(x, columns), _by_a_number(columns)
     total = (*_widen(columns, x.itemsize), _multiply_or_add(columns), *_halving(columns))
     result = (*_widen(columns, gamma), _multiply_or_add(columns), *_narrow(columns, x.itemsize))
@@ -167,7 +167,7 @@ def _whole_rows(columns: int, x: TensorSpec, gamma: int, squares_replace_x: bool
 
 
 def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGroup:
-    """Return row groups of key 1: the sums of all pieces, then y, last piece first."""
+    """Return the work of key 1: the sums of all pieces, then y, last piece first."""
     last = (ceil_div(columns, length) - 1) * length
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
@@ -200,7 +200,7 @@ def _split_rows(columns: int, length: int, x: TensorSpec, gamma: int) -> RowGrou
 
 
 def _merged_rows(columns: int, aligned: int, x: TensorSpec, is_performance: bool) -> RowGroup:
-    """Return row groups of key 2: rows are summed in 64 lanes each, in parallel."""
+    """Return the work of key 2: each row is summed in 64 lanes."""
 
     def group(rows: int) -> tuple[Node, ...]:
         elements, lanes = rows * aligned, rows * VECTOR_LANES
@@ -355,14 +355,14 @@ class _Rows(NormalisedRows):
         return *product, *self.narrowed(elements)
 
     def whole(self, rows: int) -> Issues:
-        """Return keys 0 and 3: row by row; the scalar unit computes rstd."""
+        """Return the instructions of keys 0 and 3: row by row; the scalar unit computes rstd."""
         wide = self.columns
         return repeated(
             (*self.squared(wide), *halving(wide), whole("muls", wide), *self.scaled(wide)), rows
         )
 
     def split(self, rows: int) -> Issues:
-        """Return key 1: for a group of rows the sums of all pieces, then y."""
+        """Return the instructions of key 1: sums of all pieces of a group of rows, then y."""
 
         def sums(width: int) -> Issues:
             return *self.squared(width), *halving(width)
@@ -380,7 +380,7 @@ class _Rows(NormalisedRows):
         return in_groups(rows, RSTD_ROWS, group)
 
     def merged(self, rows: int) -> Issues:
-        """Return key 2: groups of rows, each row summed in 64 lanes."""
+        """Return the instructions of key 2: groups of rows, each row summed in 64 lanes."""
         once = self.widened_gamma(self.columns) if self.gamma_is_wide else ()
         if self.spares_broadcasts:
             return *once, *in_groups(rows, self.row_factor, self._spared_group)
@@ -408,7 +408,7 @@ class _Rows(NormalisedRows):
         return *self._sums(rows), *by_rstd, *by_gamma, *self.narrowed(elements)
 
     def _spared_group(self, rows: int) -> Issues:
-        """Return a group without broadcasts: 64 columns of all rows at a time.
+        """Return the instructions of a group without broadcasts: 64 columns of all rows at a time.
 
         rstd is one block per row; reading it eight times adds no cycles.
         """

@@ -32,7 +32,7 @@ from npu_sim.tiling import rms_norm_grad as tiler
 from npu_sim.tiling.common import SYSTEM_WORKSPACE_BYTES
 
 SIZE_LIMIT = 2**32
-"""The product computes rows and columns in 32 bits; the contract refuses sizes that would wrap."""
+"""The product computes rows and columns in 32 bits; the contract rejects sizes that would wrap."""
 
 DTYPE_ROWS = (
     ("float16", "float16", "float32", "float32", "float16", "float32"),
@@ -41,7 +41,7 @@ DTYPE_ROWS = (
     ("float32", "float32", "float32", "float32", "float32", "float32"),
     ("bfloat16", "bfloat16", "float32", "bfloat16", "bfloat16", "float32"),
 )
-"""dtypes of (dy, x, rstd, gamma, dx, dgamma) that A2 and A3 take ("各产品支持数据类型说明")."""
+"""dtypes of (dy, x, rstd, gamma, dx, dgamma) supported by A2 and A3 ("各产品支持数据类型说明")."""
 
 
 def dtype_rows(profile: Profile) -> Sequence[Sequence[str]]:

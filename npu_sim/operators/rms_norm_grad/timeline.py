@@ -84,7 +84,7 @@ def _row_sum(columns: int, rows: int) -> tuple[Work, ...]:
 
 
 def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
-    """Return key 1: groups of whole rows, double-buffered; dgamma is written once at the end."""
+    """Return the phase of key 1: groups of whole rows, double-buffered; dgamma goes out once."""
     columns = plan.tiling["col"]
 
     def group(rows: int) -> tuple[Node, ...]:
@@ -111,7 +111,7 @@ def _short_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
 
 
 def _long_rows(plan: Plan, dy: TensorSpec, gamma_bytes: int) -> Phase:
-    """Return key 2: groups of rows, with one pass over column pieces for sums and one for dx."""
+    """Return the phase of key 2: for each group of rows one pass for sums and one for dx."""
     columns, length = plan.tiling["col"], plan.tiling["ub_factor"]
 
     def sums(width: int, rows: int) -> tuple[Node, ...]:
@@ -289,7 +289,7 @@ class _Rows(NormalisedRows):
         self.aligned = align(self.columns, alignment(DTYPE_CODES[self.dtype]))
 
     def whole(self, rows: int) -> Issues:
-        """Return key 1: whole rows in the buffer."""
+        """Return the instructions of key 1: whole rows in the buffer."""
         once = (*self.widened_gamma(self.aligned), whole("duplicate", self.aligned))
         if self.aligned > LANE_COLUMNS:
             return (*once, *repeated(self._halved_row(), rows))
@@ -340,7 +340,7 @@ class _Rows(NormalisedRows):
         )
 
     def split(self, rows: int) -> Issues:
-        """Return key 2: groups of rows, with two passes over their column pieces."""
+        """Return the instructions of key 2: two passes over the column pieces of a group."""
         return in_groups(rows, GROUP_ROWS, self._split_group)
 
     def _split_group(self, rows: int) -> Issues:
