@@ -295,8 +295,8 @@ def rows_in_ub(columns_aligned: int) -> int:
 def widest_whole_row(tiling: Tiling, ub_bytes: int) -> int:
     """Return the widest row, in whole vectors, that fits on key 1.
 
-    Source: page, "Unified Buffer of a core". Eight fp32 buffers of a row, and twice the rstd of a block. A model of the origin of the
-    product's ``SPLIT_N_COLUMNS``.
+    A model of the origin of the product's ``SPLIT_N_COLUMNS``: eight fp32 buffers of a row, and
+    twice the rstd of a block (page, "Unified Buffer of a core").
     """
     columns: int = align_down(
         (ub_bytes - 2 * 4 * alignment(tiling.dtype_code)) // (8 * 4), VECTOR_LANES

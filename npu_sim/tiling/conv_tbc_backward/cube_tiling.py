@@ -39,8 +39,9 @@ BUFFER_NAMES = ("", "L0A", "L0B", "L0C", "L1")
 class CubeProduct(NamedTuple):
     """One gradient as a matrix product of M x N with a reduction, in elements of the cube layout.
 
-    ``is_grad_weight`` is 1 for gradWeight (reduction = output time of one sample), 0 for gradInput (reduction =
-    taps x output channels, ``slices`` blocks of C0 output channels, each with all taps).
+    ``is_grad_weight`` is 1 for gradWeight (reduction = output time of one sample), 0 for gradInput
+    (reduction = taps x output channels, ``slices`` blocks of C0 output channels, each with all
+    taps).
     """
 
     is_grad_weight: int
@@ -54,10 +55,10 @@ class CubeProduct(NamedTuple):
 
 
 class CubeBase(NamedTuple):
-    """A base block and what the buffers of one core hold.
+    """A base block, and the contents of the buffers of one core.
 
-    ``l1_length`` is the part of the reduction one buffer of L1 holds. ``shortage`` is a ``BUFFER_*`` code: the
-    first buffer the block does not fit, which needs ``bytes_needed`` and has ``bytes_available``.
+    ``l1_length`` is the part of the reduction in one buffer of L1. ``shortage`` is a ``BUFFER_*``
+    code: the first buffer that is too small, with the bytes it needs and has.
     """
 
     m: int
@@ -103,7 +104,7 @@ def grad_weight_product(problem: ConvTbcProblem) -> CubeProduct:
 
 
 def self_bytes(product: CubeProduct, base_m: int, length: int) -> int:
-    """Bytes of self in one buffer of L1: for gradInput a slice's rows with their halo, for gradWeight a tile."""
+    """Return the bytes of self in one buffer of L1: rows with halo (gradInput) or a tile."""
     if product.is_grad_weight:
         return base_m * length * product.element_bytes
     slices = length // (product.taps * product.channel_block)
@@ -111,7 +112,7 @@ def self_bytes(product: CubeProduct, base_m: int, length: int) -> int:
 
 
 def other_bytes(product: CubeProduct, base_n: int, length: int) -> int:
-    """Bytes of the other operand in one buffer of L1: weight for gradInput, x with its halo for gradWeight."""
+    """Return the bytes of weight (gradInput) or x with its halo (gradWeight) in a buffer of L1."""
     if product.is_grad_weight:
         channel_blocks = ceil_div(base_n, product.taps * product.channel_block)
         return (length - 1 + product.taps) * channel_blocks * CHANNEL_BLOCK_BYTES
@@ -119,14 +120,14 @@ def other_bytes(product: CubeProduct, base_n: int, length: int) -> int:
 
 
 def content_bytes(product: CubeProduct, base_m: int, base_n: int, length: int) -> int:
-    """Bytes of one buffer of L1 that holds ``length`` of the reduction."""
+    """Return the bytes of ``length`` of the reduction in one buffer of L1."""
     return self_bytes(product, base_m, length) + other_bytes(product, base_n, length)
 
 
 def longest_content(
     product: CubeProduct, base_m: int, base_n: int, unit: int, room_bytes: int
 ) -> int:
-    """Longest reduction, in multiples of ``unit``, whose content fits ``room_bytes``; 0 when not one unit fits."""
+    """Return the longest reduction, in whole units, that fits ``room_bytes``; 0 when none does."""
     # The content grows by the same bytes with every unit.
     first_bytes = content_bytes(product, base_m, base_n, unit)
     if first_bytes > room_bytes:
@@ -137,7 +138,7 @@ def longest_content(
 
 
 def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> CubeBase:
-    """Fill the buffers for given edges, and say which one is too small."""
+    """Return the base block of given edges, with the first buffer that is too small."""
     element_bytes = product.element_bytes
     room_k = min(
         device.l0a_bytes // L0_BUFFERS // (element_bytes * base_m),
@@ -152,7 +153,7 @@ def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> 
     unit = base_k if product.is_grad_weight else product.taps * product.channel_block
     l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
     if l1_length == 0 and product.is_grad_weight and base_m == CUBE_EDGE and base_n == CUBE_EDGE:
-        # The smallest tile: give up length of the base block before giving up.
+        # The smallest tile: shorten the base block before reporting a shortage.
         unit = product.channel_block
         l1_length, l1_buffers = fill_l1(product, device, base_m, base_n, unit)
     base_k = min(base_k, max(l1_length, product.channel_block))
@@ -182,7 +183,7 @@ def measured(product: CubeProduct, device: Device, base_m: int, base_n: int) -> 
 def fill_l1(
     product: CubeProduct, device: Device, base_m: int, base_n: int, unit: int
 ) -> tuple[int, int]:
-    """Length of the reduction in one buffer of L1 and the number of buffers: twice when a unit fits twice."""
+    """Return the reduction in one buffer of L1, and the buffers: two if a unit fits both."""
     length = longest_content(product, base_m, base_n, unit, device.l1_bytes // 2)
     if length > 0:
         return length, 2
@@ -195,12 +196,12 @@ def no_base() -> CubeBase:
 
 
 def halved(edge: int) -> int:
-    """Half of an edge, rounded down to a multiple of 16, at least 16."""
+    """Return half of an edge, rounded down to a multiple of 16, at least 16."""
     return max(align_down(edge // 2, CUBE_EDGE), CUBE_EDGE)
 
 
 def choose_base(product: CubeProduct, device: Device) -> CubeBase:
-    """Largest base block of the model that fits every buffer; a shortage is left only when 16 x 16 does not fit."""
+    """Return the largest base block that fits; with a shortage only if 16 x 16 does not fit."""
     long_m = product.m > SHORT_EDGE
     base_m = min(LONG_EDGE if long_m else SHORT_EDGE, align(product.m, CUBE_EDGE))
     base_n = min(SHORT_EDGE if long_m else LONG_EDGE, align(product.n, CUBE_EDGE))
@@ -226,17 +227,17 @@ class OutputSplit(NamedTuple):
 
 
 def next_split(tiles: int, blocks: int) -> int:
-    """Next larger number of even blocks that ``tiles`` can be cut into; 0 when there is none."""
+    """Return the next larger number of even blocks of ``tiles``; 0 when there is none."""
     tiles_per_block = ceil_div(tiles, blocks)
     return ceil_div(tiles, tiles_per_block - 1) if tiles_per_block > 1 else 0
 
 
 def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> OutputSplit:
-    """Cut M and N, counted in base blocks, so that the last round of blocks leaves the fewest cores idle.
+    """Return the split of M and N, in base blocks, with the fewest idle cores in the last round.
 
-    Maximises blocks / (ceil(blocks, cores) * cores), with ``samples`` separate outputs of M x N. Ties go to fewer
-    blocks, then to the larger single-core block, then to the longer M. Blocks are cut evenly: a larger single
-    size with as many blocks would only make the last one shorter.
+    Maximises blocks / (ceil(blocks, cores) * cores), with ``samples`` separate outputs of M x N.
+    Ties go to fewer blocks, then to the larger single-core block, then to the longer M. Blocks are
+    even: a larger single size with as many blocks would only make the last one shorter.
     """
     best = OutputSplit(1, 1)
     best_blocks = samples
@@ -251,10 +252,9 @@ def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> Output
                 break  # no core is idle already, and more blocks are smaller blocks
             rounds = ceil_div(blocks, cores)
             area = ceil_div(m_tiles, m_blocks) * ceil_div(n_tiles, n_blocks)
-            # Idle shares are idle / (rounds * cores): compared crosswise, exact in integers.
-            gain = (best_rounds * cores - best_blocks) * rounds - (
-                rounds * cores - blocks
-            ) * best_rounds
+            # Compare the idle fractions idle / (rounds * cores) crosswise, exact in integers.
+            idle, best_idle = rounds * cores - blocks, best_rounds * cores - best_blocks
+            gain = best_idle * rounds - idle * best_rounds
             smaller = blocks < best_blocks or (blocks == best_blocks and area > best_area)
             if gain > 0 or (gain == 0 and smaller):
                 best = OutputSplit(m_blocks, n_blocks)
@@ -267,37 +267,40 @@ def split_output(m_tiles: int, n_tiles: int, samples: int, cores: int) -> Output
 
 
 class CubeTiling(NamedTuple):
-    """Tiling of one gradient by the model; sizes in elements of the cube layout, ``*_bytes`` in bytes.
+    """Tiling of one gradient by the model, in elements of the cube layout, ``*_bytes`` in bytes.
 
     Attributes
     ----------
     status
-        0, or 1 when not even a 16 x 16 block fits (561103): then only the next three fields are set. Also 1, with
-        no shortage, for a call without elements, which the contract answers before any planner.
+        0, or 1 if not even a 16 x 16 block fits (561103): then only the next three fields are set.
+        Also 1, without a shortage, for a call without elements, which never reaches a planner.
     shortage, bytes_needed, bytes_available
-        ``BUFFER_*`` code of the buffer that is too small, the bytes it would need and has.
+        ``BUFFER_*`` code of the buffer that is too small, and the bytes that it needs and has.
     m, n, reduction, samples
-        Extents. gradInput: input time x aligned input channels, reduction taps x aligned output channels.
-        gradWeight: aligned output channels x taps x aligned input channels, reduction aligned output time.
+        Extents. gradInput: input time x aligned input channels, reduction taps x aligned output
+        channels. gradWeight: aligned output channels x taps x aligned input channels, reduction
+        aligned output time.
     halo
-        Time steps of self to the left of a block's own that gradInput reads, K - 1 - pad; negative when the
-        first pad - K + 1 steps are skipped. 0 for gradWeight.
+        Time steps of self before those of a block that gradInput reads, K - 1 - pad; negative if
+        the first pad - K + 1 steps are skipped. 0 for gradWeight.
     base_m, base_n, base_k
         Block of one L0 load.
     single_m, single_n, single_samples, single_reduction
-        What one block covers: multiples of the base block, samples it takes, part of each sample's reduction.
+        Extents of one block of a core: multiples of the base block, number of samples, part of the
+        reduction of each sample.
     steps_l1, slices_l1, length_l1
-        Base blocks along the reduction, slices of C0 output channels (0 for gradWeight) and length of the
-        reduction in one buffer of L1.
+        Base blocks along the reduction, slices of C0 output channels (0 for gradWeight) and length
+        of the reduction in one buffer of L1.
     l0a_buffers, l0b_buffers, l0c_buffers, l1_buffers
         Buffers in each memory.
     l0a_bytes, l0b_bytes, l0c_bytes, l1_bytes
         Bytes used, all buffers together.
     m_blocks, n_blocks, sample_blocks, time_blocks, blocks
-        Blocks along each axis, and their product. For gradInput ``sample_blocks`` counts separate outputs; for
-        gradWeight ``sample_blocks * time_blocks`` partial sums meet in every output element.
+        Blocks along each axis, and their product. For gradInput ``sample_blocks`` counts separate
+        outputs; for gradWeight every output element is the sum of ``sample_blocks * time_blocks``
+        partial sums.
     cores, block_dim, blocks_per_core, idle_cores
-        Cores there are, cores that work, most blocks of one core, cores without a block.
+        All cores, cores that work, most blocks of one core, cores without a block.
     """
 
     status: int
@@ -341,8 +344,17 @@ class CubeTiling(NamedTuple):
 NO_TILING: CubeTiling = nothing(CubeTiling)
 
 
+class BlockWork(NamedTuple):
+    """Samples of a gradient, and the samples, reduction and halo of one block."""
+
+    samples: int
+    single_samples: int
+    single_reduction: int
+    halo: int
+
+
 class BlockRange(NamedTuple):
-    """Half-open ranges of one block; ``reduction`` is time for gradWeight, taps x channels for gradInput."""
+    """Half-open ranges of one block; ``reduction`` is time, for gradInput taps x channels."""
 
     sample_start: int
     sample_stop: int
@@ -355,7 +367,7 @@ class BlockRange(NamedTuple):
 
 
 def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
-    """Plan gradInput, all products: every sample is its own output, nothing is split along the reduction."""
+    """Plan gradInput: every sample is a separate output, and the reduction is not split."""
     if not is_plannable(problem):
         return failed(no_base())
     product = grad_input_product(problem)
@@ -365,10 +377,8 @@ def plan_grad_input(problem: ConvTbcProblem, device: Device) -> CubeTiling:
     m_tiles = ceil_div(product.m, base.m)
     n_tiles = ceil_div(product.n, base.n)
     split = split_output(m_tiles, n_tiles, problem.batch, device.cube_cores)
-    halo = problem.taps - 1 - problem.pad
-    return filled(
-        product, base, split, problem.batch, 1, product.reduction, halo, device.cube_cores
-    )
+    work = BlockWork(problem.batch, 1, product.reduction, problem.taps - 1 - problem.pad)
+    return filled(product, base, split, work, device.cube_cores)
 
 
 def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: bool) -> CubeTiling:
@@ -379,8 +389,9 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
     problem, device
         The call and the SoC.
     split_reduction
-        Whether cores may share an output block, adding partial sums atomically: True in default mode, False in
-        deterministic mode (Atlas training, or the gate of the published planner failed).
+        Whether several cores may add partial sums to an output block atomically: True in default
+        mode, False in deterministic mode (Atlas training series, or the gate of the published
+        planner failed).
     """
     if not is_plannable(problem):
         return failed(no_base())
@@ -394,36 +405,27 @@ def plan_grad_weight(problem: ConvTbcProblem, device: Device, split_reduction: b
     single_samples = problem.batch
     single_time = product.reduction
     if split_reduction:
-        share = device.cube_cores // (split.m_blocks * split.n_blocks)
-        if share > 1:
-            single_samples = ceil_div(problem.batch, min(share, problem.batch))
-            share //= ceil_div(problem.batch, single_samples)
-        if share > 1:
-            single_time = min(
-                align(ceil_div(output_time(problem), share), CUBE_EDGE), product.reduction
-            )
-    return filled(
-        product, base, split, problem.batch, single_samples, single_time, 0, device.cube_cores
-    )
+        cores_per_block = device.cube_cores // (split.m_blocks * split.n_blocks)
+        if cores_per_block > 1:
+            single_samples = ceil_div(problem.batch, min(cores_per_block, problem.batch))
+            cores_per_block //= ceil_div(problem.batch, single_samples)
+        if cores_per_block > 1:
+            steps = align(ceil_div(output_time(problem), cores_per_block), CUBE_EDGE)
+            single_time = min(steps, product.reduction)
+    work = BlockWork(problem.batch, single_samples, single_time, 0)
+    return filled(product, base, split, work, device.cube_cores)
 
 
 def filled(
-    product: CubeProduct,
-    base: CubeBase,
-    split: OutputSplit,
-    samples: int,
-    single_samples: int,
-    single_reduction: int,
-    halo: int,
-    cores: int,
+    product: CubeProduct, base: CubeBase, split: OutputSplit, work: BlockWork, cores: int
 ) -> CubeTiling:
-    """Put the result together from the base block and the split over cores."""
-    # A core that takes only a part of the time axis loads, and keeps in L1, no more than that.
-    base_k = min(base.k, align(single_reduction, product.channel_block))
-    length = min(base.l1_length, align(single_reduction, base_k))
+    """Return the tiling of a base block and a split over cores."""
+    # A core with a part of the time axis loads, and stores in L1, no more than that.
+    base_k = min(base.k, align(work.single_reduction, product.channel_block))
+    length = min(base.l1_length, align(work.single_reduction, base_k))
     slices = 0 if product.is_grad_weight else length // (product.taps * product.channel_block)
-    sample_blocks = ceil_div(samples, single_samples)
-    time_blocks = ceil_div(product.reduction, single_reduction)
+    sample_blocks = ceil_div(work.samples, work.single_samples)
+    time_blocks = ceil_div(product.reduction, work.single_reduction)
     blocks = split.m_blocks * split.n_blocks * sample_blocks * time_blocks
     block_dim = min(blocks, cores)
     return CubeTiling(
@@ -434,15 +436,15 @@ def filled(
         m=product.m,
         n=product.n,
         reduction=product.reduction,
-        samples=samples,
-        halo=halo,
+        samples=work.samples,
+        halo=work.halo,
         base_m=base.m,
         base_n=base.n,
         base_k=base_k,
         single_m=base.m * ceil_div(ceil_div(product.m, base.m), split.m_blocks),
         single_n=base.n * ceil_div(ceil_div(product.n, base.n), split.n_blocks),
-        single_samples=single_samples,
-        single_reduction=single_reduction,
+        single_samples=work.single_samples,
+        single_reduction=work.single_reduction,
         steps_l1=ceil_div(length, base_k),
         slices_l1=slices,
         length_l1=length,
@@ -467,14 +469,14 @@ def filled(
 
 
 def failed(base: CubeBase) -> CubeTiling:
-    """Not even a 16 x 16 block fits: the buffer, what it would need and what it has."""
+    """Return the tiling of a call for which no base block fits."""
     return CubeTiling(
         FAILED, base.shortage, base.bytes_needed, base.bytes_available, *NO_TILING[4:]
     )
 
 
 def block_range(tiling: CubeTiling, block: int) -> BlockRange:
-    """Ranges of one block, 0 <= block < tiling.blocks; N runs fastest, then M, time, samples.
+    """Return the ranges of a block; N varies fastest, then M, time and samples.
 
     Core ``block % block_dim`` computes the block (round robin), one after the other.
     """

@@ -29,7 +29,7 @@ LONG_EDGE = 256
 SHORT_EDGE = 128
 """Edges of the first base block (page, step 1)."""
 DEEPEST = 16
-"""Most base blocks, counted over both buffers, that L1 is tried with (page, step 3)."""
+"""Most base blocks in L1, both buffers together, that are tried (page, step 3)."""
 
 TILING_KEY = 4
 LONG_M = 128
@@ -41,7 +41,7 @@ L0_BUFFERS = 2
 
 
 class Extents(NamedTuple):
-    """What does not change while the planner works.
+    """Constants of one run of the planner.
 
     ``m``, ``n``, ``k`` are mValue, nValue, kValue in elements; ``k_limit`` is aK, the largest base
     k; ``l0_bytes`` the smaller of L0A and L0B.
@@ -65,7 +65,7 @@ class Extents(NamedTuple):
 
 
 class BaseBlock(NamedTuple):
-    """Base block in elements, and what L1 holds of it.
+    """Base block in elements, and the number of base blocks in L1.
 
     ``steps`` is step_ka and step_kb (base blocks along k in one buffer), ``buffers`` is dbA and
     dbB: the planner always sets both operands alike. ``depth`` is the d of step 3 the steps came
@@ -106,7 +106,7 @@ def extents_of(problem: ConvTbcProblem, device: Device) -> Extents:
 
 
 def resized(block: BaseBlock, m: int, n: int, k: int) -> BaseBlock:
-    """The block with other edges, same content of L1."""
+    """Return the block with other edges and the same contents of L1."""
     return BaseBlock(m, n, k, block.steps, block.buffers, block.depth)
 
 
@@ -167,7 +167,7 @@ def whole_edges(value: int) -> int:
 
 
 def whole_output_times(extents: Extents, k: int) -> int:
-    """Round k down to whole samples when a sample is shorter and a multiple of 16 (steps 1 and 4c)."""
+    """Round k down to whole samples if these are shorter and multiples of 16 (steps 1, 4c)."""
     if extents.output_time < k and extents.output_time % CUBE_EDGE == 0:
         return k // extents.output_time * extents.output_time
     return k
@@ -193,7 +193,7 @@ def choose_base_block(extents: Extents) -> BaseBlock:
 
 
 def missing_bytes(extents: Extents, block: BaseBlock) -> int:
-    """How much more than L1 the block needs with one step and one buffer; gap of step 4."""
+    """Return the bytes by which the block exceeds L1; gap of step 4."""
     return max(0, l1_bytes_used(extents, block) - extents.l1_bytes)
 
 
@@ -211,7 +211,7 @@ def shrink(extents: Extents, block: BaseBlock) -> BaseBlock:
         if fits_l1(extents, block):
             return block
     else:
-        # The product goes on to shrink m and n here without looking whether k = 16 already fits.
+        # The product shrinks m and n here without checking whether k = 16 already fits.
         block = resized(block, block.m, block.n, CUBE_EDGE)
     block = shrink_edges(extents, block)
     return regrow(extents, block)
@@ -228,7 +228,7 @@ def shrink_k(extents: Extents, block: BaseBlock) -> BaseBlock:
 
 
 def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
-    """Step 4b: first the longer edge down to the other one, then both together."""
+    """Step 4b: shorten the longer edge to the other one, then both together."""
     while block.m > CUBE_EDGE and block.m > block.n and not fits_l1(extents, block):
         block = resized(block, block.m - CUBE_EDGE, block.n, block.k)
     while block.n > CUBE_EDGE and block.n > block.m and not fits_l1(extents, block):
@@ -253,15 +253,13 @@ def shrink_edges(extents: Extents, block: BaseBlock) -> BaseBlock:
 
 
 def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
-    """Step 4c: spend what 4b left free, first on m, then on k."""
+    """Step 4c: enlarge m, then k, into the space that 4b left free."""
     free = extents.l1_bytes - l1_bytes_used(extents, block)
-    # The product subtracts in unsigned 64 bits: a negative rest wraps to a huge one, which never is
-    # the minimum.
-    room = (
-        extents.m
-        if free < 0
-        else CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.element_bytes))
-    )
+    # The product subtracts in unsigned 64 bits: a negative rest wraps to a huge number, which is
+    # never the minimum.
+    room = extents.m
+    if free >= 0:
+        room = CUBE_EDGE * (free // (block.k * CUBE_EDGE * extents.element_bytes))
     l0c_share = whole_edges(extents.l0c_bytes // extents.element_bytes // 2 // block.m)
     block = resized(block, min(l0c_share, block.m + room, extents.m), block.n, block.k)
     longer = resized(block, block.m, block.n, block.k + CUBE_EDGE)
@@ -269,8 +267,7 @@ def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
         block = longer
         longer = resized(block, block.m, block.n, block.k + CUBE_EDGE)
     if block.k > extents.k_limit:
-        # Nothing more: the bound of L0A and L0B is not applied on this path, a defect of the
-        # product.
+        # The bound of L0A and L0B is not applied on this path: a defect of the product.
         k = extents.k_limit
     else:
         l0_share = extents.l0_bytes // extents.element_bytes // 2
@@ -285,7 +282,7 @@ def regrow(extents: Extents, block: BaseBlock) -> BaseBlock:
 
 
 class DeterministicTiling(NamedTuple):
-    """The product's tiling fields, then what the plan shows of the buffers; sizes in elements unless the name says bytes."""
+    """Tiling fields of the product, then the buffers; sizes in elements unless in ``*_bytes``."""
 
     status: int
     tiling_key: int
@@ -333,7 +330,7 @@ NO_TILING: DeterministicTiling = nothing(DeterministicTiling)
 
 
 class SingleCore(NamedTuple):
-    """Output a core owns at a time, in elements, and how many such tiles the output has."""
+    """Output tile of a core, in elements, and the number of such tiles."""
 
     m: int
     n: int
@@ -358,7 +355,7 @@ def widened(extents: Extents, single: SingleCore, rows: int, cores: int) -> int:
 
 
 def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> SingleCore:
-    """Step 6: widen n so that the tiles, or the tiles times a split of the batch, fill the cores."""
+    """Step 6: widen n until the tiles, or the tiles times a split of the batch, fill the cores."""
     cores = extents.cores
     if single.tiles % cores == 0 and single.n == extents.n:
         return single
@@ -380,9 +377,9 @@ def widen_single_n(extents: Extents, block: BaseBlock, single: SingleCore) -> Si
 
 
 def without_sliver(extents: Extents, block: BaseBlock, single: SingleCore) -> BaseBlock:
-    """Step 7: another base block where the last one along n would be one or two edges wide.
+    """Step 7: another base block if the last one along n would be one or two edges wide.
 
-    Its ``m`` is 0 where there is no sliver, or no better block that fits L1.
+    Its ``m`` is 0 if there is no sliver, or no better block that fits L1.
     """
     edges = block.n // CUBE_EDGE
     sliver = align(single.n, CUBE_EDGE) // CUBE_EDGE % edges
@@ -438,8 +435,8 @@ def plan_grad_weight_deterministic(problem: ConvTbcProblem, device: Device) -> D
     block = resized(block, block.m, min(block.n, align(single.n, CUBE_EDGE)), block.k)
     other = without_sliver(extents, block, single)
     if other.m > 0:
-        # The product redoes step 5 with the new block, even an equal one: the widening of step 6 is
-        # lost.
+        # The product repeats step 5 with the new block, even an equal one, and loses the widening
+        # of step 6.
         single = single_core(extents, other)
         block = other
     split = split_cores(single.tiles, extents.batch, extents.cores)
@@ -455,8 +452,7 @@ def filled(
     slot_bytes = ACCUMULATOR_BYTES * single.m * single.n * split.cores * split.stream_k
     l0a_bytes = L0_BUFFERS * block.m * block.k * extents.element_bytes
     l0b_bytes = L0_BUFFERS * block.n * block.k * extents.element_bytes
-    # Conditions stay outside the call below: Numba cannot compile them among this many keyword
-    # arguments.
+    # Numba cannot compile conditional expressions among this many keyword arguments.
     iterate_order = 1 if extents.m > extents.n else 0
     exceeds_l0a = 1 if l0a_bytes > device.l0a_bytes else 0
     exceeds_l0b = 1 if l0b_bytes > device.l0b_bytes else 0
@@ -500,8 +496,8 @@ def filled(
 class TailSplit(NamedTuple):
     """Tiles whose samples are split over cores ("stream-K"); sizes in channels.
 
-    Which tiles are the last ones is a model: the vendor publishes iterateOrder, here read as the
-    axis that runs fastest.
+    The order of tiles is a model: iterateOrder, which is published, is taken as the axis that
+    varies fastest.
     """
 
     slot_samples: int

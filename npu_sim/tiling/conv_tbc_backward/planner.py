@@ -1,9 +1,10 @@
-"""Tiling of ConvTbcBackward: which way both gradients take, and how each is cut into blocks.
+"""Tiling of ConvTbcBackward: the route of gradWeight, and the tiling of both gradients.
 
 Source: specification page ``conv_tbc_backward``. gradInput, and gradWeight in default mode, are
-planned by a model (``conv_tbc_cube_tiling``); gradWeight in deterministic mode on A2 and A3 by the
-product's published rule (``conv_tbc_grad_weight_deterministic``). Pure integer functions that Numba
-compiles as they are, but for :func:`plan_kernel`, which speaks the words of the golden lines.
+planned by a model (:mod:`~npu_sim.tiling.conv_tbc_backward.cube_tiling`), gradWeight in
+deterministic mode on A2 and A3 by the product's published rule
+(:mod:`~npu_sim.tiling.conv_tbc_backward.grad_weight_deterministic`). Numba compiles these functions
+as they are, except :func:`plan_kernel`.
 """
 
 from typing import Annotated, Any, NamedTuple
@@ -35,18 +36,17 @@ from npu_sim.tiling.conv_tbc_backward.problem import (
 from npu_sim.tiling.fields import SUCCESS, Field, Part, nothing, vendor_fields
 
 COMPUTE_DTYPES = ("none", "float16", "bfloat16", "float32", "hf32")
-"""Dtypes of the cube unit, whose codes are positions here; ``none`` where the product refuses the
-combination."""
+"""Dtypes of the cube unit by code; ``none`` if the product refuses the combination."""
 LAST_16_BIT = COMPUTE_DTYPES.index("bfloat16")
 COMPUTE_BITS = 3
-"""Bits of such a code in ``rules.compute``, which has one for every dtype and cubeMathType."""
+"""Bits of a code in ``rules.compute``, which has a code for every dtype and cubeMathType."""
 FP32 = 0
 """Code of the tensors' dtype."""
 MATH_TYPES = 4
-"""Values of cubeMathType."""
+"""Number of values of cubeMathType."""
 TRAINING_SERIES_UNKNOWN, TRAINING_SERIES_REFUSES = 0, 1
-"""What a release does with pad 0 and K = T on the Atlas training series, see
-``configs/releases.yaml``; others run it."""
+"""Behaviour of a release for pad 0 and K = T on the Atlas training series (other values: it runs),
+see ``configs/releases.yaml``."""
 
 _WIDEST = "(T + 2 * pad + 512) * (K + 1) * (max(Cin, Cout) + 512)"
 EXTENT = f"max(64 * {_WIDEST}, 8 * l1_bytes, (B + 1) * {_WIDEST} // 16)"
@@ -55,7 +55,7 @@ buffers."""
 
 
 class Cube(NamedTuple):
-    """How one gradient is tiled, by the model or by the published planner; sizes in elements of the cube layout."""
+    """Tiling of one gradient by either planner; sizes in elements of the cube layout."""
 
     block_dim: Annotated[int, Field("cores that work", "cube_cores")]
     m: Annotated[int, Field("rows of the output", EXTENT)]
@@ -77,10 +77,10 @@ NO_CUBE: Cube = nothing(Cube)
 
 
 class Tiling(NamedTuple):
-    """Result of the planner: what sweeps keep, then the whole tilings of the planners that were asked.
+    """Result of the planner: the fields of sweeps, then the tilings of the planners in full.
 
-    For the matrix products no tiling is published. ``weight_model`` is without content where the
-    published planner takes gradWeight, ``published`` where it does not.
+    No tiling is published for the matrix products. Of ``weight_model`` and ``published``, only the
+    one that plans gradWeight is filled.
     """
 
     status: int
@@ -117,10 +117,9 @@ class Tiling(NamedTuple):
 
 
 def compute_code(row: Any, rules: Any) -> int:
-    """Return the position in ``COMPUTE_DTYPES`` of the cube unit's dtype; 0 when the combination is refused."""
-    code: int = (
-        rules.compute >> (COMPUTE_BITS * (MATH_TYPES * row.dtype + row.cube_math_type))
-    ) & ((1 << COMPUTE_BITS) - 1)
+    """Return the code of the cube unit's dtype; 0 if the combination is refused."""
+    shift = COMPUTE_BITS * (MATH_TYPES * row.dtype + row.cube_math_type)
+    code: int = (rules.compute >> shift) & ((1 << COMPUTE_BITS) - 1)
     return code
 
 
@@ -130,7 +129,7 @@ def takes_math_type(row: Any, device: Device, rules: Any) -> bool:
 
 
 def takes_matrix_shape(row: Any, device: Device, rules: Any) -> bool:
-    """Whether the product takes pad 0 and K = T: the Atlas training series refuses them at some releases (page ``releases``)."""
+    """Whether the product accepts pad 0 and K = T; not at some releases (page ``releases``)."""
     refuses = (
         rules.training_series_matrix == TRAINING_SERIES_REFUSES
         and device.npu_arch == NPU_ARCH_ATLAS_TRAIN
@@ -139,13 +138,13 @@ def takes_matrix_shape(row: Any, device: Device, rules: Any) -> bool:
 
 
 def problem_of(row: Any, rules: Any) -> ConvTbcProblem:
-    """Return what the planners see of a call in whole numbers."""
+    """Return the problem of a call given as integers."""
     element_bytes = 2 if compute_code(row, rules) <= LAST_16_BIT else 4
     return ConvTbcProblem(row.T, row.B, row.Cin, row.Cout, row.K, row.pad, element_bytes)
 
 
 def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
-    """Plan a call given as integers; ``status`` is 1 where not even the smallest tile of a gradient fits the chip."""
+    """Plan a call given as integers; ``status`` is 1 if no tile of a gradient fits."""
     problem = problem_of(row, rules)
     route = grad_weight_route(problem, device, row.deterministic == 1, rules)
     own, weight, planner = model.NO_TILING, model.NO_TILING, published.NO_TILING
@@ -186,7 +185,7 @@ def tile_row(row: Any, device: Device, rules: Any) -> Tiling:
 
 
 def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) -> Cube:
-    """Return what sweeps keep of a gradient's tiling."""
+    """Return the fields of a gradient's tiling that sweeps record."""
     return Cube(
         block_dim=tiling.block_dim,
         m=tiling.m,
@@ -206,7 +205,7 @@ def cube_of(tiling: CubeTiling | DeterministicTiling, blocks: int, splits: int) 
 
 
 def shares_bias(row: Any, device: Device) -> bool:
-    """Whether cores may share gradBias: fp32 on the Atlas training series, in default mode (page, "Arithmetic")."""
+    """Whether several cores may add to gradBias: fp32, Atlas training series, default mode."""
     return device.npu_arch != NPU_ARCH_A2_A3 and row.dtype == FP32 and row.deterministic == 0
 
 
@@ -229,7 +228,7 @@ def plan_kernel(
     device
         The SoC.
     deterministic
-        Not read: the kernel of this name is the one of deterministic mode.
+        Ignored: the kernel is that of deterministic mode.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""What the planners of ConvTbcBackward are asked: the sizes of one call, and which path its gradWeight takes.
+"""Sizes of one call of ConvTbcBackward, and the route of its gradWeight.
 
-Pure integer functions, int64-safe; no Numba import, but written so that Numba compiles them as they
-are. Formulas: specification page ``conv_tbc_backward.md`` (called "the page" in these modules).
+Pure integer functions, safe in int64, that Numba compiles as they are. Formulas: specification page
+``conv_tbc_backward`` ("the page" in these modules).
 """
 
 from typing import Any, NamedTuple
@@ -17,26 +17,26 @@ CHANNEL_BLOCK_BYTES = 32
 """A row of the cube layout: C0 channels fill one 32-byte block (page, "What runs")."""
 
 ROUTE_MATMUL = 1
-"""Output length 1, both gradients are plain batched matrix products."""
+"""Output length 1: both gradients are batched matrix products."""
 ROUTE_PLANNER = 2
-"""The published planner of deterministic gradWeight; the white-listed shape takes it in default
-mode too."""
+"""The published planner of deterministic gradWeight; in default mode for the white-listed shape
+only."""
 ROUTE_GATE_FAILED = 3
-"""Deterministic on A2/A3, but the published planner does not take it: the model, without a split
-over cores."""
+"""Deterministic on A2 and A3, but the published planner does not accept it: the model, without
+splitting the reduction over cores."""
 ROUTE_MODEL = 4
-"""The model: default mode but for the white-listed shape, deterministic mode on other products, and
-all of it at a release without the published planner."""
+"""The model: default mode except for the white-listed shape, deterministic mode on other products,
+and every call at a release without the published planner."""
 ROUTE_NAMES = ("none", "matmul", "planner", "gate_failed", "model")
 """Names of the ``ROUTE_*`` codes, as the golden data has them; ``none`` where no kernel runs."""
 
 BIAS_UNIT_ROWS = 256
-"""Rows of self that a core of a shared gradBias takes at least (model)."""
+"""Fewest rows of self per core if several cores add to gradBias (model)."""
 
 PUBLISHED_L0_BYTES = 65536
-"""L0A and L0B the published planner counts on: every A2 and A3 SoC has them."""
+"""L0A and L0B that the published planner assumes: every A2 and A3 SoC has them."""
 PUBLISHED_L0C_BYTES = 131072
-"""L0C the published planner counts on: its first base block, 256 x 128 in fp32, fills it."""
+"""L0C that the published planner assumes: its first base block, 256 x 128 in fp32, fills it."""
 
 
 class ConvTbcProblem(NamedTuple):
@@ -71,7 +71,7 @@ def output_time(problem: ConvTbcProblem) -> int:
 
 
 def on_white_list(problem: ConvTbcProblem) -> bool:
-    """Whether the shape is the one that takes the deterministic route in default mode too (page, "What runs"): fp32 and hf32."""
+    """Whether the call takes the deterministic route in default mode too (page, "What runs")."""
     sizes = (
         problem.time == 8
         and problem.batch == 1
@@ -90,16 +90,16 @@ def multiplies_elements(route: int, contraction: int) -> bool:
 
 
 def bias_rows(rows: int, cores: int) -> int:
-    """Return how many rows (time and batch) of self each core of a gradBias takes that ``cores`` may share.
+    """Return the rows (time and batch) of self per core if ``cores`` may add to gradBias.
 
-    Evidence: model (the page says only that it may be split): as many cores as have BIAS_UNIT_ROWS
-    rows, the same number of units each.
+    Evidence: model (the page states only that it may be split): every core gets the same number of
+    units of BIAS_UNIT_ROWS rows.
     """
     return ceil_div(ceil_div(rows, BIAS_UNIT_ROWS), cores) * BIAS_UNIT_ROWS
 
 
 def is_plannable(problem: ConvTbcProblem) -> bool:
-    """Whether every axis has at least one element; the contract answers everything else before a planner."""
+    """Whether every axis has at least one element; other calls never reach a planner."""
     if problem.element_bytes != 2 and problem.element_bytes != 4:
         return False
     return (
@@ -116,7 +116,7 @@ def is_plannable(problem: ConvTbcProblem) -> bool:
 def grad_weight_route(
     problem: ConvTbcProblem, device: Device, deterministic: bool, rules: Any
 ) -> int:
-    """Which path gradWeight takes, one of the ``ROUTE_*`` codes.
+    """Return the route of gradWeight, one of the ``ROUTE_*`` codes.
 
     Source: the page, "What runs" (matrix product) and "Planner of deterministic gradWeight" (gate);
     page ``releases``, whether that planner is published.
@@ -133,10 +133,10 @@ def grad_weight_route(
 
 
 def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
-    """The gate of the published planner: pad < K, and the smallest operands in L1 fit.
+    """Whether the gate of the published planner passes: pad < K, and the smallest operands fit L1.
 
-    A user-made chip with less L0A, L0B or L0C than every A2 and A3 SoC has does not pass either:
-    the first base blocks of the published planner would not fit it.
+    It also fails on a user-defined chip with less L0A, L0B or L0C than every A2 and A3 SoC has: the
+    first base blocks of the published planner would not fit.
     """
     if not is_plannable(problem):
         return False
@@ -148,7 +148,7 @@ def published_planner_takes(problem: ConvTbcProblem, device: Device) -> bool:
 
 
 def gate_bytes(problem: ConvTbcProblem) -> int:
-    """L1 bytes the gate counts: 16 rows of self plus the x they need (a1 + b1 of the page)."""
+    """Return the L1 bytes of the gate: 16 rows of self and their x (a1 + b1 of the page)."""
     steps_out = output_time(problem)
     # k0 is C0, q two blocks of 8 for fp32: k0 * e * q is 32 bytes for 16-bit and 64 for fp32.
     row_bytes = CHANNEL_BLOCK_BYTES * (1 if problem.element_bytes == 2 else 2)
