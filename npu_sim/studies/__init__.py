@@ -1,1 +1,1 @@
-"""The laboratory: what a user can see about determinism, invariance and precision on their own data."""
+"""Studies of determinism, invariance and precision on the user's own data."""

@@ -1,9 +1,9 @@
-"""The exact summation tree of output elements, declared by the plan and recovered from the compiled kernel alone.
+"""The exact summation tree of output elements, declared by the operator and recovered from the kernel.
 
-The probe gives one term a huge value, another its negative, and all others one: every one that is
-added to either huge value before the two meet is absorbed, so the result counts the terms outside
-the smallest part that holds both. From these sizes the tree follows (numerical tree probing). The
-kernel is run as it is; nothing in it knows of the probe.
+A probe sets one term to a huge value, another one to its negative, and all others to one. Every one
+that is added to a huge value before the two cancel is absorbed, so the result is the number of terms
+outside the smallest subtree that contains both. The tree follows from these numbers (numerical tree
+probing). The kernel runs unmodified.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,20 +19,19 @@ from npu_sim.plans.answers import Printed
 from npu_sim.status import straight
 
 MOST_RECOVERED_TERMS = 512
-"""Recovering a tree takes a probe for every pair of terms; with more terms, sampled pairs are
-compared with the declared tree."""
+"""Recovery needs a probe per pair of terms; above this number only sampled pairs are compared."""
 MOST_SAMPLED_TERMS = 16384
-"""Above this many terms the tree is declared only."""
+"""Above this number of terms the tree is not probed."""
 SAMPLED_PAIRS = 4096
 
 
 @dataclass(frozen=True, repr=False)
 class Certificate(Printed):
-    """A claim and what the probe says of it.
+    """A declared summation tree, and the result of probing the kernel.
 
     ``probe`` is ``recovered`` (the whole tree from every pair of terms), ``sampled`` (some pairs),
-    ``evaluated`` (the kernel's bits on numbers are those of the declared tree) or ``none``;
-    ``agrees`` is None without a probe.
+    ``evaluated`` (the kernel's bits equal those of the declared tree) or ``none``; ``agrees`` is None
+    without a probe.
     """
 
     output: str
@@ -67,7 +66,7 @@ class Certificate(Printed):
 def meeting_sizes(
     terms: int, firsts: np.ndarray, seconds: np.ndarray, outside: Outside, together: int = 4096
 ) -> np.ndarray:
-    """Measure, for pairs of terms, how many terms the smallest part that holds both has."""
+    """Return, for pairs of terms, the number of terms of the smallest subtree with both."""
     sizes = np.empty(firsts.size, np.int64)
     for begin in range(0, firsts.size, together):
         left, right = firsts[begin : begin + together], seconds[begin : begin + together]
@@ -79,12 +78,12 @@ def meeting_sizes(
 
 
 def probed_tree(terms: int, outside: Outside) -> trees.Tree:
-    """Recover the tree over ``terms`` terms from runs of the kernel.
+    """Return the tree over ``terms`` terms, recovered from runs of the kernel.
 
     Raises
     ------
     ValueError
-        When the sizes the kernel gives are those of no tree.
+        When no tree has the measured sizes.
     """
     firsts, seconds = np.triu_indices(terms, 1)
     sizes = np.eye(terms, dtype=np.int64)
@@ -93,7 +92,7 @@ def probed_tree(terms: int, outside: Outside) -> trees.Tree:
 
 
 def sampled_pairs_agree(tree: trees.Tree, terms: int, outside: Outside) -> bool:
-    """Whether the kernel joins some pairs of terms where the declared tree does."""
+    """Return whether sampled pairs of terms meet where the declared tree joins them."""
     rng = np.random.default_rng(terms)
     firsts = rng.integers(0, terms, SAMPLED_PAIRS)
     seconds = (firsts + rng.integers(1, terms, SAMPLED_PAIRS)) % terms
@@ -112,7 +111,7 @@ def certify(
     progress: Callable[[str, float], None] | None = None,
     **call: Any,
 ) -> list[Certificate]:
-    """Declare, and probe, the summation tree of every class of elements of a call.
+    """Return the summation tree of every class of output elements of a call.
 
     Parameters
     ----------
@@ -121,14 +120,14 @@ def certify(
     probe
         Whether to recover the trees from the kernel as well.
     progress
-        Called with an output and the share of the classes that is done, before each.
+        Called with the output and the fraction of classes done, before each class.
     **call
         The call as for :func:`npu_sim.run`.
 
     Raises
     ------
     AclnnError
-        As the run itself.
+        As for :func:`npu_sim.run`.
     """
     certificates = []
     declared = list(claims(operator, deterministic=deterministic, **call))
@@ -138,7 +137,7 @@ def certify(
         tree = trees.canonical(claim.tree)
         assert tree is not None
         kind, agrees = _probe(claim, tree) if probe else ("none", None)
-        found = Certificate(
+        certificate = Certificate(
             claim.output,
             claim.element,
             claim.elements,
@@ -148,7 +147,7 @@ def certify(
             kind,
             agrees,
         )
-        certificates.append(found)
+        certificates.append(certificate)
     return certificates
 
 
@@ -167,7 +166,7 @@ def _probe(claim: Claim, tree: trees.Tree) -> tuple[str, bool | None]:
 
 
 def claims(operator: str, **call: Any) -> Iterator[Claim]:
-    """Ask an operator for the classes of elements of a call."""
+    """Return the declared trees of the element classes of a call."""
     described = study_call(operator, call)
-    found: Iterator[Claim] = described.operator.hook("claims")(described)
-    return found
+    declared: Iterator[Claim] = described.operator.hook("claims")(described)
+    return declared

@@ -1,7 +1,7 @@
-"""What the order of atomic additions does to a result: many legal orders of one call, without computing it again for each.
+"""Effect of the order of atomic additions on a result: many legal orders of one call.
 
-Only the parts of the output that the mask calls order-dependent are added up again, from
-contributions computed once.
+Contributions are computed once. For each order only the parts of the output that depend on the order
+are added up again.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,7 +26,7 @@ from npu_sim.studies.open_rows import NO_ROWS, OpenRows, open_rows_of
 from npu_sim.studies.worst_element import Orders, WorstElement, worst_element
 
 ORDERS_TOGETHER = 16
-"""Orders tried between two reports of progress."""
+"""Number of orders between two progress reports."""
 FIXED_ORDERS = {"sequential": SEQUENTIAL, "reverse": REVERSE, "round robin": ROUND_ROBIN}
 ADVERSARIAL_ORDERS = {
     "smallest first": order_study.SMALLEST_FIRST,
@@ -37,26 +37,25 @@ ADVERSARIAL_ORDERS = {
 
 @dataclass(frozen=True)
 class OutputStudy:
-    """What many orders do to one output.
+    """Results of many orders for one output.
 
     Attributes
     ----------
     output
-        Its name.
+        Name of the output.
     orders
-        The orders that were tried.
+        Names of the tried orders.
     distinct_results
-        How many different results they gave, by hash of all bits.
+        Number of distinct results, by hash of all bits.
     elements, order_dependent, moved
-        Elements of the output; those the mask says can differ; those that did.
+        Number of elements; of those in the order mask; of those that differed.
     max_spread, max_spread_ulp
-        Largest difference between two orders, absolute and in ulp of the output's dtype: seldom of
-        the same element, which ``worst`` and ``rows`` name.
+        Largest difference between two orders, in value and in ulp of the output's dtype; usually of
+        different elements.
     differs_from_deterministic
-        Elements whose deterministic result differs from the sequential one: another kernel, other
-        chunks.
+        Number of elements whose deterministic result differs from the sequential one.
     worst
-        The element that moved most in ulp; None when none moved.
+        Element with the largest spread in ulp; None when none moved.
     rows
         Every row, column or element that can differ.
     """
@@ -74,15 +73,15 @@ class OutputStudy:
     rows: OpenRows
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the output as plain data; of its rows the worst ones."""
+        """Return the output as plain data, with the worst rows."""
         worst = asdict(self.worst) if self.worst is not None else None
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         return own | {"orders": list(self.orders), "worst": worst, "rows": self.rows.as_dicts()}
 
 
 @dataclass(frozen=True, repr=False)
 class DeterminismStudy(Printed):
-    """The study of one call."""
+    """Determinism study of one call."""
 
     operator: str
     product: str
@@ -111,25 +110,25 @@ def study_determinism(
     progress: Callable[[str, float], None] | None = None,
     **call: Any,
 ) -> DeterminismStudy:
-    """Try many legal orders of one call.
+    """Return the results of many legal orders of one call.
 
     Parameters
     ----------
     operator
         Name of the operator.
     random_orders, seed
-        How many random orders, and the seed of the first.
+        Number of random orders, and seed of the first.
     adversarial
-        Also try orders chosen to hurt: smallest, largest and positive contributions first.
+        Also try smallest, largest and positive contributions first.
     progress
-        Called with the stage and the share done.
+        Called with the stage and the fraction done.
     **call
         The call as for :func:`npu_sim.run`, without ``core_order`` and ``deterministic``.
 
     Raises
     ------
     AclnnError
-        As the run itself.
+        As for :func:`npu_sim.run`.
     """
     first = run(operator, **call)
     fixed = run(operator, deterministic=True, **call)
@@ -146,31 +145,31 @@ def study_determinism(
 def rows_that_can_differ(
     operator: str, result: Result, *, random_orders: int = 32, seed: int = 0, **call: Any
 ) -> tuple[OpenRows, ...]:
-    """Return what can differ between runs of a call that was made already: rows, columns or elements, for every output.
+    """Return the rows, columns or elements of every output that can differ between runs.
 
     Parameters
     ----------
     operator, random_orders, seed, **call
-        As for :func:`study_determinism`, with ``deterministic`` as the call had it.
+        As for :func:`study_determinism`, and ``deterministic`` of the call.
     result
-        What the call gave.
+        Result of the call.
     """
     described, orders = study_call(operator, call), _orders(random_orders, seed, adversarial=True)
-    found = []
+    answers = []
     for name, output in result.outputs.items():
         mask = result.order_dependent[name]
         batches = (
             _studied(_parts(described, result, name), orders, output) if mask.count else iter(())
         )
-        tables = [NO_ROWS, *(_rows_of(one, mask, output) for one in batches)]
-        found.append(
+        tables = [NO_ROWS, *(_rows_of(batch, mask, output) for batch in batches)]
+        answers.append(
             OpenRows(name, mask.axis, output.shape, mask.mask.size, np.concatenate(tables))
         )
-    return tuple(found)
+    return tuple(answers)
 
 
 def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
-    """Return every order by its name: its code and the key words of its seed."""
+    """Return code and seed words of every order by name."""
     orders: dict[str, tuple[int, tuple[int, int]]] = {
         name: (code, (0, 0)) for name, code in FIXED_ORDERS.items()
     }
@@ -183,14 +182,14 @@ def _orders(random_orders: int, seed: int, adversarial: bool) -> Orders:
 
 
 def _parts(call: StudyCall, first: Result, output: str) -> Iterator[Parts]:
-    """Ask the operator for the contributions of an output's order-dependent parts."""
+    """Return the contributions of an output's order-dependent parts."""
     parts: Iterator[Parts] = call.operator.hook("parts")(call, first, output)
     return parts
 
 
 @dataclass(frozen=True)
 class _Studied:
-    """Some parts of one output in every order: results, distances, and a hash of each order's bits."""
+    """Extremes of some parts over all orders, their distances, and a hash of each order's bits."""
 
     parts: Parts
     lowest: np.ndarray
@@ -205,7 +204,7 @@ def _studied(
     output: np.ndarray,
     progress: Callable[[float], None] | None = None,
 ) -> Iterator[_Studied]:
-    """Add every part up in every order; ``progress`` is called with how many elements are done."""
+    """Yield the parts summed in every order; ``progress`` gets the number of elements done."""
     done = 0
     codes = np.array([code for code, _ in orders.values()], np.int64)
     seeds = np.array([words for _, words in orders.values()], np.int64)
@@ -216,20 +215,17 @@ def _studied(
         stored = storage_view(np.empty(0, output.dtype))
         for begin in range(0, codes.size, ORDERS_TOGETHER):
             tried = slice(begin, begin + ORDERS_TOGETHER)
-            least, most, found = (
-                np.empty(shape, np.float32),
-                np.empty(shape, np.float32),
-                np.empty_like(hashes[:, tried], order="C"),
-            )
+            least, most = np.empty(shape, np.float32), np.empty(shape, np.float32)
+            tried_hashes = np.empty_like(hashes[:, tried], order="C")
             order_study.study_orders(
                 order_study.Contributions(
                     parts.values, parts.starts, parts.cores, parts.keys, parts.factors
                 ),
                 order_study.Orders(codes[tried], seeds[tried], parts.columns_together),
                 stored,
-                order_study.Spread(least, most, found),
+                order_study.Spread(least, most, tried_hashes),
             )
-            hashes[:, tried] = found
+            hashes[:, tried] = tried_hashes
             np.copyto(lowest, least, where=(least < lowest) | (begin == 0))
             np.copyto(highest, most, where=(most > highest) | (begin == 0))
             if progress is not None:
@@ -244,10 +240,9 @@ def _studied(
         yield _Studied(parts, lowest, highest, ulps, hashes)
 
 
-def _rows_of(one: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
-    return open_rows_of(
-        one.parts, one.lowest, one.highest, one.ulps, mask.axis, output.shape, mask.mask.size
-    )
+def _rows_of(batch: _Studied, mask: OrderMask, output: np.ndarray) -> np.ndarray:
+    extremes = batch.lowest, batch.highest, batch.ulps
+    return open_rows_of(batch.parts, *extremes, mask.axis, output.shape, mask.mask.size)
 
 
 def _study_output(
@@ -268,23 +263,22 @@ def _study_output(
         if progress is not None and dependent:
             progress(name, min(1.0, elements / dependent))
 
-    for one in _studied(batches, orders, output, advance):
-        parts, ulps = one.parts, one.ulps
-        # Parts are told apart by an odd factor each, so that two parts that swap results do not
-        # hide each other.
+    for batch in _studied(batches, orders, output, advance):
+        parts, ulps = batch.parts, batch.ulps
+        # A distinct odd factor per part: otherwise swapped results of two parts would cancel.
         places = (2 * (done + np.arange(parts.count, dtype=np.uint64)) + 1) * np.uint64(
             0x9E3779B97F4A7C15
         )
-        hashes += (one.hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
+        hashes += (batch.hashes * places[:, None]).sum(axis=0, dtype=np.uint64)
         moved += int(np.count_nonzero(ulps))
-        spread = max(spread, float(np.max(one.highest - one.lowest, initial=0.0)))
-        tables.append(_rows_of(one, mask, output))
+        spread = max(spread, float(np.max(batch.highest - batch.lowest, initial=0.0)))
+        tables.append(_rows_of(batch, mask, output))
         if ulps.size and int(ulps.max()) > spread_ulp:
             spread_ulp = int(ulps.max())
             part, column = (
                 int(place) for place in np.unravel_index(int(ulps.argmax()), ulps.shape)
             )
-            extremes = float(one.lowest[part, column]), float(one.highest[part, column])
+            extremes = float(batch.lowest[part, column]), float(batch.highest[part, column])
             worst = worst_element(
                 parts, part, column, orders, extremes, spread_ulp, fixed.outputs[name]
             )
@@ -308,7 +302,7 @@ def _study_output(
 
 
 def _different(one: np.ndarray, other: np.ndarray) -> int:
-    """Count the elements that differ; whole numbers have no ulp."""
+    """Return the number of elements that differ; integers are compared exactly."""
     if one.dtype.kind in "iu":
         return int(np.count_nonzero(one != other))
     return int(np.count_nonzero(ulp_distance(one, other, canonical_dtype(one.dtype))))

@@ -1,4 +1,4 @@
-"""The studies under the names of their commands: ``npu_sim.study.determinism(...)`` is ``npu-sim study determinism``."""
+"""The studies under the names of their commands, as ``npu_sim.study``."""
 
 from npu_sim.studies.certificate import certify as certificate
 from npu_sim.studies.determinism import study_determinism as determinism

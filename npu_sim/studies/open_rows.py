@@ -1,4 +1,4 @@
-"""Which rows of an output can differ between two runs, and by how much: one line for every row, column or element that can."""
+"""Rows, columns or elements of an output that can differ between runs, and by how much."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from npu_sim.orders.claims import Parts
 
 WORST_ROWS = 20
-"""Rows that are shown; a file has all of them."""
+"""Number of rows shown; ``--rows-out`` writes all."""
 FIELDS = np.dtype(
     [
         ("place", np.int64),
@@ -33,16 +33,17 @@ class OpenRows:
     Attributes
     ----------
     output
-        Its name.
+        Name of the output.
     axis
-        What ``place`` counts: ``row``, ``column`` or ``element``.
+        Unit of ``place``: ``row``, ``column`` or ``element``.
     shape, units
-        Shape of the output, and how many rows, columns or elements it has.
+        Shape of the output, and its number of rows, columns or elements.
     table
-        One record each: ``place``; ``element``, the flat index of the element that moves most, which the rest is about; ``terms``, how
-        many it adds up, in how many ``contributions`` from how many ``cores``; its ``lowest`` and ``highest`` result over the orders that
-        were tried; their difference ``spread``, the same in ulp of the output's dtype (``spread_ulp``), and ``relative`` to the sum of the
-        contributions' magnitudes.
+        One record per row, column or element: its index ``place``; ``element``, the flat index of the
+        element with the largest spread. For that element: the numbers of ``terms``,
+        ``contributions`` and ``cores``; the ``lowest`` and ``highest`` result over the tried orders;
+        their difference ``spread``, also in ulp of the output's dtype (``spread_ulp``) and
+        ``relative`` to the sum of the contributions' magnitudes.
     """
 
     output: str
@@ -52,7 +53,7 @@ class OpenRows:
     table: NDArray[Any]
 
     def mask(self) -> NDArray[np.bool_]:
-        """Return for every row, column or element of the output whether it can differ."""
+        """Return a boolean per row, column or element: True where it can differ."""
         mask = np.zeros(self.units, np.bool_)
         mask[self.table["place"]] = True
         return mask
@@ -62,24 +63,24 @@ class OpenRows:
         order = np.lexsort(
             (self.table["place"], -self.table["relative"], -self.table["spread_ulp"])
         )
-        found: NDArray[Any] = self.table[order[:count]]
-        return found
+        records: NDArray[Any] = self.table[order[:count]]
+        return records
 
     def index_of(self, record: Any) -> tuple[int, ...]:
         """Return the index of a record's element in the output."""
         return tuple(int(at) for at in np.unravel_index(int(record["element"]), self.shape))
 
     def as_dicts(self, records: NDArray[Any] | None = None) -> list[dict[str, Any]]:
-        """Return records, the worst ones when none are given, as plain data."""
+        """Return records as plain data; the worst ones by default."""
         chosen = self.worst() if records is None else records
         head = {"output": self.output, "axis": self.axis}
         return [
             {
                 **head,
-                **{name: one[name].item() for name in FIELDS.names or ()},
-                "element": list(self.index_of(one)),
+                **{name: record[name].item() for name in FIELDS.names or ()},
+                "element": list(self.index_of(record)),
             }
-            for one in chosen
+            for record in chosen
         ]
 
 
@@ -96,16 +97,16 @@ def open_rows_of(
     shape: tuple[int, ...],
     units: int,
 ) -> NDArray[Any]:
-    """Return the records of some parts.
+    """Return the records of some parts of an output.
 
     Parameters
     ----------
     parts
         Contributions of the parts.
     lowest, highest, ulps : (parts, columns)
-        Results over the orders that were tried, and the distance between them.
+        Extreme results over the tried orders, and their distance in ulp.
     axis, units
-        What is counted in the output, and how many of them it has.
+        Unit of the records, and their number in the output.
     shape
         Shape of the output.
     """

@@ -1,4 +1,4 @@
-"""The terms whose sum one output element is, in float64: what a worst element is made of."""
+"""Terms of an output element in float64, for the explanation of the worst element."""
 
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ class Term(NamedTuple):
 
 def terms_of(call: StudyCall, output: str, index: tuple[int, ...]) -> tuple[Term, ...]:
     """Return the terms of an output element, largest magnitude first."""
-    found: list[tuple[str, float]] = call.operator.hook("terms")(call, output, index)
-    return tuple(
-        Term(name, float(value)) for name, value in sorted(found, key=lambda term: -abs(term[1]))
-    )
+    terms: list[tuple[str, float]] = call.operator.hook("terms")(call, output, index)
+    ordered = sorted(terms, key=lambda term: -abs(term[1]))
+    return tuple(Term(name, float(value)) for name, value in ordered)

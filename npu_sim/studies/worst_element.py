@@ -1,4 +1,4 @@
-"""The element of an output that moved most, with what is added to it in the orders that give its extremes."""
+"""The element with the largest spread, and its contributions in the orders of its extremes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,22 +24,22 @@ class Step:
 
 @dataclass(frozen=True)
 class WorstElement:
-    """The element that moved most in ulp, with its contributions in the orders that give its extremes.
+    """The element with the largest spread in ulp.
 
     Attributes
     ----------
     index
-        Its index in the output.
+        Index in the output.
     lowest, highest
-        Its extreme results: the last sum of the steps times ``factor``, rounded to the dtype of the output.
+        Extreme results: the last sum of the steps times ``factor``, rounded to the output's dtype.
     factor
-        What the kernel multiplies the sum by; 1 where it does not.
+        Factor that the kernel applies to the sum; 1 without one.
     spread, spread_ulp
-        How far the results are apart, in value and in ulp of the output's dtype.
+        Difference of the extremes in value, and in ulp of the output's dtype.
     lowest_order, highest_order, steps_to_lowest, steps_to_highest
-        The orders that give them, step by step.
+        Orders that give the extremes, and their steps.
     deterministic_result
-        The element with deterministic computation.
+        Value with deterministic computation.
     """
 
     index: tuple[int, ...]
@@ -64,16 +64,19 @@ def worst_element(
     spread_ulp: int,
     deterministic: np.ndarray,
 ) -> WorstElement:
-    """Add one element up in every order, step by step; ``results`` are its extremes, and ``spread_ulp`` how far they are apart."""
+    """Return the steps of one element in its extreme orders.
+
+    ``results`` are its extremes, ``spread_ulp`` their distance.
+    """
     begin, stop = int(parts.starts[part]), int(parts.starts[part + 1])
     values, cores = parts.values[begin:stop], parts.cores[begin:stop]
     together = parts.columns_together
     first = column // together * together
     sums: dict[str, tuple[float, tuple[Step, ...]]] = {}
-    for name, (code, words) in orders.items():
+    for name, (code, seed) in orders.items():
         last = min(first + together, values.shape[1])
         order = order_study.arrival_of(
-            code, words, int(parts.keys[part]), cores, values, first, last
+            code, seed, int(parts.keys[part]), cores, values, first, last
         )
         steps, total = [], np.float32(0)
         for place in order:

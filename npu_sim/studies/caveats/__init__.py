@@ -1,7 +1,7 @@
-"""The caveats of the product documents as small experiments that anyone can run: ``npu-sim caveats NAME``.
+"""Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
 
-Every experiment generates its own small data, runs the simulator, and returns the numbers that show the effect. Those of an operator
-are in the file of its name.
+An experiment generates small data, runs the simulator, and returns the numbers that show the effect.
+The experiments of an operator are in the module of its name.
 """
 
 from importlib import import_module
@@ -14,7 +14,10 @@ from npu_sim.studies.caveats.experiment import Caveat
 
 _HOMES = [f"{__name__}.{entry.name}" for entry in OPERATORS]
 CAVEATS: tuple[Caveat, ...] = tuple(
-    one for home in _HOMES if find_spec(home) is not None for one in import_module(home).CAVEATS
+    caveat
+    for home in _HOMES
+    if find_spec(home) is not None
+    for caveat in import_module(home).CAVEATS
 )
 
 
@@ -24,12 +27,12 @@ def find_caveat(name: str) -> Caveat:
     Raises
     ------
     UsageError
-        When there is none of that name.
+        For an unknown name.
     """
-    for one in CAVEATS:
-        if one.name == name:
-            return one
-    names = [one.name for one in CAVEATS]
+    for caveat in CAVEATS:
+        if caveat.name == name:
+            return caveat
+    names = [caveat.name for caveat in CAVEATS]
     raise UsageError(
         "name",
         Text("name = {name}: no such caveat", name=repr(name)),

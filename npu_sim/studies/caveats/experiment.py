@@ -1,4 +1,4 @@
-"""What a documented caveat is: an experiment, and what its numbers show."""
+"""Data model of a documented caveat."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class Caveat:
     Attributes
     ----------
     name, title
-        How it is called, and what it says.
+        Name, and the documented statement.
     source
-        Where it is documented.
+        Product document.
     experiment
-        Returns the numbers that show it.
+        Function that returns the numbers that show the effect.
     explain
-        Says in words what the numbers show.
+        Function that returns the meaning of the numbers as lines of text.
     """
 
     name: str
@@ -33,5 +33,5 @@ class Caveat:
 
 
 def different(a: np.ndarray, b: np.ndarray) -> int:
-    """Return how many elements differ."""
+    """Return the number of elements that differ."""
     return int(np.count_nonzero(a != b))
