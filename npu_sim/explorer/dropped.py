@@ -41,7 +41,10 @@ def kind_of(name: str) -> str:
     """
     kind = KINDS.get(Path(name).suffix.lower())
     if kind is None or not NAME.fullmatch(name):
-        hint = ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for calls; letters, digits, blanks and . _ + - before it"
+        hint = (
+            ".yaml for a product, .csv or .db for what a profiler wrote, .jsonl for "
+            "calls; letters, digits, blanks and . _ + - before it"
+        )
         raise UsageError(
             "file", Text("{name}: not a file that is read here", name=name[:100]), hint
         )

@@ -19,8 +19,8 @@ EXAMPLES = "a whole number, such as 4096, 4K (which is 4096), 7168*2 or 1e4"
 def whole_number(name: str, text: str) -> int:
     """Return the integer that a text denotes.
 
-    Factors are separated by ``*``; each is a decimal number, optionally with an exponent and with K, M
-    or G for powers of 1024.
+    Factors are separated by ``*``; each is a decimal number, optionally with an exponent and with
+    K, M or G for powers of 1024.
 
     Raises
     ------

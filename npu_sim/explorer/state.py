@@ -141,7 +141,7 @@ def axis_value(axis: Axis, text: str) -> Value:
 
 
 def axis_numbers(state: State) -> dict[str, int]:
-    """Return the values of an operator's number axes for the sliders; invalid texts are left out."""
+    """Return the values of an operator's number axes for the sliders, except invalid ones."""
     numbers = {}
     with suppress(UsageError):
         for axis in load_operator(state.get("operator", "")).axes:

@@ -17,7 +17,10 @@ def calibration_text(answer: CalibrationAnswer, width: int | None = None) -> str
 
 def calibration_yaml(calibration: Calibration) -> str:
     """Return a calibration as the YAML file that ``timeline --calibration`` reads."""
-    head = "# Written by npu-sim profile --calibrate. Clock in MHz, ceilings in 10^12 bytes a second; a fact of one machine.\n"
+    head = (
+        "# Written by npu-sim profile --calibrate. Clock in MHz, ceilings in 10^12 bytes "
+        "a second; a fact of one machine.\n"
+    )
     text: str = yaml.safe_dump(
         calibration.model_dump(mode="json"), sort_keys=False, allow_unicode=True
     )

@@ -222,7 +222,7 @@ def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
 
 
 def estimate_rows(estimates: Sequence[tuple[str, Estimate]]) -> list[Row]:
-    """Return the estimate of each kernel, and the gain from longer instructions or other buffers."""
+    """Return the estimate of each kernel, and the gain from other instructions or buffers."""
     rows: list[Row] = []
     for kernel, estimate in estimates:
         rows.append(

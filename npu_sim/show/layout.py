@@ -24,7 +24,7 @@ UNLIMITED = 1 << 20
 LEAST_TEXT = 24
 """Minimum width of a wrapped column."""
 MOST_PADDED = 40
-"""Maximum padding where nothing wraps, so that one long cell does not push all notes to the right."""
+"""Maximum padding where nothing wraps, so that one long cell does not shift all notes."""
 GAP = "  "
 BETWEEN = " | "
 """Separator of the facts of a block."""
@@ -45,13 +45,13 @@ class Column(NamedTuple):
     Attributes
     ----------
     name
-        Heading; in a block it precedes the value. A table whose columns have no names has no headings.
+        Heading; in a block it precedes the value. A table without names has no headings.
     right, style
         Whether cells are aligned right, and their rich style.
     wraps
         Whether the column may be narrower than its longest cell.
     key, plain
-        In a block: whether the cell identifies the record, and whether it is shown without its name.
+        In a block: whether the cell identifies the record, and whether its name is omitted.
     """
 
     name: str = ""
@@ -97,7 +97,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Facts:
-    """Short texts on shared lines; a line ends between two texts, or inside one that is too long."""
+    """Short texts on shared lines; lines end between texts, or inside one that is too long."""
 
     facts: tuple[str, ...]
     style: str = ""

@@ -121,7 +121,7 @@ def bound_text(bound: Bound) -> str:
 
 
 def reason_text(error: AclnnError) -> str:
-    """Return the reason why a value is not legal: status, if the product refuses it, and message."""
+    """Return why a value is not legal: the status, if the product refuses it, and the message."""
     return (
         error.message
         if error.status == SUCCESS

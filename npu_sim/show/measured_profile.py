@@ -216,7 +216,7 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
 
 
 def _estimate_lines(group: MeasuredGroup) -> list[Line]:
-    """Return the estimate beside its counter, and a warning if they differ by more than the band."""
+    """Return the estimate and its counter, with a warning if they differ by more than the band."""
     if group.estimate is None:
         return []
     lines: list[Line] = [("estimate", estimate_text(group.estimate), estimate_note(group.estimate))]

@@ -339,7 +339,8 @@ def annotations(matrix: Matrix, file: str) -> Iterator[str]:
     """Yield GitHub annotation commands: one per group of equal problems, at its first line."""
     for fault in matrix.faults()[:SHOWN_ANNOTATIONS]:
         title = f"{fault.op or 'no call'}: {fault.word}"
-        yield f"::error file={_property(file)},line={fault.rows[0].line},title={_property(title)}::{_data(fault_text(fault))}"
+        place = f"file={_property(file)},line={fault.rows[0].line},title={_property(title)}"
+        yield f"::error {place}::{_data(fault_text(fault))}"
 
 
 def _data(text: str) -> str:

@@ -8,7 +8,10 @@ from npu_sim.cores import Profile
 from npu_sim.show.layout import Column, Paragraph, Table, lines_table, stack
 
 KIB = 1024
-LEGEND = "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? not published"
+LEGEND = (
+    "vector, cube: cores a vector or cube operator is spread over; * the default SoC; ? "
+    "not published"
+)
 COLUMNS = (
     Column("SoC", key=True),
     *(

@@ -77,7 +77,10 @@ def _output_lines(output: OutputStudy) -> list[Line]:
             "worst",
             moved,
             say(
-                "the element that moved most in ulp; with deterministic computation {deterministic_result:.9g}",
+                (
+                    "the element that moved most in ulp; with deterministic computation "
+                    "{deterministic_result:.9g}"
+                ),
                 deterministic_result=worst.deterministic_result,
             ),
         )

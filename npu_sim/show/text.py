@@ -59,7 +59,8 @@ def overflow_text(plan: Plan) -> str:
         return ""
     share = f"{100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
     return say(
-        "the buffers take {used_bytes} bytes, {share} of the {capacity_bytes} that the Unified Buffer of "
+        "the buffers take {used_bytes} bytes, {share} of the {capacity_bytes} that "
+        "the Unified Buffer of "
         "{soc} has; the product does not check it, and what the device computes is not known",
         used_bytes=memory.used_bytes,
         share=share,
@@ -120,7 +121,7 @@ def plan_lines(plan: Plan) -> list[Line]:
 
 
 def profile_key_text(plan: Plan, one: ProfileKey) -> str:
-    """Return why a changed profile key has no effect, and its effect on an operator that reads it."""
+    """Return why a changed profile key has no effect, and what it would change if it were read."""
     before = say(
         "{shipped} in {product}; path and tiling unchanged",
         shipped=one.shipped,

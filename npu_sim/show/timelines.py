@@ -51,7 +51,7 @@ def busy_text(timeline: Timeline) -> str:
 
 
 def timeline_lines(timeline: Timeline) -> list[Line]:
-    """Return one timeline as labelled lines: the call, its launches, possible changes, its kernels."""
+    """Return one timeline as labelled lines: call, launches, possible changes and kernels."""
     clock = say(
         "{clock} {clock_mhz:g} MHz; no execution of this call can be faster",
         clock=timeline.clock,

@@ -49,11 +49,12 @@ class PageObject:
 
     def path(self):
         return self.script(
-            "const shown = document.querySelector('#first dd.path'); return shown ? shown.textContent : ''"
+            "const shown = document.querySelector('#first dd.path'); return shown ? "
+            "shown.textContent : ''"
         )
 
     def asked(self, path, query="location.hash.slice(1)"):
-        """What the server answers to a pane's question (a browser would round integers above 2^53)."""
+        """The server's answer for a pane as parsed here: a browser rounds integers above 2^53."""
         return json.loads(
             self.script(f"return fetch('api/{path}?' + {query}).then((reply) => reply.text())")
         )
@@ -72,7 +73,10 @@ class PageObject:
         field.send_keys(value)
 
     def choose(self, name, value):
-        script = "const field = document.getElementById(arguments[0]); field.value = arguments[1]; field.dispatchEvent(new Event('change'))"
+        script = (
+            "const field = document.getElementById(arguments[0]); field.value = "
+            "arguments[1]; field.dispatchEvent(new Event('change'))"
+        )
         self.script(script, f"field-{name}", value)
         self.settle()
 
@@ -83,7 +87,8 @@ class PageObject:
     def copied(self, button):
         """Press a copy button and return what it put on the clipboard."""
         self.script(
-            "window.copied = null; navigator.clipboard.writeText = async (text) => { window.copied = text; }"
+            "window.copied = null; navigator.clipboard.writeText = async (text) => "
+            "{ window.copied = text; }"
         )
         self.one(button).click()
         self.wait(lambda: self.script("return window.copied") is not None)
@@ -93,7 +98,8 @@ class PageObject:
         """Drop a file on the page and wait until it is read."""
         script = """
             const transfer = new DataTransfer();
-            transfer.items.add(new File([Uint8Array.from(atob(arguments[1]), (one) => one.charCodeAt(0))], arguments[0]));
+            transfer.items.add(new File([Uint8Array.from(atob(arguments[1]), (one) =>
+                one.charCodeAt(0))], arguments[0]));
             document.dispatchEvent(new DragEvent("drop", {dataTransfer: transfer, bubbles: true}));
         """
         self.script(script, name, b64encode(content).decode())

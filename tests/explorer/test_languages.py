@@ -1,4 +1,4 @@
-"""The explorer answers in the language that the page asks for; what scripts look for stays as it is."""
+"""Answers of the explorer are in the language of the page; keys for scripts are not translated."""
 
 import pytest
 

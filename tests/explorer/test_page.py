@@ -30,7 +30,10 @@ def test_a_column_more_than_512_changes_the_path_on_screen(page):
 
 def test_the_slider_changes_the_path_too(page):
     page.open(SMALL_DIM)
-    move = "const s = document.getElementById('slider-dim'); s.value = arguments[0]; s.dispatchEvent(new Event('input'))"
+    move = (
+        "const s = document.getElementById('slider-dim'); s.value = arguments[0]; "
+        "s.dispatchEvent(new Event('input'))"
+    )
     page.script(move, 1000)
     page.wait(lambda: page.path().startswith("sorted"))
     assert int(page.script("return document.getElementById('field-dim').value")) > 512
@@ -129,7 +132,8 @@ def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(pag
     page.open(SMALL_DIM + "&product=atlas_inference")
     assert "161002" in page.text("#first .headline")
     page.script(
-        "const s = document.getElementById('field-product'); s.value = 'atlas_train'; s.dispatchEvent(new Event('change'))"
+        "const s = document.getElementById('field-product'); s.value = "
+        "'atlas_train'; s.dispatchEvent(new Event('change'))"
     )
     page.wait(lambda: page.text("#first .headline").endswith("runs"))
     assert page.script("return document.getElementById('field-soc').value") == "Ascend910A"
@@ -137,7 +141,8 @@ def test_a_product_that_does_not_support_the_operator_says_so_and_back_again(pag
 
 def test_texts_from_the_link_are_no_markup(page):
     page.open(
-        "#operator=embedding_dense_backward&grad=<img src=x onerror=document.title='bad'>&product=atlas_a2"
+        "#operator=embedding_dense_backward&grad=<img src=x "
+        "onerror=document.title='bad'>&product=atlas_a2"
     )
     assert "<img" in page.text("#first .headline")
     assert page.driver.title == "npu-sim explorer"

@@ -1,4 +1,4 @@
-"""Working in the explorer: refused calls, numbers as people write them, two panes, files, and everyone's hands and eyes."""
+"""Work in the explorer: refused calls, sizes, two panes, files, and accessibility."""
 
 import itertools
 import json
@@ -117,7 +117,8 @@ def lines_once(page, pane):
     lines = page.script(
         """
         const of = (line) => [line.textContent, line.nextElementSibling];
-        const told = ([name, line]) => [name, line.textContent.replace("≠ ", ""), line.classList.contains("differs")];
+        const told = ([name, line]) => [name, line.textContent.replace("≠ ", ""),
+            line.classList.contains("differs")];
         return [...document.querySelectorAll(`${arguments[0]} dl.lines dt`)].map(of).map(told);
         """,
         pane,
@@ -222,9 +223,9 @@ def test_calls_dropped_on_the_page_are_checked_for_the_products_of_its_panes(pag
     page.drop("calls.jsonl", "\n".join(map(json.dumps, (call, refused))).encode())
     shown = page.text("#job-result")
     assert (
-        "calls.jsonl: 2 calls, 2 different, on atlas_a2 Ascend910B1, atlas_a3 Ascend910_9391: 2 not accepted"
-        in shown
-    )
+        "calls.jsonl: 2 calls, 2 different, on atlas_a2 Ascend910B1, atlas_a3 "
+        "Ascend910_9391: 2 not accepted"
+    ) in shown
     assert "num_topk = 1024 exceeds the documented limit" in shown
 
 
@@ -232,7 +233,8 @@ def test_report_trace_and_json_are_those_of_the_call(page):
     page.open(SMALL_DIM)
     got = {
         name: page.script(
-            f"return fetch(document.querySelector('#first a.{name}').href).then((reply) => reply.text())"
+            f"return fetch(document.querySelector('#first "
+            f"a.{name}').href).then((reply) => reply.text())"
         )
         for name in ("report", "trace", "json")
     }
@@ -282,7 +284,8 @@ def test_what_every_core_has_is_in_a_table_that_the_keyboard_reaches(page):
     assert rows[0] == "0 rows 0..1365"
     assert (
         page.script(
-            "return [...document.querySelectorAll('.scroll')].filter((one) => one.tabIndex !== 0).length"
+            "return [...document.querySelectorAll('.scroll')].filter((one) => "
+            "one.tabIndex !== 0).length"
         )
         == 0
     )
@@ -293,7 +296,8 @@ def test_the_call_over_time_and_the_steps_of_a_core_are_drawn(page):
     page.wait(lambda: page.find("#first .time rect") and page.find("#first .steps-of-a-core rect"))
     work = page.asked("work")
     drawn = page.script(
-        "return [...document.querySelectorAll('#first .time rect[data-row=launches]')].map((one) => Number(one.dataset.us))"
+        "return [...document.querySelectorAll('#first .time "
+        "rect[data-row=launches]')].map((one) => Number(one.dataset.us))"
     )
     assert drawn == [one["us"] for one in work["time"]["launches"]]
     page.browser.assert_quiet_and_local()
@@ -310,7 +314,8 @@ def test_the_language_is_in_the_link(page):
 def test_braces_of_a_text_that_is_no_sentence_of_the_page_stay(page):
     page.open(SMALL_DIM)
     said = page.script(
-        "return import('./texts.js').then(({ t }) => [t('refused: {why}', { why: '{a}' }), t('{b} is none')])"
+        "return import('./texts.js').then(({ t }) => [t('refused: {why}', "
+        "{ why: '{a}' }), t('{b} is none')])"
     )
     assert said == ["refused: {a}", "{b} is none"]
 

@@ -44,7 +44,9 @@ def test_what_is_drawn_is_said_in_chinese(browser, tmp_path):
     browser.open(file.as_uri())
     script = """
         const drawn = [...document.querySelectorAll("figure[data-draw] > div")];
-        const labels = drawn.flatMap((one) => [...one.querySelectorAll("[aria-label]")].map((found) => found.getAttribute("aria-label")));
+        const labels = drawn.flatMap((one) =>
+            [...one.querySelectorAll("[aria-label]")]
+                .map((found) => found.getAttribute("aria-label")));
         return [...drawn.map((one) => one.textContent), ...labels].join("\\n");
     """
     said = browser.driver.execute_script(script)

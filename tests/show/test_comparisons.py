@@ -1,4 +1,4 @@
-"""Reports of diff, limits and sweep: made by the commands, held against the JSON of the same call, opened in a browser."""
+"""Reports of diff, limits and sweep, compared with the JSON of the same call in a browser."""
 
 import json
 from itertools import pairwise
@@ -131,7 +131,8 @@ def test_the_report_opens_without_complaint(browser, written, name):
     file, _ = written(name)
     browser.open(file.as_uri(), dark=True)
     drawn = browser.driver.execute_script(
-        "return [...document.querySelectorAll('figure.plot')].filter((one) => one.querySelector('.trace')).length"
+        "return [...document.querySelectorAll('figure.plot')].filter((one) => "
+        "one.querySelector('.trace')).length"
     )
     assert drawn == CURVES.get(name, 0)
     browser.assert_quiet_and_local()
@@ -231,7 +232,8 @@ def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, 
     )
     browser.open(file.as_uri())
     labels = browser.driver.execute_script(
-        "return [...document.querySelectorAll('text.limit')].map((one) => [one.textContent, one.getBoundingClientRect().toJSON()])"
+        "return [...document.querySelectorAll('text.limit')].map((one) => "
+        "[one.textContent, one.getBoundingClientRect().toJSON()])"
     )
     assert [text[-1] for text, _ in labels] == [
         "2",
@@ -241,7 +243,8 @@ def test_limits_beyond_the_map_are_arrows_and_no_label_lies_on_another(browser, 
     script = """
         return [...document.querySelectorAll("[data-run]")].map((one) => {
           const box = one.getBBox();
-          return [one.dataset.column, one.dataset.run, Number(one.dataset.state), box.x, box.width, box.y, box.height];
+          return [one.dataset.column, one.dataset.run, Number(one.dataset.state), box.x,
+              box.width, box.y, box.height];
         });
     """
     drawn = browser.driver.execute_script(script)
@@ -272,8 +275,10 @@ def test_a_curve_keeps_to_its_data_and_its_labels_apart(browser, written):
     browser.open(file.as_uri())
     script = """
         const plot = document.querySelector("figure.plot .js-plotly-plot");
-        const labels = [...plot.querySelectorAll(".annotation-text")].map((one) => [one.textContent, one.getBoundingClientRect().toJSON()]);
-        return [plot.layout.xaxis.range.map((one) => 10 ** one), plot.data.map((one) => one.line && one.line.shape), labels];
+        const labels = [...plot.querySelectorAll(".annotation-text")].map((one) =>
+            [one.textContent, one.getBoundingClientRect().toJSON()]);
+        return [plot.layout.xaxis.range.map((one) => 10 ** one), plot.data.map((one) =>
+            one.line && one.line.shape), labels];
     """
     span, shapes, labels = browser.driver.execute_script(script)
     assert 1 / span[0] < 1.3
@@ -288,7 +293,8 @@ def test_counts_stand_in_the_order_of_their_values(browser, written):
     file, _ = written("sweep")
     browser.open(file.as_uri())
     bars = browser.driver.execute_script(
-        "return [...document.querySelectorAll('.js-plotly-plot')].filter((one) => one.data[0].type === 'bar').map((one) => one.data[0].x)"
+        "return [...document.querySelectorAll('.js-plotly-plot')].filter((one) => "
+        "one.data[0].type === 'bar').map((one) => one.data[0].x)"
     )
     assert all(len(one) > 1 for one in bars)
     for values in bars:
@@ -300,7 +306,8 @@ def test_bars_of_limits_are_to_scale_and_refused_products_keep_their_place(brows
     file, data = written("limits")
     browser.open(file.as_uri())
     script = """
-        const bars = [...document.querySelectorAll("rect[data-last]")].map((one) => [one.dataset, one.getBBox()]);
+        const bars = [...document.querySelectorAll("rect[data-last]")].map((one) =>
+            [one.dataset, one.getBBox()]);
         return bars.map(([ends, box]) => [Number(ends.last), box.x + box.width]);
     """
     drawn = browser.driver.execute_script(script)

@@ -1,4 +1,4 @@
-"""What pages draw themselves, read back from a browser and held against plans; and that everyone can use them."""
+"""Pictures drawn by scripts, read from a browser and compared with plans; accessibility."""
 
 import json
 import re
@@ -120,8 +120,10 @@ def set_width(browser, width):
 def test_the_time_line_is_to_scale_and_zooms_by_keyboard(page, work):
     browser = page()
     script = """
-        const bars = [...document.querySelectorAll(".gantt rect")].map((one) => [one.dataset, one.getBBox()]);
-        return bars.map(([one, box]) => [one.row, Number(one.start), Number(one.us), box.x, box.width]);
+        const bars = [...document.querySelectorAll(".gantt rect")].map((one) => [one.dataset,
+            one.getBBox()]);
+        return bars.map(([one, box]) => [one.row, Number(one.start), Number(one.us), box.x,
+            box.width]);
     """
     drawn = browser.driver.execute_script(script)
     wanted = [("launches", one["start_us"], one["us"]) for one in work["launches"]]
@@ -140,7 +142,10 @@ def test_the_time_line_is_to_scale_and_zooms_by_keyboard(page, work):
     half = browser.driver.find_element("css selector", "figure[data-draw=drawGantt] output").text
     first, last = (float(number) for number in re.findall(r"([\d.]+) us", half)[:2])
     assert last - first == pytest.approx(work["bound_us"] / 2, abs=0.01)
-    rows = "return document.querySelectorAll('figure[data-draw=drawGantt] details:nth-of-type(2) tbody tr').length"
+    rows = (
+        "return document.querySelectorAll('figure[data-draw=drawGantt] "
+        "details:nth-of-type(2) tbody tr').length"
+    )
     assert browser.driver.execute_script(rows) == sum(len(pipe["events"]) for pipe in work["pipes"])
     browser.assert_quiet_and_local()
 
@@ -149,14 +154,18 @@ def test_the_time_line_is_to_scale_and_zooms_by_keyboard(page, work):
 def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, core, number):
     browser = page()
     script = """
-        const [core, number] = arguments, figure = document.querySelector("figure[data-draw=drawSteps]");
-        [...figure.querySelectorAll(".core-choice button")].find((one) => one.textContent === String(core)).click();
+        const [core, number] = arguments,
+            figure = document.querySelector("figure[data-draw=drawSteps]");
+        [...figure.querySelectorAll(".core-choice button")].find((one) =>
+            one.textContent === String(core)).click();
         const slider = figure.querySelector("input");
         slider.value = number;
         slider.dispatchEvent(new Event("input"));
         const parts = [...figure.querySelectorAll(".tensor-read, .tensor-written, .tensor-held")];
-        const live = [...figure.querySelectorAll("[data-live=true]")].map((one) => one.dataset.segment);
-        const places = parts.map((one) => [one.closest("figure").dataset.view, one.dataset.rows, one.dataset.columns]);
+        const live = [...figure.querySelectorAll("[data-live=true]")].map((one) =>
+            one.dataset.segment);
+        const places = parts.map((one) => [one.closest("figure").dataset.view,
+            one.dataset.rows, one.dataset.columns]);
         return [slider.max, figure.querySelector(".told").textContent, places, live];
     """
     last, told, places, live = browser.driver.execute_script(script, core, number)
@@ -185,7 +194,10 @@ def test_a_step_shows_the_parts_and_the_live_buffers_of_its_tile(page, plan, cor
 def test_a_click_on_a_core_shows_its_steps(page):
     browser = page()
     browser.driver.find_element("css selector", "[data-cell='31'] rect.cell").click()
-    pressed = "return [...document.querySelectorAll('.core-choice [aria-pressed=true]')].map((one) => one.textContent)"
+    pressed = (
+        "return [...document.querySelectorAll('.core-choice "
+        "[aria-pressed=true]')].map((one) => one.textContent)"
+    )
     assert browser.driver.execute_script(pressed) == ["31"]
 
 
@@ -198,7 +210,10 @@ def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
         encoding="utf-8",
     )
     browser.open(file.as_uri())
-    script = "return [...document.querySelectorAll('.gantt rect')].map((one) => [one.dataset.row, one.getBBox().width, one.getBBox().y])"
+    script = (
+        "return [...document.querySelectorAll('.gantt rect')].map((one) => "
+        "[one.dataset.row, one.getBBox().width, one.getBBox().y])"
+    )
     (measured, wide, top), (bound, short, below) = browser.driver.execute_script(script)
     assert (measured, bound) == ("measured", "bound")
     assert top < below
@@ -207,7 +222,10 @@ def test_measured_launches_stand_above_their_bounds(browser, tmp_path, work):
 
 def test_a_summation_tree_is_folded_and_its_full_text_one_click_away(page):
     browser = page()
-    open_all = "for (const one of document.querySelectorAll('figure[data-draw=drawTrees] details')) { one.open = true; }"
+    open_all = (
+        "for (const one of document.querySelectorAll('figure[data-draw=drawTrees] "
+        "details')) { one.open = true; }"
+    )
     folded = browser.driver.execute_script(
         "return document.querySelectorAll('figure[data-draw=drawTrees] details').length"
     )
@@ -218,7 +236,8 @@ def test_a_summation_tree_is_folded_and_its_full_text_one_click_away(page):
             "requestAnimationFrame(() => setTimeout(arguments[0], 0))"
         )
     runs = browser.driver.execute_script(
-        "return [...document.querySelectorAll('[data-run] > summary')].map((one) => one.textContent)"
+        "return [...document.querySelectorAll('[data-run] > summary')].map((one) => "
+        "one.textContent)"
     )
     assert [one.split(",")[0] for one in runs] == [
         "t0 .. t31",
@@ -265,7 +284,10 @@ def test_axe_finds_nothing_in_a_report(page, width, dark):
 def test_text_on_colours_can_be_read(page, dark):
     browser = page(dark)
     names = ["--on", *(f"--c{number}" for number in range(8))]
-    script = "const style = getComputedStyle(document.documentElement); return arguments[0].map((one) => style.getPropertyValue(one).trim())"
+    script = (
+        "const style = getComputedStyle(document.documentElement); return "
+        "arguments[0].map((one) => style.getPropertyValue(one).trim())"
+    )
     text, *colours = (luminance(colour) for colour in browser.driver.execute_script(script, names))
     for colour in colours:
         low, high = sorted((text, colour))

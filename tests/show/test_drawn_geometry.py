@@ -1,4 +1,4 @@
-"""Pictures as a browser draws them: lengths, colours and places are read from the page and held against the numbers they stand for."""
+"""Lengths, colours and positions of pictures in a browser, compared with their numbers."""
 
 import math
 import re
@@ -15,7 +15,8 @@ from tests.timelines.calls import rms
 
 FEW, MANY = 3, 2_000_000
 PLOT = """
-    const plot = document.querySelector("figure.plot .js-plotly-plot"), axis = plot._fullLayout.yaxis;
+    const plot = document.querySelector("figure.plot .js-plotly-plot"),
+        axis = plot._fullLayout.yaxis;
 """
 
 
@@ -57,11 +58,15 @@ def test_cells_of_cores_are_as_high_and_as_strong_as_their_share(drawn, plan):
 def test_segments_of_a_buffer_are_to_scale_and_have_the_colour_of_their_name(drawn, plan):
     script = """
         const fill = (rect) => getComputedStyle(rect).fill;
-        const svg = [...document.querySelectorAll("svg")].find((one) => (one.getAttribute("aria-label") || "").includes("memor"));
-        const titled = [...svg.querySelectorAll("rect")].filter((rect) => rect.querySelector("title"));
-        const names = [...svg.querySelectorAll("text.caption")].filter((text) => text.previousElementSibling?.tagName === "rect");
+        const svg = [...document.querySelectorAll("svg")].find((one) =>
+            (one.getAttribute("aria-label") || "").includes("memor"));
+        const titled = [...svg.querySelectorAll("rect")].filter((rect) =>
+            rect.querySelector("title"));
+        const names = [...svg.querySelectorAll("text.caption")].filter((text) =>
+            text.previousElementSibling?.tagName === "rect");
         return [
-            titled.map((rect) => [rect.querySelector("title").textContent, rect.getBoundingClientRect().width, fill(rect)]),
+            titled.map((rect) => [rect.querySelector("title").textContent,
+                rect.getBoundingClientRect().width, fill(rect)]),
             names.map((text) => [text.textContent, fill(text.previousElementSibling)]),
         ];
     """
@@ -88,8 +93,10 @@ def test_a_few_failing_elements_are_a_bar_beside_millions(drawn, tmp_path):
     data = {"outputs": [{"variant": "float32", "output": "dx", "histogram": histogram}]}
     write_study_report(tmp_path / "page.html", "study", [], data, "npu-sim study")
     script = f"""{PLOT}
-        const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) => bar.getBoundingClientRect());
-        return [bars.filter((bar) => bar.height > 0).map((bar) => [bar.top, bar.height]), axis.type, axis.range, axis._length];
+        const bars = [...plot.querySelectorAll(".bars .point path")].map((bar) =>
+            bar.getBoundingClientRect());
+        return [bars.filter((bar) => bar.height > 0).map((bar) => [bar.top, bar.height]),
+            axis.type, axis.range, axis._length];
     """
     bars, kind, (low, high), length = drawn(None, script)
     assert (kind, len(bars)) == ("log", 2)
@@ -119,7 +126,8 @@ def test_running_errors_are_drawn_in_ulp(drawn, tmp_path):
         "npu-sim study",
     )
     script = f"""{PLOT}
-        return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range, axis._length];
+        return [plot.querySelector(".scatterlayer path.js-line").getAttribute("d"), axis.range,
+            axis._length];
     """
     path, (low, high), length = drawn(None, script)
     heights = [float(one) for one in re.findall(r",(-?[\d.]+)", path)]
@@ -136,11 +144,13 @@ def test_single_rows_that_depend_on_timing_are_seen_among_thousands(drawn):
     mask[[3, 2091, 2092, 7999]] = True
     strip = order_strip(order_strip_data("grad_weight", OrderMask("row", mask)))
     script = """
-        const shown = [...document.querySelectorAll("rect.timing")].filter((rect) => Number(getComputedStyle(rect).fillOpacity) > 0);
+        const shown = [...document.querySelectorAll("rect.timing")].filter((rect) =>
+            Number(getComputedStyle(rect).fillOpacity) > 0);
         const apart = shown.filter((rect) => rect.classList.contains("apart"));
         const width = (rect) => rect.getBoundingClientRect().width;
         const bins = shown.filter((rect) => !apart.includes(rect));
-        return [bins.map((rect) => [width(rect), Number(getComputedStyle(rect).fillOpacity)]), apart.map(width)];
+        return [bins.map((rect) => [width(rect), Number(getComputedStyle(rect).fillOpacity)]),
+            apart.map(width)];
     """
     bins, apart = drawn(
         render(Document("strip", "strip", (Section("Rows", (Picture(strip, "rows"),)),), "")),

@@ -1,4 +1,4 @@
-"""Tables and paragraphs fit every width: no word is broken, no line ends in blanks, records become blocks where columns do not fit."""
+"""Tables and paragraphs at every width: whole words, no trailing blanks, blocks when narrow."""
 
 import re
 
@@ -62,7 +62,10 @@ def test_lines_hold_whole_words_in_order_and_no_more_than_fits(text, width):
 def longest_first(line):
     """The first piece of a line: a word, or a number with its unit."""
     return re.match(
-        r"[-+(]?\d[\d.,]*(?:e[-+]?\d+)? (?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)\S*|\S+",
+        (
+            r"[-+(]?\d[\d.,]*(?:e[-+]?\d+)? "
+            r"(?:[num]?s|bytes?|[KMGT]?i?B(?:/s)?|ulp|%|[MG]Hz)(?!\w)\S*|\S+"
+        ),
         line,
     )[0]
 

@@ -79,7 +79,10 @@ def test_curves_are_drawn_offline(browser, tmp_path, curved, dark):
     file = tmp_path / "sweep.html"
     file.write_text(curved, encoding="utf-8")
     browser.open(file.as_uri(), dark)
-    drawn = "return [...document.querySelectorAll('figure.plot')].map((one) => one.querySelectorAll('.scatterlayer .trace').length)"
+    drawn = (
+        "return [...document.querySelectorAll('figure.plot')].map((one) => "
+        "one.querySelectorAll('.scatterlayer .trace').length)"
+    )
     assert browser.driver.execute_script(drawn) == [2, 1]
     notes = browser.driver.execute_script(
         "return [...document.querySelectorAll('.annotation-text')].map((one) => one.textContent)"

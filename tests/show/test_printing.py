@@ -1,4 +1,4 @@
-"""Every answer that is declared printable has a text; making a plan does not import npu_sim.show."""
+"""Every answer declared printable has a text; making a plan does not import npu_sim.show."""
 
 import subprocess
 import sys

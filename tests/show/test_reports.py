@@ -21,7 +21,7 @@ VOID = {"meta", "link", "br", "hr", "img", "input"}
 
 
 class Page(HTMLParser):
-    """The readable text of a page, the commands in it, what it loads, and whether its elements nest."""
+    """Text of a page, its commands and external resources; checks that elements nest."""
 
     def __init__(self):
         super().__init__()
@@ -57,7 +57,7 @@ def read(html):
 
 
 def numbers_missing_from(data, page):
-    """Return the numbers of a page that are not among those of the JSON, up to the six digits that are shown."""
+    """Return the numbers of a page that are not in the JSON, compared at six digits."""
     known = {float(text) for text in NUMBER.findall(json.dumps(data))}
     shown = {text for data in page.texts for text in NUMBER.findall(data)}
     close = np.array(sorted(known))

@@ -371,6 +371,9 @@ def _row(row: RangeRow, y: float, scale: float) -> list[Markup]:
             )
         )
         if endless:
-            points = f"{WIDTH - ARROW},{y + 16} {WIDTH - 4},{y + 20 + BAR / 2} {WIDTH - ARROW},{y + 24 + BAR}"
+            points = (
+                f"{WIDTH - ARROW},{y + 16} {WIDTH - 4},{y + 20 + BAR / 2} "
+                f"{WIDTH - ARROW},{y + 24 + BAR}"
+            )
             parts.append(element("polygon", text, points=points, class_=colour))
     return parts

@@ -74,9 +74,10 @@ class Figure:
 class Drawing:
     """A picture that scripts of the page draw from data.
 
-    ``kind`` is a function of ``assets/``, ``data`` its argument: ``drawGantt``
-    (:func:`npu_sim.timelines.tracks.tracks`), ``drawSteps`` (:func:`npu_sim.timelines.steps.steps`),
-    ``drawMap`` (:func:`npu_sim.sweeps.maps.sweep_map`) or ``drawTrees`` (certificates in JSON form).
+    ``kind`` is a function of ``assets/``, ``data`` its argument: the result of
+    :mod:`npu_sim.timelines.tracks` for ``drawGantt``, of :mod:`npu_sim.timelines.steps` for
+    ``drawSteps``, of :mod:`npu_sim.sweeps.maps` for ``drawMap``, and certificates in JSON form for
+    ``drawTrees``.
     """
 
     kind: Literal["drawGantt", "drawSteps", "drawMap", "drawTrees"]

@@ -203,7 +203,7 @@ def _shape(bound: Bound, top: float) -> dict[str, Any]:
 
 
 def _x_label(bound: Bound, row: int, span: Range | None, logarithmic: bool) -> dict[str, Any]:
-    """Return the label of an x bound, in a row above the curves; an arrow marks one beyond the axis."""
+    """Return the label of an x bound, in a row above the curves, with an arrow if off the axis."""
     label = {
         "text": bound.text,
         "showarrow": False,

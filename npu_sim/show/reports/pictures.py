@@ -206,7 +206,7 @@ LEAST_OPACITY = 0.35
 def order_strip(strip: dict[str, Any]) -> Markup:
     """Draw the order dependence of an output as a strip, from :func:`order_strip_data`.
 
-    Opacity is the share of rows that depend on timing. A second strip shows those rows alone, enlarged.
+    Opacity is the share of rows that depend on timing. A second strip shows those rows enlarged.
     """
     bins, runs = strip["bins"], strip["runs"]
     total = max((one["stop"] for one in bins), default=1)

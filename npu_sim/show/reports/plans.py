@@ -85,7 +85,8 @@ def _plan_blocks(plan: Plan) -> tuple[Block, ...]:
 
 def _cores_blocks(plan: Plan) -> tuple[Block, ...]:
     legend = (
-        "numbered bars: who takes which range; cells: filled and coloured by their share of the largest, dashed when idle; "
+        "numbered bars: who takes which range; cells: filled and coloured by their "
+        "share of the largest, dashed when idle; "
         "a click on one shows its steps"
     )
     return (Picture(core_map(plan), legend),) if plan.cores else ()
@@ -219,15 +220,19 @@ SECTIONS: Mapping[str, Callable[[Plan], tuple[Block, ...]]] = MappingProxyType(
 
 
 TIME_CAPTION = (
-    "Lower bounds from published rates. A bar of several tiles is as long as its pipe works on them, the gaps between them left out. "
+    "Lower bounds from published rates. A bar of several tiles is as long as its "
+    "pipe works on them, the gaps between them left out. "
     "Plus and minus zoom, arrow keys move, Home shows everything."
 )
 PERFETTO = (
-    "All cores, not only the slowest: --trace trace.json writes the same as a file. Open ui.perfetto.dev in a browser and choose "
-    "Open trace file; the file stays on your machine. MindStudio Insight and chrome://tracing open it too."
+    "All cores, not only the slowest: --trace trace.json writes the same as a file. "
+    "Open ui.perfetto.dev in a browser and choose "
+    "Open trace file; the file stays on your machine. MindStudio Insight and "
+    "chrome://tracing open it too."
 )
 STEPS_CAPTION = (
-    "Left of a tensor: where in all of its rows the frame lies. The frame is what this core has of it, or everything; blue comes in, "
+    "Left of a tensor: where in all of its rows the frame lies. The frame is what "
+    "this core has of it, or everything; blue comes in, "
     "orange goes out, purple is kept in on-chip memory from a tile before."
 )
 

@@ -96,7 +96,10 @@ def _trees(certificates: Sequence[Mapping[str, Any]]) -> tuple[Block, ...]:
         {name: value for name, value in one.items() if name != "text"}
         for one in certificates[:shown]
     ]
-    caption = "Open a node to see what is added; t0 .. t31 are terms added one after the other. Every addition is one fp32 addition."
+    caption = (
+        "Open a node to see what is added; t0 .. t31 are terms added one after the "
+        "other. Every addition is one fp32 addition."
+    )
     rest = (
         (
             Prose(
@@ -134,8 +137,10 @@ def _running_errors(data: Mapping[str, Any]) -> Iterator[Figure]:
             bounds = (Bound("deterministic result", (reference - factor * exact) / ulp, "y"),)
             index = ", ".join(map(str, worst["index"]))
             caption = say(
-                "{output}[{index}] in the orders of its lowest and highest result: running fp32 sum less the "
-                "exact sum of the same contributions. Their ends lie {worst} ulp apart. 1 ulp of the "
+                "{output}[{index}] in the orders of its lowest and highest result: "
+                "running fp32 sum less the "
+                "exact sum of the same contributions. Their ends lie {worst} ulp "
+                "apart. 1 ulp of the "
                 "deterministic result is {ulp:.3g}.",
                 output=output["output"],
                 index=index,
@@ -191,7 +196,8 @@ def _histograms(data: Mapping[str, Any]) -> Iterator[Figure]:
                 (bars,),
                 layout,
                 say(
-                    "{output}: {output2} against float64; the number of elements stands over every bar",
+                    "{output}: {output2} against float64; the number of elements "
+                    "stands over every bar",
                     output=output["variant"],
                     output2=output["output"],
                 ),

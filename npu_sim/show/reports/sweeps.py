@@ -29,8 +29,8 @@ from npu_sim.sweeps.summary import SweepSummary
 MOST_ASKED = 1 << 18
 """Maximum number of planned values of the axis; longer axes are sampled."""
 MOST_STEPS = 2000
-"""Maximum number of steps drawn one by one; longer staircases keep the first, lowest, highest and last
-of each bin."""
+"""Maximum number of steps drawn one by one; longer staircases keep the first, lowest, highest and
+last of each bin."""
 MOST_PLANNED = 8192
 """Maximum number of values, over all series, whose on-chip memory is planned; each takes a whole
 plan."""
@@ -194,7 +194,8 @@ def _refused(
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
 MAP_CAPTION = (
-    "Borders are exact: every call of a map of up to a million is planned; of larger ones every drawn column, and the next value between "
+    "Borders are exact: every call of a map of up to a million is planned; of larger "
+    "ones every drawn column, and the next value between "
     "columns where the order of paths changes. "
     "Hatched: refused. Maps of cores, workspace and bound are sampled, a cell for a call."
 )
@@ -358,7 +359,8 @@ def _memory_figure(
         )
         if whole
         else say(
-            "a cut through the sweep with {with_others}; each point is one planned call, nothing is said between them",
+            "a cut through the sweep with {with_others}; each point is one planned "
+            "call, nothing is said between them",
             with_others=with_others,
         )
     )
