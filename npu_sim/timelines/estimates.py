@@ -99,7 +99,8 @@ class Estimator:
             return (
                 None,
                 Text(
-                    "Start-ups of vector instructions are not published for architecture {npu_arch}.",
+                    "Start-ups of vector instructions are not published "
+                    "for architecture {npu_arch}.",
                     npu_arch=npu_arch,
                 ),
             )

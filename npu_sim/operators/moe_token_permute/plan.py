@@ -242,8 +242,8 @@ def _caveats(case: Case, whole: bool) -> tuple[Caveat, ...]:
             "barrier_without_schedule_mode",
             "",
             Text(
-                "{block_dim} cores wait for each other, but no schedule mode promises that they run "
-                "together",
+                "{block_dim} cores wait for each other, "
+                "but no schedule mode promises that they run together",
                 block_dim=tiling.block_dim,
             ),
         ),

@@ -65,8 +65,8 @@ def _run_time_caveats(run: "Run") -> tuple[Caveat, ...]:
         hidden = _hidden_rows(run)
         if hidden:
             message = Text(
-                "{hidden} rows with inf or nan are not read, as their probs are 0: the formula gives "
-                "nan there",
+                "{hidden} rows with inf or nan are not read, as their probs are 0: "
+                "the formula gives nan there",
                 hidden=hidden,
             )
             caveats.append(

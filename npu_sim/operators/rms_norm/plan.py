@@ -231,7 +231,8 @@ def _caveats(case: Case) -> tuple[Caveat, ...]:
                 "rstd_cleared_by_neighbour",
                 "rstd",
                 Text(
-                    "{message} what its neighbour wrote; the simulator computes as if that did not happen",
+                    "{message} what its neighbour wrote; "
+                    "the simulator computes as if that did not happen",
                     message=message,
                 ),
             )
