@@ -1,4 +1,4 @@
-"""What the programs of the product documents have in common: checks, device and stream, tensors from host data."""
+"""Helpers of the example programs: checks, device and stream, tensors from host data."""
 
 import sys
 from collections.abc import Sequence
@@ -9,14 +9,14 @@ from npu_sim import aclnn
 
 
 def check(status: int, what: str) -> None:
-    """Stop the program when a call failed, as the documents' CHECK_RET does."""
+    """Exit if a call failed, like CHECK_RET in the product documents."""
     if status != aclnn.ACL_SUCCESS:
         print(f"{what} failed. ERROR: {int(status)}\n{aclnn.aclGetRecentErrMsg() or ''}")
         sys.exit(1)
 
 
 def init(device_id: int) -> aclnn.Stream:
-    """Initialise, take a device and make a stream."""
+    """Initialise, select a device and create a stream."""
     check(aclnn.aclInit(None), "aclInit")
     check(aclnn.aclrtSetDevice(device_id), "aclrtSetDevice")
     status, stream = aclnn.aclrtCreateStream()
@@ -25,7 +25,7 @@ def init(device_id: int) -> aclnn.Stream:
 
 
 def finalize(device_id: int, stream: aclnn.Stream) -> None:
-    """Give everything back."""
+    """Release the stream and the device."""
     aclnn.aclrtDestroyStream(stream)
     aclnn.aclrtResetDevice(device_id)
     aclnn.aclFinalize()
@@ -37,9 +37,10 @@ def create_acl_tensor(
     data_type: int,
     data_format: int = aclnn.AclFormat.ACL_FORMAT_ND,
 ) -> tuple[np.ndarray, aclnn.AclTensor]:
-    """Allocate device memory, copy host data into it, and describe it as a contiguous tensor; return (memory, tensor).
+    """Return device memory with a copy of host data, and a contiguous tensor on it.
 
-    The documents' programs copy the bytes of fp32 numbers whatever the type of the tensor; here the numbers are converted to it.
+    The programs in the product documents copy fp32 bytes whatever the type of the tensor. Here the
+    numbers are converted to that type.
     """
     host = np.array(host_data, aclnn.AclDataType(data_type).numpy)
     status, memory = aclnn.aclrtMalloc(host.nbytes, aclnn.ACL_MEM_MALLOC_HUGE_FIRST)
@@ -55,7 +56,7 @@ def create_acl_tensor(
 
 
 def create_workspace(size: int) -> np.ndarray | None:
-    """Allocate the workspace that the first stage asked for; None when it asked for none."""
+    """Return a workspace of the size that the first stage returned; None for size 0."""
     if size == 0:
         return None
     status, workspace = aclnn.aclrtMalloc(size, aclnn.ACL_MEM_MALLOC_HUGE_FIRST)
@@ -64,11 +65,9 @@ def create_workspace(size: int) -> np.ndarray | None:
 
 
 def print_result(name: str, memory: np.ndarray, data_type: int) -> None:
-    """Copy a result to the host and print it line by line."""
-    result = np.empty(
-        memory.nbytes // aclnn.AclDataType(data_type).numpy.itemsize,
-        aclnn.AclDataType(data_type).numpy,
-    )
+    """Copy a result to the host and print one element per line."""
+    dtype = aclnn.AclDataType(data_type).numpy
+    result = np.empty(memory.nbytes // dtype.itemsize, dtype)
     status = aclnn.aclrtMemcpy(
         result, result.nbytes, memory, memory.nbytes, aclnn.ACL_MEMCPY_DEVICE_TO_HOST
     )

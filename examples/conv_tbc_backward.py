@@ -1,4 +1,7 @@
-"""The program of the product document aclnnConvTbcBackward: all ones, 5 steps, one sample, two channels, one tap."""
+"""The example of the product document aclnnConvTbcBackward.
+
+All inputs are ones: 5 time steps, one sample, two channels, one tap.
+"""
 
 from acl_program import check, create_acl_tensor, create_workspace, finalize, init, print_result
 
@@ -56,7 +59,7 @@ def main() -> None:
     for name in ("gradInput", "gradWeight", "gradBias"):
         print_result(f"{name}Result", memory[name], AclDataType.ACL_FLOAT)
 
-    # 5. Give everything back.
+    # 5. Release all resources.
     for tensor in tensors.values():
         aclDestroyTensor(tensor)
     finalize(device_id, stream)

@@ -1,7 +1,8 @@
-"""The program of the product document aclnnCrossEntropyLossGrad: two rows of three equal log-probabilities, mean of the loss.
+"""The example of the product document aclnnCrossEntropyLossGrad.
 
-The document's program writes fp32 numbers to tensors it declares as bf16. Here type and numbers agree: fp32, which prints the
-document's values, or bf16 with ``python cross_entropy_loss_grad.py bf16``.
+Two rows of three equal log-probabilities, with the mean of the loss. The program of the document
+writes fp32 numbers to tensors that it declares as bf16. Here the types agree: fp32, which prints
+the values of the document, or bf16 with ``python cross_entropy_loss_grad.py bf16``.
 """
 
 import sys
@@ -18,7 +19,7 @@ from npu_sim.aclnn import (
 
 
 def main(kind: AclDataType) -> None:
-    """Run the program with a type for gradLoss, logProb and xGradOut."""
+    """Run the program with the type of gradLoss, logProb and xGradOut."""
     # 1. Device and stream.
     device_id = 0
     stream = init(device_id)
@@ -57,7 +58,7 @@ def main(kind: AclDataType) -> None:
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")
     print_result("result", out_memory, kind)
 
-    # 5. Give everything back.
+    # 5. Release all resources.
     for tensor in (grad_loss, log_prob, target, weight, x_grad_out):
         aclDestroyTensor(tensor)
     finalize(device_id, stream)

@@ -1,4 +1,4 @@
-"""The program of the product document aclnnEmbeddingDenseBackward: rows 1 and 2 of the gradient of a table of 4 rows."""
+"""The example of the product document aclnnEmbeddingDenseBackward: two of four weight rows."""
 
 from acl_program import check, create_acl_tensor, create_workspace, finalize, init, print_result
 
@@ -38,7 +38,7 @@ def main() -> None:
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")
     print_result("resultData", out_memory, AclDataType.ACL_FLOAT)
 
-    # 5. Give everything back.
+    # 5. Release all resources.
     for tensor in (grad_output, indices, out):
         aclDestroyTensor(tensor)
     finalize(device_id, stream)

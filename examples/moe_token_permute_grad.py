@@ -1,4 +1,4 @@
-"""The program of the product document aclnnMoeTokenPermuteGrad: one token that two experts took, in bf16."""
+"""The example of the product document aclnnMoeTokenPermuteGrad: one token, two experts, bf16."""
 
 from acl_program import check, create_acl_tensor, create_workspace, finalize, init, print_result
 
@@ -38,7 +38,7 @@ def main() -> None:
     check(aclrtSynchronizeStream(stream), "aclrtSynchronizeStream")
     print_result("mean result", out_memory, AclDataType.ACL_BF16)
 
-    # 5. Give everything back.
+    # 5. Release all resources.
     for tensor in (permuted_output_grad, sorted_indices, out):
         aclDestroyTensor(tensor)
     finalize(device_id, stream)

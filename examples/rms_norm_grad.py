@@ -1,4 +1,4 @@
-"""The program of the product document aclnnRmsNormGrad: two rows of 16 columns, rstd 1 and 2."""
+"""The example of the product document aclnnRmsNormGrad: two rows of 16 columns, rstd 1 and 2."""
 
 from acl_program import check, create_acl_tensor, create_workspace, finalize, init, print_result
 
@@ -18,16 +18,16 @@ def main() -> None:
     device_id = 0
     stream = init(device_id)
 
-    # 2. Inputs and outputs; the outputs hold numbers that are overwritten.
-    counted = range(1, 33)
+    # 2. Inputs and outputs; the initial values of the outputs are overwritten.
+    numbers = range(1, 33)
     rows, columns, scales = [2, 1, 16], [16], [2]
     kind, layout = AclDataType.ACL_FLOAT, AclFormat.ACL_FORMAT_NCDHW
-    _, grad_input = create_acl_tensor(counted, rows, kind, layout)
-    _, x_input = create_acl_tensor(counted, rows, kind, layout)
+    _, grad_input = create_acl_tensor(numbers, rows, kind, layout)
+    _, x_input = create_acl_tensor(numbers, rows, kind, layout)
     _, rstd_input = create_acl_tensor([1, 2], scales, kind, layout)
-    _, gamma_input = create_acl_tensor(counted[:16], columns, kind, layout)
-    dx_memory, dx_out = create_acl_tensor(counted, rows, kind, layout)
-    dgamma_memory, dgamma_out = create_acl_tensor(counted[:16], columns, kind, layout)
+    _, gamma_input = create_acl_tensor(numbers[:16], columns, kind, layout)
+    dx_memory, dx_out = create_acl_tensor(numbers, rows, kind, layout)
+    dgamma_memory, dgamma_out = create_acl_tensor(numbers[:16], columns, kind, layout)
 
     # 3. First stage, workspace, second stage.
     status, workspace_size, executor = aclnnRmsNormGradGetWorkspaceSize(
@@ -42,7 +42,7 @@ def main() -> None:
     print_result("result", dx_memory, kind)
     print_result("result", dgamma_memory, kind)
 
-    # 5. Give everything back.
+    # 5. Release all resources.
     for tensor in (grad_input, x_input, rstd_input, gamma_input, dx_out, dgamma_out):
         aclDestroyTensor(tensor)
     finalize(device_id, stream)

@@ -1,4 +1,4 @@
-"""Calls that are refused, and what every refusal says."""
+"""Checks that every refused call shares."""
 
 import pytest
 
@@ -6,12 +6,12 @@ import npu_sim
 
 
 def refusal_of(plan, *arguments, **call):
-    """Return the error of a call that is refused, which says what would be right.
+    """Return the error of a refused call, after checking that it has a message and a hint.
 
     Parameters
     ----------
     plan
-        Plans the call.
+        Function that plans the call.
     """
     with pytest.raises(npu_sim.AclnnError) as refused:
         plan(*arguments, **call)

@@ -1,4 +1,4 @@
-"""ConvTbcBackward as users call it: contract, plan, workspace, results within the precision standard."""
+"""ConvTbcBackward through the public API: contract, plan, workspace, precision of results."""
 
 from functools import partial
 
@@ -333,14 +333,14 @@ def changed_by(flip, arguments, deterministic):
         call(128, 4, 64, 96, 3, 1, "bf16", cube_math_type=2),
     ],
 )
-def test_every_flip_turns_its_decision_around(arguments, deterministic):
+def test_every_flip_changes_the_outcome_of_its_decision(arguments, deterministic):
     for decision in plan(arguments, deterministic=deterministic).decisions:
         for flip in decision.flips:
             changed, switched = changed_by(flip, arguments, deterministic)
-            # The white list is a decision of its shape alone.
-            outcome = {
-                one.name: one.outcome for one in plan(changed, deterministic=switched).decisions
-            }.get(decision.name, False)
+            # Only white-listed shapes have this decision.
+            decisions = plan(changed, deterministic=switched).decisions
+            outcomes = {other.name: other.outcome for other in decisions}
+            outcome = outcomes.get(decision.name, False)
             assert outcome is not decision.outcome, f"{decision.name} does not flip at {flip}"
 
 
@@ -413,10 +413,10 @@ COMPUTED = [
 
 
 def operands(values, compute):
-    """The operands as the cube unit sees them: the golden value starts from those."""
+    """Return the operands as the cube unit reads them, from which the golden value is computed."""
     if compute == "hf32":
-        return [round_to_hf32(one) for one in values]
-    return [one.astype(np.float16) for one in values] if compute == "float16" else values
+        return [round_to_hf32(array) for array in values]
+    return [array.astype(np.float16) for array in values] if compute == "float16" else values
 
 
 @pytest.mark.parametrize(("dtype", "math_type", "compute"), COMPUTED)
@@ -450,7 +450,7 @@ def test_conversion_of_realistic_data_stays_within_the_standard(math_type, compu
         assert_meets_the_standard(array, expected, compute)
 
 
-def test_the_sample_of_the_document_runs():
+def test_the_example_of_the_product_document_runs():
     ones = [np.ones(shape, np.float32) for shape in ((5, 1, 2), (5, 1, 2), (1, 2, 2), (2,))]
     grad_input, grad_weight, grad_bias = npu_sim.conv_tbc_backward(*ones, 0, 1)
     np.testing.assert_array_equal(grad_input, np.full((5, 1, 2), 2))
@@ -458,7 +458,7 @@ def test_the_sample_of_the_document_runs():
     np.testing.assert_array_equal(grad_bias, [5, 5])
 
 
-def test_two_seeds_differ_somewhere_and_only_where_the_mask_says():
+def test_two_seeds_differ_only_where_the_mask_is_set():
     values = tensors(96, 6, 20, 35, 40, 3)
     first, second = (run(values, 3, core_order="random", seed=seed) for seed in (1, 2))
     mask = first.order_dependent["grad_weight"].mask
@@ -512,7 +512,7 @@ def test_saturation_on_atlas_training():
 def test_out_is_written_and_strided_inputs_are_taken():
     values = tensors(20, 3, 8, 6, 3, 1)
     expected = npu_sim.conv_tbc_backward(*values, 1)
-    strided = [np.asfortranarray(one) for one in values]
+    strided = [np.asfortranarray(array) for array in values]
     outs = (
         np.empty((20, 3, 8), np.float32),
         np.empty((3, 6, 8), np.float32).transpose(0, 2, 1),
@@ -563,12 +563,14 @@ MULTIPLIED = [
 def test_a_contraction_of_length_1_is_a_product_of_elements(arguments, kernel, deterministic):
     planned = plan(arguments, deterministic=deterministic)
     assert planned.kernel == kernel
-    outcomes = {one.name: one.outcome for one in planned.decisions}
+    outcomes = {decision.name: decision.outcome for decision in planned.decisions}
     for gradient in ("gradInput", "gradWeight"):
         assert outcomes[f"{gradient} element by element"] is (
             f"{gradient} element" in kernel or kernel == "element by element"
         )
-    assert ("matmul_unpublished" in {one.code for one in planned.caveats}) is ("matrix" in kernel)
+    assert ("matmul_unpublished" in {caveat.code for caveat in planned.caveats}) is (
+        "matrix" in kernel
+    )
     assert "element" not in plan(arguments, product="atlas_train", cube_math_type=2).kernel
 
 
@@ -578,12 +580,12 @@ def test_products_of_elements_are_rounded_once_and_never_to_hf32(dtype, math_typ
     values = tensors(7, 1, 5, 1, 7, 0, dtype=dtype)
     grad, x, weight, _ = values
     result = run(values, 0, math_type).outputs
-    operands = [one.astype(np.float16) if math_type == 2 else one for one in (grad, x, weight)]
-    for name, one in (
+    operands = [x.astype(np.float16) if math_type == 2 else x for x in (grad, x, weight)]
+    for name, factor in (
         ("grad_input", operands[2][:, :, 0][:, None]),
         ("grad_weight", operands[1][:, 0][:, :, None]),
     ):
-        exact = one.astype(np.float64) * operands[0].astype(np.float64).reshape(1, 1, 1)
+        exact = factor.astype(np.float64) * operands[0].astype(np.float64).reshape(1, 1, 1)
         assert result[name].tobytes() == exact.astype(operands[0].dtype).astype(dtype).tobytes()
 
 
@@ -602,19 +604,19 @@ def test_hf32_rounds_the_product_that_stays_a_matrix_product():
         in rounded.plan.caveats[0].message
     )
     assert "hf32_precision" not in {
-        one.code for one in plan(call(7, 1, 64, 1, 7, 0), cube_math_type=1).caveats
+        caveat.code for caveat in plan(call(7, 1, 64, 1, 7, 0), cube_math_type=1).caveats
     }
 
 
 def test_whether_bf16_is_multiplied_element_by_element_is_a_model():
     assert "elementwise_model" in {
-        one.code for one in plan(call(7, 1, 64, 3, 7, 0, "bf16")).caveats
+        caveat.code for caveat in plan(call(7, 1, 64, 3, 7, 0, "bf16")).caveats
     }
     assert "elementwise_model" not in {
-        one.code for one in plan(call(7, 2, 64, 3, 7, 0, "bf16")).caveats
+        caveat.code for caveat in plan(call(7, 2, 64, 3, 7, 0, "bf16")).caveats
     }
     assert "elementwise_model" not in {
-        one.code for one in plan(call(7, 1, 64, 3, 7, 0, "fp16")).caveats
+        caveat.code for caveat in plan(call(7, 1, 64, 3, 7, 0, "fp16")).caveats
     }
 
 
@@ -627,8 +629,8 @@ def test_one_shape_is_computed_deterministically_in_default_mode_too(product):
         == plan(listed, product=product, deterministic=True).tiling["gradWeight"]
     )
     assert (planned.tiling["route"], planned.tiling_key) == ("planner", 4)
-    assert "white_listed" in {one.code for one in planned.caveats}
-    assert all(one.fixed for one in planned.order)
+    assert "white_listed" in {caveat.code for caveat in planned.caveats}
+    assert all(order.fixed for order in planned.order)
     for other in (
         call(9, 1, 4, 2, 4, 0),
         call(8, 2, 4, 2, 4, 0),
@@ -649,16 +651,16 @@ def test_one_shape_is_computed_deterministically_in_default_mode_too(product):
 
 def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     values = tensors(900, 3, 4, 5, 1, 0)
-    found = [
+    results = [
         run(values, 0, 1, product="atlas_train", core_order="random", seed=seed)
         for seed in range(4)
     ]
-    planned = found[0].plan
-    decision = next(one for one in planned.decisions if one.name == "gradBias split over cores")
+    planned = results[0].plan
+    decision = next(x for x in planned.decisions if x.name == "gradBias split over cores")
     assert decision.outcome
-    assert {one.output: one.fixed for one in planned.order}["grad_bias"] is False
-    assert found[0].order_dependent["grad_bias"].count == 5
-    assert len({one.outputs["grad_bias"].tobytes() for one in found}) > 1
+    assert {order.output: order.fixed for order in planned.order}["grad_bias"] is False
+    assert results[0].order_dependent["grad_bias"].count == 5
+    assert len({result.outputs["grad_bias"].tobytes() for result in results}) > 1
     sums = reference.bias_of_cores(values[0], 256)
     in_order = run(values, 0, 1, product="atlas_train").outputs["grad_bias"]
     np.testing.assert_array_equal(in_order, np.add.accumulate(np.array(sums))[-1])
@@ -678,10 +680,11 @@ def test_cores_of_the_training_series_share_an_fp32_bias_gradient():
     ],
 )
 def test_other_bias_gradients_are_summed_by_one_core(arguments, profile):
-    assert {one.output: one.fixed for one in plan(arguments, product=profile).order}["grad_bias"]
+    orders = plan(arguments, product=profile).order
+    assert {order.output: order.fixed for order in orders}["grad_bias"]
 
 
-def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_deterministic_mode():
+def test_grad_weight_has_one_accumulator_and_one_for_each_sample_when_deterministic():
     values = tensors(40, 3, 16, 16, 1, 0)
     result = run(values, 0)
     tiling = result.plan.tiling["gradWeight"]
@@ -709,7 +712,7 @@ def test_grad_weight_is_one_accumulator_in_default_mode_and_one_for_a_sample_in_
     ]
     np.testing.assert_array_equal(fixed[:, :2, :2], np.add.accumulate(np.array(samples))[-1])
     trained = run(values, 0, 2, product="atlas_train", deterministic=True).outputs["grad_weight"]
-    halves = [one[:, :, :2].astype(np.float16).astype(np.float32) for one in values[:2]]
+    halves = [array[:, :, :2].astype(np.float16).astype(np.float32) for array in values[:2]]
     np.testing.assert_array_equal(
         trained[:, :2, :2], reference.core_weight(*halves, 1, 0, range(3), 0, 40)
     )

@@ -84,7 +84,7 @@ def test_the_first_failing_check_decides_the_status(status, argument, changes):
 @pytest.mark.parametrize(
     "name", ["label_smoothing", "lse_square_scale_for_zloss", "grad_zloss", "lse_for_zloss"]
 )
-def test_what_the_product_does_not_support_yet_is_named_so(name):
+def test_unsupported_arguments_are_refused_as_not_supported_yet(name):
     value = (
         "scalar:fp32"
         if name.startswith("grad")
@@ -134,7 +134,7 @@ def test_strided_inputs_are_copied():
     assert strided.total_bytes == 16777408 + aligned
 
 
-def test_the_documented_limit_says_what_is_legal_what_fits_and_where_it_breaks():
+def test_the_documented_limit_names_the_legal_the_fitting_and_the_breaking_value():
     refused = refusal(**call(200000, 32000))
     assert (
         refused.message
@@ -154,7 +154,7 @@ def test_the_documented_limit_says_what_is_legal_what_fits_and_where_it_breaks()
 
 @pytest.mark.parametrize("columns", [1, 10, 100, 127, 128, 1000, 32000])
 @pytest.mark.parametrize("dtype", FLOATS)
-def test_the_hardware_limit_is_the_last_that_fits(columns, dtype):
+def test_the_hardware_limit_is_the_largest_size_that_fits(columns, dtype):
     refused = refusal(**call(600000, columns, dtype), limits="hardware")
     nearest = int(refused.hint.split("N = ")[1].split()[0].rstrip(","))
     assert plan(**call(nearest, columns, dtype), limits="hardware").memories[0].free_bytes >= 0
@@ -237,7 +237,7 @@ def test_aliased_labels_are_those_that_round_to_the_same_number(ignored):
         call(50, 300, reduction="none"),
     ],
 )
-def test_every_flip_turns_its_decision_around(base):
+def test_every_flip_changes_the_outcome_of_its_decision(base):
     rows, columns = (int(size) for size in base["log_prob"].split(":")[0].split("x"))
     dtype = base["log_prob"].split(":")[1]
     more = {"reduction": base["reduction"]} if "reduction" in base else {}
@@ -248,7 +248,7 @@ def test_every_flip_turns_its_decision_around(base):
             )
             changed = more | ({flip.argument: flip.value} if flip.argument == "reduction" else {})
             flipped = plan(**call(sizes["N"], sizes["C"], dtype, **changed))
-            assert {one.name: one.outcome for one in flipped.decisions}[
+            assert {other.name: other.outcome for other in flipped.decisions}[
                 decision.name
             ] != decision.outcome
 
@@ -267,7 +267,7 @@ def test_the_command_line_infers_the_gradient_of_the_loss():
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])
-def test_the_sample_of_the_product_document(dtype):
+def test_the_example_of_the_product_document(dtype):
     log_prob, grad_loss = np.full((2, 3), -0.2).astype(dtype), np.array(0.1).astype(dtype)
     result = npu_sim.cross_entropy_loss_grad(
         grad_loss, log_prob, np.zeros(2, np.int64), np.ones(3, np.float32), reduction="mean"

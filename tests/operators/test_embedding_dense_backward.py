@@ -133,7 +133,7 @@ def test_path_and_determinism(changes, key, fixed):
         {"grad": "600x700:fp16", "indices": "600:int32", "num_weights": 100000},
     ],
 )
-def test_every_flip_turns_its_decision_around(changes):
+def test_every_flip_changes_the_outcome_of_its_decision(changes):
     columns = {"rows": 0, "dim": 1}
     base = {**GOOD, **changes}
     for decision in plan(**changes).decisions:
@@ -151,7 +151,7 @@ def test_every_flip_turns_its_decision_around(changes):
                 flipped["num_weights"] = flip.value
             elif flip.argument == "deterministic":
                 flipped["deterministic"] = flip.value == "true"
-            outcome = {one.name: one.outcome for one in plan(**flipped).decisions}[decision.name]
+            outcome = {x.name: x.outcome for x in plan(**flipped).decisions}[decision.name]
             assert outcome is not decision.outcome, f"{decision.name} does not flip at {flip}"
 
 

@@ -19,7 +19,7 @@ def data(seed=0, **arguments):
     "dtype", ["int32", "int64", "int16", "int8", "uint8", "bool", "fp16", "fp32", "fp64"]
 )
 @pytest.mark.parametrize("num_weights", [1, 2, 100, 50000])
-def test_indices_of_every_dtype_are_whole_and_in_range(dtype, num_weights):
+def test_indices_of_every_dtype_are_integers_in_range(dtype, num_weights):
     indices = data(indices=f"40x25:{dtype}", num_weights=num_weights)["indices"]
     spec = npu_sim.TensorSpec.of(indices)
     assert str(spec) == f"40x25:{dtype}"

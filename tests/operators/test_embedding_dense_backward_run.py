@@ -1,4 +1,4 @@
-"""Calls of EmbeddingDenseBackward on data: what may be passed in, and what comes back."""
+"""EmbeddingDenseBackward on data: accepted inputs, results, and refused calls."""
 
 import ml_dtypes
 import numpy as np
@@ -16,7 +16,7 @@ INDICES = RNG.integers(0, 30, 60, dtype=np.int32)
 EXPECTED = npu_sim.embedding_dense_backward(GRAD, INDICES, num_weights=30)
 
 
-def test_the_documents_sample():
+def test_the_example_of_the_product_document():
     grad = np.arange(1, 7, dtype=np.float32).reshape(2, 3)
     result = npu_sim.embedding_dense_backward(grad, np.array([1, 2]), num_weights=4, padding_idx=0)
     np.testing.assert_array_equal(result, [[0, 0, 0], [1, 2, 3], [4, 5, 6], [0, 0, 0]])
@@ -39,7 +39,7 @@ def test_bool_indices_are_zero_and_one():
     )
 
 
-def test_fractions_are_cut_towards_zero():
+def test_fractional_indices_are_truncated_towards_zero():
     shifted = INDICES.astype(np.float32) + np.float32(0.75)
     np.testing.assert_array_equal(
         npu_sim.embedding_dense_backward(GRAD, shifted, num_weights=30), EXPECTED
@@ -76,7 +76,7 @@ def test_ranks_and_strides(grad, indices):
 
 
 class ArrayInterface:
-    """Something that is no ndarray but speaks the array interface."""
+    """An object with the array interface that is not an ndarray."""
 
     def __init__(self, array):
         self._array = array
@@ -84,7 +84,7 @@ class ArrayInterface:
 
 
 class Dlpack:
-    """Something that speaks DLPack only."""
+    """An object with DLPack only."""
 
     def __init__(self, array):
         self._array = array

@@ -1,4 +1,4 @@
-"""ScaleRows: y = x * scale[row], and total = the sum of y over the columns; rows are shared out over the vector cores."""
+"""ScaleRows: y = x * scale[row], total = sum of y over the columns; rows are split over cores."""
 
 import numpy as np
 
@@ -20,7 +20,7 @@ NO_TILING = nothing(Tiling)
 
 
 def row_bytes(row: Any) -> int:
-    """x and y in their dtype, y in fp32, and the row's scale and total."""
+    """Return the bytes of a row: x and y in their dtype, y in fp32, and its scale and total."""
     element_bytes = 4 if row.dtype == 0 else 2
     return align(row.col, 16) * (2 * element_bytes + 4) + 64
 
@@ -36,7 +36,7 @@ def too_wide(call: Any) -> tuple[str, str]:
     )
 
 
-def in_one_go(row: Any, device: Device, rules: Any) -> bool:
+def fit_at_once(row: Any, device: Device, rules: Any) -> bool:
     return ceil_div(row.row, device.vector_cores) * row_bytes(row) <= device.ub_bytes
 
 
@@ -53,11 +53,11 @@ def tile(row: Any, device: Device, rules: Any) -> Tiling:
 @kernel
 def scale_core(core, x, scale, core_rows, y, total):
     for row in range(core * core_rows, min((core + 1) * core_rows, x.shape[0])):
-        added = np.float32(0)
+        total_of_row = np.float32(0)
         for column in range(x.shape[1]):
             y[row, column] = x[row, column] * scale[row]
-            added += y[row, column]
-        total[row] = added
+            total_of_row += y[row, column]
+        total[row] = total_of_row
 
 
 def compute(run: Any) -> None:
@@ -78,10 +78,10 @@ def compute(run: Any) -> None:
 
 def describe(case: Case) -> dict[str, Any]:
     tiling, rows = case.tiling, case.row.row
-    one_go = Condition(
+    at_once = Condition(
         "rows in one go",
         "bytes of a core's rows <= Unified Buffer",
-        in_one_go,
+        fit_at_once,
         "one copy in",
         "in groups",
         ("row",),
@@ -90,7 +90,9 @@ def describe(case: Case) -> dict[str, Any]:
         case,
         path="whole rows",
         path_reason=f"{row_bytes(case.row)} bytes a row",
-        per_core=f"{ceil_div(tiling.core_rows, tiling.ub_rows)} groups of up to {tiling.ub_rows} rows",
+        per_core=(
+            f"{ceil_div(tiling.core_rows, tiling.ub_rows)} groups of up to {tiling.ub_rows} rows"
+        ),
         buffers={"rows": tiling.ub_bytes},
         ranges=[
             (start, min(start + tiling.core_rows, rows))
@@ -99,7 +101,7 @@ def describe(case: Case) -> dict[str, Any]:
         conditions=[
             decision(
                 case,
-                one_go,
+                at_once,
                 core_bytes=tiling.core_rows * row_bytes(case.row),
                 ub_bytes=case.device.ub_bytes,
             )
@@ -112,10 +114,8 @@ def program(plan: Any) -> Program:
     columns, size = int(spec.split(":")[0].split("x")[-1]), 4 if spec.endswith("fp32") else 2
 
     def group(rows: int) -> Any:
-        copy, work = (
-            Copy(size * rows * columns, rows * columns),
-            Instruction("add_sub_mul_max_min", "float32", rows * columns, times=2),
-        )
+        copy = Copy(size * rows * columns, rows * columns)
+        work = Instruction("add_sub_mul_max_min", "float32", rows * columns, times=2)
         return (vector_tile((copy, Copy(4 * rows, rows)), (work,), (copy, Copy(4 * rows, rows))),)
 
     cores = {
