@@ -1,4 +1,4 @@
-"""What a release decides for an operator, as planners take it: one NamedTuple for an operator, so that compiled planners take it too."""
+"""Switches of a release as planners take them: one NamedTuple type per operator, as Numba needs."""
 
 from collections import namedtuple
 from functools import cache

@@ -455,7 +455,7 @@ def plan_kernel(
 
 
 class Buffers(NamedTuple):
-    """Bytes in the Unified Buffer of one core; 0 for what a path does not have."""
+    """Bytes in the Unified Buffer of one core; 0 for buffers not in use."""
 
     dy: int
     x: int

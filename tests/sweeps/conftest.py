@@ -21,5 +21,5 @@ FEW = (
 
 @pytest.fixture(scope="session")
 def small():
-    """A sweep of 13650 rows with few columns: the operator, its grid, and what :func:`npu_sim.sweep` takes besides."""
+    """A sweep of 13650 rows with few columns: operator, grid, and further keywords of a sweep."""
     return "embedding_dense_backward", GRID, {"columns": FEW}

@@ -97,7 +97,7 @@ def test_a_sweep_that_died_ends_with_the_same_bytes(small, tmp_path, ending, die
     for file in partial.iterdir() if partial.is_dir() else [partial]:
         if file.suffix in (".npy", ".csv", ".partial"):
             with file.open("ab") as torn:
-                torn.write(b"half a chunk that nobody counted")
+                torn.write(b"half a chunk that is not complete")
     sweep_to(target, operator, grid, chunk_rows=CHUNK, resume=True, **options)
     assert content(target) == content(whole)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([whole.name, target.name])
@@ -106,7 +106,8 @@ def test_a_sweep_that_died_ends_with_the_same_bytes(small, tmp_path, ending, die
 SCRIPT = """
 import json, sys
 from npu_sim.sweeps.runner import sweep_to
-sweep_to(sys.argv[1], progress=lambda done, total: print(done, flush=True), **json.loads(sys.argv[2]))
+progress = lambda done, total: print(done, flush=True)
+sweep_to(sys.argv[1], progress=progress, **json.loads(sys.argv[2]))
 """
 
 

@@ -16,7 +16,7 @@ from npu_sim.sweeps.verify import mismatches, planned_record, sampled_rows
 from npu_sim.tiling.fields import table
 from tests.sweeps.wide_grids import WIDE_GRIDS
 
-SAID_ELSEWHERE = {
+EQUAL_TO_ANOTHER_COLUMN = {
     "rms_norm": {"rows", "columns", "always_0", "always_1", "normal_flag"},
     "rms_norm_grad": {"rows", "columns"},
     "cross_entropy_loss_grad": {"rows", "columns", "reduction", "wraps"},
@@ -36,20 +36,20 @@ SAID_ELSEWHERE = {
         "older.block_dim",
     },
 }
-"""Numbers of a tiling that an axis or another column says. The cube models of a convolution keep
-most of theirs to themselves."""
+"""Numbers of a tiling that an axis or another column also has. Sweeps record few numbers of the
+cube models of a convolution."""
 
 
-@pytest.mark.parametrize("operator", sorted(SAID_ELSEWHERE))
-def test_every_number_of_a_record_is_a_column_or_said_elsewhere(operator):
+@pytest.mark.parametrize("operator", sorted(EQUAL_TO_ANOTHER_COLUMN))
+def test_every_number_of_a_record_is_a_column_or_equals_another(operator):
     declaration = load_operator(operator)
     columns = {column.path.removeprefix("tiling.") for column in declaration.planner.columns}
-    said = SAID_ELSEWHERE.get(operator, set())
+    equal = EQUAL_TO_ANOTHER_COLUMN.get(operator, set())
     numbers = {
         column.path for column in table(declaration.tiling) if not column.path.endswith("status")
     }
-    assert columns | said >= numbers
-    assert said <= numbers - columns
+    assert columns | equal >= numbers
+    assert equal <= numbers - columns
 
 
 def test_every_operator_is_swept():
@@ -57,7 +57,7 @@ def test_every_operator_is_swept():
 
 
 COMPILED_LONG = ("conv_tbc_backward",)
-"""Its planner is by far the largest: compiling it takes longer than all the others together."""
+"""The largest planners, slow to compile."""
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_spaces_travel_to_other_processes(small):
 
 @pytest.mark.long
 def test_the_whole_workspace_is_that_of_the_specification_page():
-    """Worked examples of the page ``workspace``: small dim with scale, the document's sample, and the sorted path."""
+    """Examples of the page ``workspace``: small dim with scale, sorted path, document sample."""
     columns = ("rows", "dim", "num_weights", "total_workspace_bytes")
     call = {"grad_dtype": "fp16", "indices_dtype": "int64", "rows": 1000, "num_weights": 5000}
     scaled = npu_sim.sweep(
@@ -192,7 +192,7 @@ def test_the_whole_workspace_is_that_of_the_specification_page():
         {"indices_dtype": "int64", "rows": 2, "dim": 3, "num_weights": 4},
         columns=columns,
     )
-    assert [one["total_workspace_bytes"].tolist() for one in (scaled, wide, sample)] == [
+    assert [records["total_workspace_bytes"].tolist() for records in (scaled, wide, sample)] == [
         [18338816],
         [41362944],
         [16778240],
@@ -218,7 +218,7 @@ def test_a_chip_of_your_own_is_swept_like_any_other(small, tmp_path):
 
 @pytest.fixture
 def sweep_anew(tmp_path, monkeypatch):
-    """Sweeps as a process does that compiled nothing yet; its cache is empty at first."""
+    """Return a function that sweeps without compiled planners in memory; the cache starts empty."""
     monkeypatch.setenv("NPU_SIM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(compile, "fill_function", compile.fill_function.__wrapped__)
 

@@ -8,7 +8,7 @@ from npu_sim.cores import Device, load_profile
 from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
 from npu_sim.tiling.conv_tbc_backward.problem import ConvTbcProblem, output_time
 from npu_sim.tiling.fields import FAILED, SUCCESS
-from tests.numba_twin import compiled
+from tests.compiled_planners import compiled
 
 A2 = load_profile(None, "Ascend910B1").device
 TRAIN = load_profile(None, "Ascend910A").device

@@ -6,10 +6,10 @@ from npu_sim.cores import load_profile
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.conv_tbc_backward import cube_tiling as model
 from npu_sim.tiling.conv_tbc_backward import grad_weight_deterministic as published
-from npu_sim.tiling.conv_tbc_backward import problem as asked
+from npu_sim.tiling.conv_tbc_backward import problem as calls
 from npu_sim.tiling.fields import FAILED
+from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
-from tests.numba_twin import compiled
 from tests.reference.conv_tbc_grad_weight_deterministic import plan as reference_plan
 from tests.rules import rules_of
 
@@ -41,7 +41,7 @@ def random_cases(seed, count):
             batch = rng.choice((1, 2, 8, 16, rng.randint(1, 300)))
             soc = rng.choice(tuple(CUBE_CORES))
             cases.append(
-                (asked.ConvTbcProblem(time, batch, *channels, taps, pad, rng.choice((2, 4))), soc)
+                (calls.ConvTbcProblem(time, batch, *channels, taps, pad, rng.choice((2, 4))), soc)
             )
     return cases
 
@@ -54,7 +54,7 @@ def inputs_of(problem):
 
 def problem_of(inputs):
     sizes = (inputs[name] for name in ("T", "B", "Cin", "Cout", "K", "pad"))
-    return asked.ConvTbcProblem(*sizes, 4 if inputs["dtype"] == "float32" else 2)
+    return calls.ConvTbcProblem(*sizes, 4 if inputs["dtype"] == "float32" else 2)
 
 
 def defects(tiling):
@@ -86,14 +86,14 @@ def test_random_shapes_agree_with_a_second_transcription_of_the_rule(seed):
 def test_the_compiled_planner_gives_the_same_integers():
     plan, route = (
         compiled(published.plan_grad_weight_deterministic),
-        compiled(asked.grad_weight_route),
+        compiled(calls.grad_weight_route),
     )
     golden = [(problem_of(line["inputs"]), line["soc"]) for line in LINES]
     for problem, soc in golden + random_cases(99, 1500):
         device = load_profile(None, soc).device
-        taken = asked.grad_weight_route(problem, device, True, RULES)
+        taken = calls.grad_weight_route(problem, device, True, RULES)
         assert route(problem, device, True, RULES) == taken
-        if taken == asked.ROUTE_PLANNER:
+        if taken == calls.ROUTE_PLANNER:
             assert plan(problem, device) == published.plan_grad_weight_deterministic(
                 problem, device
             )
@@ -105,7 +105,7 @@ def test_sizes_up_to_the_documented_ranges_stay_within_64_bits():
     largest = 2147483646
     for element_bytes in (2, 4):
         for taps, time in ((1, 100), (255, 300), (7, 2146)):
-            problem = asked.ConvTbcProblem(time, largest, largest, largest, taps, 0, element_bytes)
+            problem = calls.ConvTbcProblem(time, largest, largest, largest, taps, 0, element_bytes)
             tiling = published.plan_grad_weight_deterministic(problem, A2)
             assert all(0 <= field < 2**63 for field in tiling)
             assert plan(problem, A2) == tiling
@@ -113,7 +113,7 @@ def test_sizes_up_to_the_documented_ranges_stay_within_64_bits():
 
 def test_more_than_l0b_on_the_documented_shape():
     # Page, "Known defects": 16, 224, 2160, L0B 967680 bytes in one of its two buffers.
-    problem = asked.ConvTbcProblem(2146, 32, 80, 8, 7, 3, 2)
+    problem = calls.ConvTbcProblem(2146, 32, 80, 8, 7, 3, 2)
     tiling = published.plan_grad_weight_deterministic(problem, A2)
     assert (tiling.base_m, tiling.base_n, tiling.base_k) == (16, 224, 2160)
     assert tiling.l0b_bytes == 2 * 967680
@@ -121,7 +121,7 @@ def test_more_than_l0b_on_the_documented_shape():
 
 
 def test_more_than_l1_on_the_documented_shape():
-    problem = asked.ConvTbcProblem(5989, 2, 3, 1, 23, 0, 2)
+    problem = calls.ConvTbcProblem(5989, 2, 3, 1, 23, 0, 2)
     tiling = published.plan_grad_weight_deterministic(problem, A2)
     assert (tiling.base_m, tiling.base_n, tiling.base_k) == (16, 16, 16)
     # The page's 766592 bytes are x alone (two samples of 5989 steps, two blocks of 16 channels);
@@ -133,46 +133,46 @@ def test_more_than_l1_on_the_documented_shape():
 
 def test_an_ordinary_shape_exceeds_nothing():
     tiling = published.plan_grad_weight_deterministic(
-        asked.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4), A2
+        calls.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4), A2
     )
     assert defects(tiling) == (0, 0, 0, 0)
 
 
-PLAIN = asked.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
+PLAIN = calls.ConvTbcProblem(100, 4, 64, 64, 3, 1, 2)
 
 
 @pytest.mark.parametrize(
     ("problem", "device", "deterministic", "route"),
     [
-        (PLAIN, A2, True, asked.ROUTE_PLANNER),
-        (PLAIN, A2, False, asked.ROUTE_MODEL),
-        (PLAIN, load_profile(None, "Ascend910A").device, True, asked.ROUTE_MODEL),
-        (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32), True, asked.ROUTE_PLANNER),
-        (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32 - 1), True, asked.ROUTE_GATE_FAILED),
-        (PLAIN, A2._replace(l0a_bytes=65535), True, asked.ROUTE_GATE_FAILED),
-        (PLAIN, A2._replace(l0b_bytes=65535), True, asked.ROUTE_GATE_FAILED),
-        (PLAIN, A2._replace(l0c_bytes=131071), True, asked.ROUTE_GATE_FAILED),
-        (PLAIN._replace(pad=2), A2, True, asked.ROUTE_PLANNER),
-        (PLAIN._replace(pad=3), A2, True, asked.ROUTE_GATE_FAILED),
-        (PLAIN._replace(time=3, pad=0), A2, False, asked.ROUTE_MATMUL),
-        (PLAIN._replace(time=3, pad=0), A2, True, asked.ROUTE_MATMUL),
+        (PLAIN, A2, True, calls.ROUTE_PLANNER),
+        (PLAIN, A2, False, calls.ROUTE_MODEL),
+        (PLAIN, load_profile(None, "Ascend910A").device, True, calls.ROUTE_MODEL),
+        (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32), True, calls.ROUTE_PLANNER),
+        (PLAIN, A2._replace(l1_bytes=100 * 2 * 32 + 16 * 32 - 1), True, calls.ROUTE_GATE_FAILED),
+        (PLAIN, A2._replace(l0a_bytes=65535), True, calls.ROUTE_GATE_FAILED),
+        (PLAIN, A2._replace(l0b_bytes=65535), True, calls.ROUTE_GATE_FAILED),
+        (PLAIN, A2._replace(l0c_bytes=131071), True, calls.ROUTE_GATE_FAILED),
+        (PLAIN._replace(pad=2), A2, True, calls.ROUTE_PLANNER),
+        (PLAIN._replace(pad=3), A2, True, calls.ROUTE_GATE_FAILED),
+        (PLAIN._replace(time=3, pad=0), A2, False, calls.ROUTE_MATMUL),
+        (PLAIN._replace(time=3, pad=0), A2, True, calls.ROUTE_MATMUL),
         (
             PLAIN._replace(time=3, pad=0),
             load_profile(None, "Ascend910A").device,
             True,
-            asked.ROUTE_MODEL,
+            calls.ROUTE_MODEL,
         ),
-        (PLAIN._replace(time=1), A2, True, asked.ROUTE_PLANNER),
-        (PLAIN._replace(time=0, pad=1), A2, True, asked.ROUTE_GATE_FAILED),
+        (PLAIN._replace(time=1), A2, True, calls.ROUTE_PLANNER),
+        (PLAIN._replace(time=0, pad=1), A2, True, calls.ROUTE_GATE_FAILED),
     ],
 )
 def test_routes(problem, device, deterministic, route):
-    assert asked.grad_weight_route(problem, device, deterministic, RULES) == route
+    assert calls.grad_weight_route(problem, device, deterministic, RULES) == route
 
 
 def test_half_the_l1_is_planned_for():
     half = A2._replace(l1_bytes=262144)
-    problem = asked.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4)
+    problem = calls.ConvTbcProblem(512, 32, 512, 512, 3, 1, 4)
     tiling = published.plan_grad_weight_deterministic(problem, half)
     assert (
         tiling.l1_bytes <= 262144 < published.plan_grad_weight_deterministic(problem, A2).l1_bytes

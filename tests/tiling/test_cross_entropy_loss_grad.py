@@ -9,8 +9,8 @@ from npu_sim.tiling import cross_entropy_loss_grad as ce
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import BF16, FP16, FP32
 from npu_sim.tiling.fields import FAILED
+from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
-from tests.numba_twin import compiled
 from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("cross_entropy_loss_grad")

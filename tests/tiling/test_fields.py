@@ -1,4 +1,4 @@
-"""Tables of fields: columns, the vendor's structure and the record without a tiling all come from one line a field."""
+"""Metadata of fields: columns, the vendor's structure, and the record without a tiling."""
 
 from types import SimpleNamespace
 from typing import Annotated, NamedTuple
@@ -21,7 +21,7 @@ from npu_sim.tiling.fields import (
     value_of,
     vendor_fields,
 )
-from tests.numba_twin import compiled
+from tests.compiled_planners import compiled
 
 
 class Batches(NamedTuple):

@@ -9,8 +9,8 @@ from npu_sim.releases import release_switches
 from npu_sim.tiling import moe_token_permute as tiler
 from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.fields import FAILED, SUCCESS, table
+from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
-from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_permute")
 A2, SMALL_A2, A3 = (
@@ -195,7 +195,7 @@ def test_rounds_of_merging(lists, rounds):
     ],
 )
 def test_where_positions_leave_no_room(columns, top_k, rows, pieces):
-    """Two rows of 96128 bytes leave 4096 bytes, 8 for each of 512 positions; rows of more than 97152 bytes are split."""
+    """Two rows of 96128 bytes leave 8 bytes for 512 positions; rows above 97152 bytes are split."""
     tiling = plan(problem(10, top_k, columns))
     assert (tiling.copies.copy_rows, tiling.copies.pieces) == (rows, pieces)
     assert tiler.leaves_room(tiling) == (rows > 0)

@@ -9,8 +9,8 @@ from npu_sim.tiling import moe_token_permute_grad as moe
 from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import FAILED, SUCCESS
+from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
-from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_permute_grad")
 A2 = load_profile(None, "Ascend910B1").device

@@ -10,8 +10,8 @@ from npu_sim.tiling import moe_token_unpermute as tiler
 from npu_sim.tiling import plan_kernel, token_sums
 from npu_sim.tiling.common import align
 from npu_sim.tiling.fields import SUCCESS
+from tests.compiled_planners import compiled
 from tests.golden import release_lines, tiling_lines
-from tests.numba_twin import compiled
 
 LINES = release_lines("moe_token_unpermute") + tiling_lines("moe_token_unpermute")
 A2 = load_profile(None, "Ascend910B1").device

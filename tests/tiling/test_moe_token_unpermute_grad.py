@@ -10,8 +10,8 @@ from npu_sim.tiling import plan_kernel
 from npu_sim.tiling.common import DTYPE_CODES
 from npu_sim.tiling.fields import FAILED, SUCCESS
 from npu_sim.tiling.moe_token_unpermute import NO_PROBS
+from tests.compiled_planners import compiled
 from tests.golden import release_lines, tiling_lines
-from tests.numba_twin import compiled
 
 LINES = tiling_lines("moe_token_unpermute_grad") + release_lines("moe_token_unpermute_grad")
 A2 = load_profile(None, "Ascend910B1").device

@@ -11,8 +11,8 @@ from npu_sim.tiling import rms_norm as tiler
 from npu_sim.tiling.common import BF16, FP16, FP32
 from npu_sim.tiling.fields import FAILED, SUCCESS, table
 from npu_sim.tiling.rms_norm import KEY_MERGE_N, KEY_NORMAL, KEY_SINGLE_ROW, KEY_SPLIT_D, buffers
+from tests.compiled_planners import compiled
 from tests.golden import tiling_lines
-from tests.numba_twin import compiled
 from tests.rules import rules_at_any_release, rules_of
 
 LINES = tiling_lines("rms_norm")
