@@ -1,9 +1,9 @@
-"""The exact summation tree of output elements, declared by the operator and recovered from the kernel.
+"""Exact summation trees of output elements, declared by the operator and recovered from the kernel.
 
-A probe sets one term to a huge value, another one to its negative, and all others to one. Every one
-that is added to a huge value before the two cancel is absorbed, so the result is the number of terms
-outside the smallest subtree that contains both. The tree follows from these numbers (numerical tree
-probing). The kernel runs unmodified.
+A probe sets one term to a huge value, another one to its negative, and all others to one. A one that
+is added to a huge value before the two cancel is absorbed, so the result is the number of terms
+outside the smallest subtree that contains both. The tree follows from these numbers (numerical
+tree probing). The kernel runs unmodified.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ from npu_sim.plans.answers import Printed
 from npu_sim.status import straight
 
 MOST_RECOVERED_TERMS = 512
-"""Recovery needs a probe per pair of terms; above this number only sampled pairs are compared."""
+"""Recovery probes every pair of terms; above this number only sampled pairs are compared."""
 MOST_SAMPLED_TERMS = 16384
 """Above this number of terms the tree is not probed."""
 SAMPLED_PAIRS = 4096

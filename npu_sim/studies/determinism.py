@@ -1,7 +1,7 @@
 """Effect of the order of atomic additions on a result: many legal orders of one call.
 
-Contributions are computed once. For each order only the parts of the output that depend on the order
-are added up again.
+Contributions are computed once. For each order only the parts of the output that depend on the
+order are added up again.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,8 @@
-"""Whether the bits of a sample's gradient change when something changes that, in exact arithmetic, does not matter.
+"""Invariance: changes that do not matter in exact arithmetic, and whether they change bits.
 
-A sample is a row of rms_norm and cross_entropy, a token of MoE, a batch entry of conv_tbc, and for the embedding a word that only
-the given rows touch. Outputs that sum over samples (dgamma, grad_weight, grad_bias) are compared only where the samples stay.
+A sample is a row of rms_norm and cross_entropy, a token of MoE, a batch entry of conv_tbc, or a
+vocabulary entry of the embedding that only the given rows use. Outputs that sum over samples (dgamma,
+grad_weight, grad_bias) are compared only under changes that keep the samples.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ Bits = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class InvarianceRow:
-    """One change and one output: whether bits change (None: the change does not apply), and where first."""
+    """One change and one output: whether bits change (None: not applicable), and where first."""
 
     change: str
     output: str
@@ -35,7 +36,7 @@ class InvarianceRow:
 
 @dataclass(frozen=True, repr=False)
 class InvarianceStudy(Printed):
-    """The study of one call."""
+    """Invariance study of one call."""
 
     operator: str
     product: str
@@ -51,14 +52,14 @@ class InvarianceStudy(Printed):
 def study_invariance(
     operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> InvarianceStudy:
-    """Change one thing at a time and compare bits.
+    """Return, for one change at a time, whether the bits of a result change.
 
     Parameters
     ----------
     operator
         Name of the operator.
     progress
-        Called with the change and the share done.
+        Called with the name of the change and the fraction done.
     **call
         The call as for :func:`npu_sim.run`.
     """
@@ -74,7 +75,7 @@ def study_invariance(
 
 
 Change = tuple[str, StudyCall, Restore]
-"""Name, the changed call, and how to find the given samples in an output of it."""
+"""Name of a change, the changed call, and a function that selects the given samples of an output."""
 
 
 def _compare(
@@ -107,7 +108,7 @@ def _compare(
 
 
 def _bits(values: np.ndarray) -> np.ndarray:
-    """Return bit patterns; all nan count as one."""
+    """Return bit patterns; all nan are mapped to one pattern."""
     plain = values.astype(np.float32)
     bits: np.ndarray = np.where(
         np.isnan(plain), np.uint32(0x7FC00000), np.ascontiguousarray(plain).view(np.uint32)
@@ -160,16 +161,17 @@ def _batch_changes(base: StudyCall) -> Iterator[Change]:
 
 
 def _changes_of(base: StudyCall) -> Changes:
-    """Return what the operator says of changes of a batch."""
-    own: Any = base.operator.hook("changes") if base.operator.has_hook("changes") else Changes()
-    changes: Changes = own
+    """Return the operator's own changes of a batch."""
+    if not base.operator.has_hook("changes"):
+        return Changes()
+    changes: Changes = base.operator.hook("changes")
     return changes
 
 
 def _sample_axes(base: StudyCall) -> dict[str, int]:
-    """Return the axis along which samples lie, for inputs and results that have one."""
-    inputs = {one.name: one.samples for one in base.operator.inputs}
-    results = {one.output: one.samples for one in base.operator.outputs}
+    """Return the axis of the samples, for inputs and results that have one."""
+    inputs = {tensor.name: tensor.samples for tensor in base.operator.inputs}
+    results = {tensor.output: tensor.samples for tensor in base.operator.outputs}
     return {name: axis for name, axis in (inputs | results).items() if axis is not None}
 
 
@@ -186,7 +188,7 @@ def _grown(base: StudyCall, sampled: dict[str, int], extra: int, fill: str) -> S
 
 
 def _machine_changes(base: StudyCall) -> Iterator[Change]:
-    """Yield another core count, other products and releases, the determinism switch, and what only the operator has."""
+    """Yield another core count, other products and releases, the other mode, and own changes."""
 
     def same(output: str, values: np.ndarray) -> np.ndarray:
         return values

@@ -1,7 +1,8 @@
-"""What every dtype and math type of a product costs in accuracy, and which cause costs how much alone.
+"""Accuracy of every dtype and math type of a product, and the error of each cause alone.
 
-The golden value is the operator's formula in float64 on inputs that are already rounded to the dtype (specification page
-``precision``); the second implementation of the dual benchmark is the same formula in float32.
+The golden value is the operator's formula in float64 on inputs that are already rounded to the dtype
+(specification page ``precision``). The second implementation of the dual benchmark is the same formula
+in float32.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +24,7 @@ from npu_sim.studies.terms import Term, terms_of
 AGAINST_ROUNDED = "errors and verdicts are against the formula in float64 on inputs rounded to the dtype, as the acceptance standards ask"
 AGAINST_GIVEN = "what is said of given inputs is against the formula in float64 on the inputs as they were given, what rounding them costs included"
 HISTOGRAM_EDGES = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 1024.0, float("inf"))
-"""Upper edges of the ulp histogram; the first counts exact results."""
+"""Upper edges of the ulp histogram; the first bin counts exact results."""
 HEAD = (
     "variant",
     "output",
@@ -35,12 +36,12 @@ HEAD = (
     "worst_golden",
 )
 WORST_TERMS = 8
-"""Terms of the worst element that are listed, largest first."""
+"""Number of terms listed for the worst element."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One dtype or math type the product offers: its name, the dtype its verdict is made in, and the call."""
+    """One dtype or math type: its name, the dtype of its verdict, and the call."""
 
     label: str
     compute: str
@@ -49,7 +50,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Cause:
-    """What one source of error costs by itself, at most, in ulp of the output's dtype."""
+    """Largest error of one cause alone, in ulp of the output's dtype."""
 
     name: str
     max_ulp: float
@@ -58,10 +59,10 @@ class Cause:
 
 @dataclass(frozen=True)
 class OutputPrecision:
-    """The accuracy of one output under one variant.
+    """Accuracy of one output in one variant.
 
-    ``max_ulp``, ``mean_ulp``, histogram and verdicts are against the formula in float64 on inputs rounded to the dtype,
-    ``max_ulp_of_given`` against the same on the inputs as they were given.
+    ``max_ulp``, ``mean_ulp``, histogram and verdicts compare with the formula in float64 on inputs
+    rounded to the dtype, ``max_ulp_of_given`` with the formula on the given inputs.
     """
 
     variant: str
@@ -96,7 +97,7 @@ class OutputPrecision:
 
 @dataclass(frozen=True, repr=False)
 class PrecisionStudy(Printed):
-    """The study of one call on one SoC."""
+    """Precision study of one call on one SoC."""
 
     operator: str
     product: str
@@ -121,25 +122,25 @@ class PrecisionStudy(Printed):
 def study_precision(
     operator: str, *, progress: Callable[[str, float], None] | None = None, **call: Any
 ) -> PrecisionStudy:
-    """Measure every dtype and math type of the product on the given data.
+    """Return the accuracy of every dtype and math type of the product on the given data.
 
     Parameters
     ----------
     operator
         Name of the operator.
     progress
-        Called with the variant and the share done.
+        Called with the variant and the fraction done.
     **call
         The call as for :func:`npu_sim.run`; its floating tensors are rounded to every dtype.
     """
     base = study_call(operator, call)
-    base.operator.hook("formula")  # without it there is nothing to measure against, in any variant
+    base.operator.hook("formula")  # raises a UsageError without a formula
     outputs: list[OutputPrecision] = []
     refused: dict[str, str] = {}
-    found = list(variants(base))
-    for place, variant in enumerate(found):
+    every = list(variants(base))
+    for place, variant in enumerate(every):
         if progress is not None:
-            progress(variant.label, place / len(found))
+            progress(variant.label, place / len(every))
         try:
             outputs += measure(variant, base)
         except AclnnError as error:
@@ -150,7 +151,7 @@ def study_precision(
 
 
 def variants(base: StudyCall) -> Iterator[Variant]:
-    """Yield a variant for every dtype of the product, and for every math type that the operator has with it."""
+    """Yield the variants: every dtype of the product with every math type of the operator."""
     floating = [name for name in base.operator.floating if name in base.tensors]
     for dtype in base.profile.product.dtypes:
         call = base.with_tensors(**{name: _rounded(base.tensors[name], dtype) for name in floating})
@@ -170,13 +171,13 @@ def _rounded(values: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
-    """Measure one variant against float64; outputs of whole numbers are exact or wrong, and have no ulp."""
+    """Return the accuracy of one variant; integer outputs are exact and not included."""
     call = variant.call
     result = call.run()
     golden = plain(call.operator.name, call.arguments, call.tensors)
     second = plain(call.operator.name, call.arguments, call.tensors, np.float32)
     original = plain(call.operator.name, base.arguments, base.tensors)
-    found = []
+    measured = []
     floating = {
         name: values for name, values in result.outputs.items() if values.dtype.kind not in "iu"
     }
@@ -194,7 +195,7 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
             (-1.0, *(np.nextafter(edge, np.inf) for edge in HISTOGRAM_EDGES)),
         )[0]
         rounded_second = second[name].astype(numpy_dtype(dtype))
-        found.append(
+        measured.append(
             OutputPrecision(
                 variant=variant.label,
                 output=name,
@@ -215,13 +216,13 @@ def measure(variant: Variant, base: StudyCall) -> list[OutputPrecision]:
                 causes=_causes(call, name, dtype, golden[name], original[name]),
             )
         )
-    return found
+    return measured
 
 
 def _causes(
     call: StudyCall, output: str, dtype: str, golden: np.ndarray, original: np.ndarray
 ) -> tuple[Cause, ...]:
-    """Switch on one cause of error at a time."""
+    """Return the error of one cause at a time."""
     causes = [
         Cause(
             "input rounding",
@@ -260,7 +261,7 @@ def _causes(
             )
         )
     if call.operator.has_hook("causes"):
-        causes += [Cause(*one) for one in call.operator.hook("causes")(call, dtype, golden)]
+        causes += [Cause(*cause) for cause in call.operator.hook("causes")(call, dtype, golden)]
     if call.profile.saturates:
         count = int(
             np.count_nonzero(
@@ -280,7 +281,7 @@ def _causes(
 
 
 def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
-    """Return the largest error of float values in ulp of a dtype; inf and nan are left out."""
+    """Return the largest error of finite values in ulp of a dtype."""
     finite = np.isfinite(golden) & np.isfinite(actual.astype(np.float64))
     if not finite.any():
         return 0.0
@@ -288,7 +289,7 @@ def _max_ulp(actual: np.ndarray, golden: np.ndarray, dtype: str) -> float:
 
 
 def _ulp_of(actual: np.ndarray, golden: np.ndarray, dtype: str) -> np.ndarray:
-    """Return |actual - golden| in ulp of ``dtype`` at golden; ``actual`` may have more digits than the dtype."""
+    """Return |actual - golden| in ulp of ``dtype`` at golden; ``actual`` may have more precision."""
     from npu_sim.numbers.formats import FORMATS
 
     form = FORMATS[dtype]

@@ -32,7 +32,7 @@ MIXED: dict[str, Tolerance] = {
     "hf32": Tolerance(2.0**-9, 2.0**-10, 0.1),
 }
 MIXED_SHARE = 0.99
-"""Share of elements that must be within the tolerance."""
+"""Fraction of elements that must be within the tolerance."""
 MIXED_ULP = 32
 """An error beyond the limit passes when it is within this many ulp."""
 
@@ -52,8 +52,8 @@ SMALL: dict[str, float] = {
     "float32": 2.0**-14,
     "hf32": 2.0**-12,
 }
-"""Golden magnitudes below this are counted apart (page, 3); hf32 is not in the page's list and
-takes the half of its T."""
+"""Golden magnitudes below this are counted separately (page, 3). hf32 is not in the page's list and
+has half of its T."""
 SMALL_ERROR: dict[str, float] = {
     "float16": 2.0**-16,
     "bfloat16": 2.0**-16,
@@ -104,7 +104,7 @@ MEANINGS = {
         rmse=f"{LEVELS['L0'].rmse:g}",
     ),
 }
-"""What the verdict of every standard means, in a line each (page, 1 to 3)."""
+"""Meaning of the verdict of every standard (page, 1 to 3)."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Errors:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One standard's answer: which standard, whether it passes, and the numbers it rests on."""
+    """Verdict of one standard, with the numbers it is based on."""
 
     standard: str
     passed: bool
@@ -144,23 +144,26 @@ class Verdict:
 
 
 def errors_of(actual: np.ndarray, golden: np.ndarray, dtype: str, *, apart: bool = False) -> Errors:
-    """Measure errors of ``actual`` against ``golden`` (float64); ``apart`` leaves small values out of the relative errors."""
+    """Return the errors of ``actual`` against ``golden`` (float64).
+
+    With ``apart``, small values do not count in the relative errors.
+    """
     values, finite = actual.astype(np.float64), np.isfinite(golden)
     absolute, size = np.abs(values[finite] - golden[finite]), np.abs(golden[finite])
     small = size < SMALL[dtype]
-    kept = ~small if apart else np.ones_like(small)
-    relative = absolute[kept] / (size[kept] + RELATIVE_OFFSET)
+    counted = ~small if apart else np.ones_like(small)
+    relative = absolute[counted] / (size[counted] + RELATIVE_OFFSET)
     return Errors(
         mare=float(relative.max(initial=0.0)),
         mere=float(relative.mean()) if relative.size else 0.0,
-        rmse=float(np.sqrt(np.mean(absolute[kept] ** 2))) if relative.size else 0.0,
+        rmse=float(np.sqrt(np.mean(absolute[counted] ** 2))) if relative.size else 0.0,
         max_absolute=float(absolute.max(initial=0.0)),
         small_count=int(np.count_nonzero(absolute[small] > SMALL_ERROR[dtype])),
     )
 
 
 def special_values_agree(actual: np.ndarray, golden: np.ndarray, dtype: str) -> bool:
-    """Whether inf and nan stand where the golden value, rounded to the dtype, has them."""
+    """Return whether inf and nan are where the golden value, rounded to the dtype, has them."""
     rounded = (
         round_to_hf32(golden.astype(np.float32))
         if dtype == "hf32"
@@ -172,7 +175,7 @@ def special_values_agree(actual: np.ndarray, golden: np.ndarray, dtype: str) -> 
 
 
 def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdict:
-    """Verdict 1: ``|a - g| <= atol + rtol*|g|`` for 99 % of the elements, no error beyond the limit and 32 ulp."""
+    """Return verdict 1: 99 % within ``atol + rtol*|g|``, no error beyond the limit and 32 ulp."""
     rtol, atol, limit = MIXED[dtype]
     values, finite = actual.astype(np.float64), np.isfinite(golden)
     absolute = np.abs(values[finite] - golden[finite])
@@ -203,7 +206,7 @@ def mixed_tolerance(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdi
 
 
 def single_benchmark(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verdict:
-    """Verdict 2: mean relative error below T and largest below 10 T."""
+    """Return verdict 2: mean relative error below T and largest below 10 T."""
     threshold, errors = SINGLE[dtype], errors_of(actual, golden, dtype)
     passed = (
         errors.mere < threshold
@@ -220,7 +223,7 @@ def single_benchmark(actual: np.ndarray, golden: np.ndarray, dtype: str) -> Verd
 def dual_benchmark(
     actual: np.ndarray, second: np.ndarray, golden: np.ndarray, dtype: str, level: str = "L0"
 ) -> Verdict:
-    """Verdict 3: errors at most a few times those of a second implementation of the same precision."""
+    """Return verdict 3: errors within a factor of those of a second implementation."""
     ours, theirs = (
         errors_of(actual, golden, dtype, apart=True),
         errors_of(second, golden, dtype, apart=True),
@@ -249,7 +252,7 @@ def dual_benchmark(
 
 
 def _ratio(ours: float, theirs: float) -> float:
-    """Ratio of two errors; no error of ours is ratio 0 whatever theirs is."""
+    """Return the ratio of two errors; 0 if the first is 0."""
     if ours == 0:
         return 0.0
     return ours / theirs if theirs > 0 else float("inf")

@@ -1,7 +1,7 @@
 """Caveats of the product documents as experiments: ``npu-sim caveats NAME``.
 
-An experiment generates small data, runs the simulator, and returns the numbers that show the effect.
-The experiments of an operator are in the module of its name.
+An experiment generates small data, runs the simulator, and returns the numbers that show the
+effect. The experiments of an operator are in the module of its name.
 """
 
 from importlib import import_module
