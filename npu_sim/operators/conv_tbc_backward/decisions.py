@@ -412,9 +412,9 @@ def _planner_caveats(case: Case) -> list[Caveat]:
     for name, exceeds, needed, available in excess:
         if exceeds:
             message = Text(
-                "hardware limit: the deterministic planner's base block {base} needs {needed} bytes "
-                "of {name}, there are {available}; the call may fail on the device (it fits when not "
-                "deterministic)",
+                "hardware limit: the deterministic planner's base block {base} needs {needed} "
+                "bytes of {name}, there are {available}; the call may fail on the device (it fits "
+                "when not deterministic)",
                 base=base,
                 needed=needed,
                 name=name,

@@ -161,8 +161,8 @@ def steps(plan: Plan) -> StepTable:
         ("gradient", "scale"): Step(
             (
                 Text(
-                    "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's column "
-                    "factor is taken off",
+                    "{row}: out = exp(log_prob) * factor, with factor = {factors}; in the label's "
+                    "column factor is taken off",
                     row=row,
                     factors=factors,
                 )

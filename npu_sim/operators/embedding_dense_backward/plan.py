@@ -243,8 +243,8 @@ def _cast_decision(case: Case) -> Decision:
         name="cast to fp32",
         condition=(
             Text(
-                "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} or "
-                "scaleGradByFreq",
+                "(numel(grad) + numel(out)) * 2 < {cast_limit_bytes} or rows < {cast_limit_rows} "
+                "or scaleGradByFreq",
                 cast_limit_bytes=CAST_LIMIT_BYTES,
                 cast_limit_rows=CAST_LIMIT_ROWS,
             )
@@ -280,7 +280,10 @@ def _small_dim_decision(case: Case, outcome: bool) -> Decision:
         name="small dim",
         condition=(
             Text(
-                "not deterministic and dim <= {small_dim_limit} and numWeights <= {small_dim_weights}",
+                (
+                    "not deterministic and dim <= {small_dim_limit} and numWeights <= "
+                    "{small_dim_weights}"
+                ),
                 small_dim_limit=v2.SMALL_DIM_LIMIT,
                 small_dim_weights=v2.SMALL_DIM_WEIGHTS,
             )
@@ -572,9 +575,10 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
     if on_cores:
         note = "published formula; which branch runs is decided by closed host code"
         evidence, size = Evidence.MODEL, sort_workspace_bytes(rows)
+        block_dim = 1 if rows <= ROWS_IN_UB else None
     else:
         note = "sorted on the AI CPU; not published"
-        evidence, size = Evidence.UNKNOWN, 0
+        evidence, size, block_dim = Evidence.UNKNOWN, 0, 0
     part = WorkspacePart(
         name="workspace of Sort", bytes=size, kind="kernel", evidence=evidence, note=note
     )
@@ -582,7 +586,7 @@ def _sort(indices: LaunchTensor, rows: int) -> Launch:
         kernel="Sort",
         inputs=(values,),
         outputs=outputs,
-        block_dim=(1 if rows <= ROWS_IN_UB else None) if on_cores else 0,
+        block_dim=block_dim,
         note="" if on_cores else "on the AI CPU",
         workspace=(part,),
     )
@@ -609,8 +613,8 @@ def caveats_of(case: Case) -> tuple[Caveat, ...]:
                 caveats.append(Caveat(code=code, argument=name, message=message))
         if row.rows > SORTABLE_ROWS:
             message = Text(
-                "{rows} indices exceed {sortable_rows}, beyond which int32 does not sort as fp32: no "
-                "high performance",
+                "{rows} indices exceed {sortable_rows}, beyond which int32 does not sort as fp32: "
+                "no high performance",
                 rows=row.rows,
                 sortable_rows=SORTABLE_ROWS,
             )
