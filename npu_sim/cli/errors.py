@@ -79,7 +79,7 @@ def _print(text: str) -> None:
     from npu_sim.cli.output import show
     from npu_sim.show.layout import Paragraph
 
-    show(Paragraph(text, hanging=2, said=True), error=True)
+    show(Paragraph(text, hanging=2, is_translated=True), error=True)
 
 
 def _typer_text(message: str, own: Any = None) -> str:

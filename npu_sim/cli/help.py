@@ -45,7 +45,7 @@ def _print_help(command: Any, ctx: Any) -> None:
     for text in _paragraphs(command.help):
         parts += ["", text]
     for heading, lines in _panels(command, ctx).items():
-        parts += ["", Paragraph(heading, "bold"), lines_table(lines, indent=2, said=True)]
+        parts += ["", Paragraph(heading, "bold"), lines_table(lines, indent=2, is_translated=True)]
     for text in _paragraphs(command.epilog):
         parts += ["", text]
     show(*parts)

@@ -29,24 +29,24 @@ def calibration_yaml(calibration: Calibration) -> str:
 
 def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     """Return a calibration as a rich renderable."""
-    found = answer.calibration
+    calibration = answer.calibration
     lines: list[Line] = [
         (
             "read as",
-            say("{soc}, release {release}", soc=found.soc, release=found.release),
+            say("{soc}, release {release}", soc=calibration.soc, release=calibration.release),
             "--soc and --release choose",
         ),
-        ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=found.clock_mhz), "vector cores"),
+        ("clock", say("{clock_mhz:.0f} MHz", clock_mhz=calibration.clock_mhz), "vector cores"),
     ]
     lines += [
-        (say("ceiling, {kind}", kind=kind), f"{one.tb_per_s:.3f} TB/s", _ceiling_note(one))
-        for kind, one in found.ceilings.items()
+        (say("ceiling, {kind}", kind=kind), f"{ceiling.tb_per_s:.3f} TB/s", _ceiling_note(ceiling))
+        for kind, ceiling in calibration.ceilings.items()
     ]
     lines.append(
         (
             "vector pipe",
-            say("factor {vector_factor:.3f}", vector_factor=found.vector_factor)
-            if found.vector_factor
+            say("factor {vector_factor:.3f}", vector_factor=calibration.vector_factor)
+            if calibration.vector_factor
             else "no factor",
             answer.factor_reason,
         )
@@ -57,7 +57,7 @@ def calibration_view(answer: CalibrationAnswer) -> RenderableType:
     ]
     lines += [("warning", warning, "") for warning in answer.warnings]
     return stack(
-        Paragraph(say("calibration from {source}", source=found.source), "bold green"),
+        Paragraph(say("calibration from {source}", source=calibration.source), "bold green"),
         "",
         lines_table(lines),
         *_shapes(answer),

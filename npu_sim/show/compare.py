@@ -37,9 +37,7 @@ def comparison_view(comparison: Comparison) -> RenderableType:
     columns = [column for column in COLUMNS if several or column.name != "release"]
     facts = [_cells(row) for row in comparison.rows]
     cells = [[row.get(column.name, "") for column in columns] for row in facts]
-    styles = [
-        "dim" if row.plan is None else "red" if row.plan.overflow else "" for row in comparison.rows
-    ]
+    styles = [_style(row) for row in comparison.rows]
     parts: list[RenderableType] = [Table(columns, cells, styles=styles)]
     estimates = estimate_lines(comparison)
     if estimates:
@@ -53,8 +51,14 @@ def comparison_view(comparison: Comparison) -> RenderableType:
             Paragraph(_upgrade_title(upgrade), "bold"),
             lines_table(upgrade_lines(upgrade), indent=2),
         ]
-    nearby = [nearby_text(one, products) for one, products in comparison.nearby[:SHOWN_NEARBY]]
+    nearby = [nearby_text(plan, products) for plan, products in comparison.nearby[:SHOWN_NEARBY]]
     return stack(*parts, "", *nearby) if nearby else stack(*parts)
+
+
+def _style(row: Compared) -> str:
+    if row.plan is None:
+        return "dim"
+    return "red" if row.plan.overflow else ""
 
 
 def upgrade_text(upgrade: Upgrade) -> str:
@@ -136,7 +140,7 @@ def _cells(row: Compared) -> dict[str, str]:
     idle = say(", {idle_cores} idle", idle_cores=plan.idle_cores) if plan.idle_cores else ""
     buffer = ""
     if memory is not None:
-        largest = max(memory.allocations, key=lambda one: one.bytes, default=None)
+        largest = max(memory.allocations, key=lambda allocation: allocation.bytes, default=None)
         share = f"{memory.name} {100 * memory.used_bytes / memory.capacity_bytes:.0f} %"
         buffer = (
             Text("{share}, {name} {bytes}", share=share, name=largest.name, bytes=largest.bytes)
@@ -148,7 +152,7 @@ def _cells(row: Compared) -> dict[str, str]:
         total_bytes=plan.workspace.total_bytes,
         value=" + unknown" if plan.workspace.unknown else "",
     )
-    timed = [one.output for one in plan.order if not one.fixed]
+    timed = [order.output for order in plan.order if not order.fixed]
     order = say("timing: {timed}", timed=", ".join(timed)) if timed else "fixed"
     return {
         **where,
@@ -171,13 +175,11 @@ def _refusals(comparison: Comparison) -> list[tuple[str, str]]:
     """Return each refusal reason once, with its products."""
     where: dict[str, dict[str, None]] = {}
     for row in comparison.rows:
-        reason = (
-            row.refusal.message
-            if row.refusal is not None
-            else overflow_text(row.plan)
-            if row.plan is not None
-            else ""
-        )
+        reason = ""
+        if row.refusal is not None:
+            reason = row.refusal.message
+        elif row.plan is not None:
+            reason = overflow_text(row.plan)
         if reason:
             where.setdefault(reason, {})[row.profile.name] = None
     return [(", ".join(products), reason) for reason, products in where.items()]

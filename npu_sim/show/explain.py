@@ -171,15 +171,10 @@ def _nearby_row(nearby: NearbyPlan) -> Row:
 def _launch_rows(launches: Sequence[Launch]) -> list[Row]:
     rows: list[Row] = []
     for number, launch in enumerate(launches):
-        cores = (
-            say(
-                " on {block_dim} core{value}",
-                block_dim=launch.block_dim,
-                value="s" if launch.block_dim > 1 else "",
-            )
-            if launch.block_dim
-            else ""
-        )
+        cores = ""
+        if launch.block_dim:
+            plural = "s" if launch.block_dim > 1 else ""
+            cores = say(" on {block_dim} core{value}", block_dim=launch.block_dim, value=plural)
         doubt = (
             Text(", {value}", value=launch.evidence.value)
             if launch.evidence is not Evidence.EXACT

@@ -74,7 +74,7 @@ class Paragraph:
     ----------
     hanging
         Additional indentation of later lines.
-    said
+    is_translated
         Whether the text is already in the user's language.
     """
 
@@ -82,12 +82,12 @@ class Paragraph:
     style: str = ""
     indent: int = 0
     hanging: int = 0
-    said: bool = False
+    is_translated: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
         first, later = " " * self.indent, " " * (self.indent + self.hanging)
-        for paragraph in (self.text if self.said else translated(self.text)).split("\n"):
+        for paragraph in (self.text if self.is_translated else translated(self.text)).split("\n"):
             lines = wrapped(
                 paragraph, options.max_width - self.indent, options.max_width - len(later)
             )
@@ -131,7 +131,7 @@ class Table:
         Blanks before every line.
     narrow
         Replacement if the columns do not fit; blocks if None.
-    said
+    is_translated
         Whether the cells are already in the user's language.
     """
 
@@ -140,14 +140,14 @@ class Table:
     styles: Sequence[str] = ()
     indent: int = 0
     narrow: RenderableType | None = None
-    said: bool = False
+    is_translated: bool = False
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines, in columns if they fit."""
         columns, rows = _used(
             [column._replace(name=translated(column.name)) for column in self.columns], self.rows
         )
-        rows = rows if self.said else [[translated(cell) for cell in row] for row in rows]
+        rows = rows if self.is_translated else [[translated(cell) for cell in row] for row in rows]
         width = options.max_width - self.indent
         widths = column_widths(columns, rows, width)
         styles = [*self.styles, *[""] * (len(rows) - len(self.styles))]
@@ -205,11 +205,8 @@ class Table:
                 for line in wrapped(cell, room if beside else width - len(GAP))
             ]
             for number, (line, style) in enumerate(lines):
-                head = (
-                    _padded(row[0] if number == 0 else "", label, right=False) + GAP
-                    if beside
-                    else GAP
-                )
+                name = row[0] if number == 0 else ""
+                head = _padded(name, label, right=False) + GAP if beside else GAP
                 yield _line([(" " * self.indent, ""), (head, columns[0].style), (line, style)])
 
 
@@ -217,7 +214,7 @@ def lines_table(
     lines: Iterable[Sequence[str]],
     indent: int = 0,
     styles: Mapping[str, str] = MappingProxyType({}),
-    said: bool = False,
+    is_translated: bool = False,
 ) -> Table:
     """Return labelled lines as a table: label, value and note; ``styles`` maps labels to styles."""
     rows = [tuple(line) for line in lines]
@@ -226,7 +223,7 @@ def lines_table(
         rows,
         [styles.get(row[0], "") for row in rows],
         indent=indent,
-        said=said,
+        is_translated=is_translated,
     )
 
 
@@ -355,11 +352,11 @@ def _block(
     columns: Sequence[Column], row: Sequence[str], style: str, indent: int
 ) -> Iterator[RenderableType]:
     """Yield the lines of a block: the key cells, then the others."""
-    told = list(zip(columns, row, strict=True))
-    head = GAP.join(cell for column, cell in told if column.key and cell)
+    cells = list(zip(columns, row, strict=True))
+    head = GAP.join(cell for column, cell in cells if column.key and cell)
     facts = [
         cell if column.plain or not column.name else joined((column.name, cell), " ")
-        for column, cell in told
+        for column, cell in cells
         if not column.key and cell
     ]
     if head:

@@ -58,17 +58,12 @@ def _ranges(table: LimitTable) -> Table:
     rows = []
     before: tuple[str, tuple[str, ...]] | None = None
     for row in _rows(table):
-        told = table.along and before == (row.product, row.socs)
+        repeated = table.along and before == (row.product, row.socs)
         before = (row.product, row.socs)
-        where = (
-            ["", ""]
-            if told
-            else [
-                *([Verbatim(row.size)] if size else []),
-                Verbatim(row.product),
-                socs_text(row.socs),
-            ]
-        )
+        where = ["", ""]
+        if not repeated:
+            sizes = [Verbatim(row.size)] if size else []
+            where = [*sizes, Verbatim(row.product), socs_text(row.socs)]
         at = [str(row.at)] if table.along else []
         rows.append([*where, *at, bound_text(row.documented), bound_text(row.hardware)])
     return Table(columns, rows)

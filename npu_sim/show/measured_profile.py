@@ -170,13 +170,9 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     lines.append(("binds", facts["binding_pipe"], busy))
     lines += _estimate_lines(group)
     measured = facts["measured_block_dim"]
-    agree = (
-        "not in the file"
-        if measured is None
-        else "as planned"
-        if measured == facts["planned_block_dim"]
-        else "not as planned"
-    )
+    agree = "as planned" if measured == facts["planned_block_dim"] else "not as planned"
+    if measured is None:
+        agree = "not in the file"
     lines.append(
         (
             "cores",
@@ -195,12 +191,12 @@ def group_lines(group: MeasuredGroup) -> list[Line]:
     )
     lines.append(("path", Text("{path}{key}", path=facts["path"], key=key), ""))
     for case in group.cases[1:]:
-        said = ", ".join(
+        differences = ", ".join(
             f"{name} {value}"
             for name, value in case.plan.arguments.items()
             if value != facts["arguments"].get(name)
         )
-        mode = "deterministic" if case.plan.deterministic else said
+        mode = "deterministic" if case.plan.deterministic else differences
         lines.append(
             (
                 "or",

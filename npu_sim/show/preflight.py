@@ -195,11 +195,11 @@ def _block(row: Row) -> Iterator[RenderableType]:
 
 def timing_lines(matrix: Matrix) -> Iterator[str]:
     """Return the results that can differ between runs, and the effect of the determinism switch."""
-    found: dict[tuple[str, str, str], tuple[dict[int, int], dict[str, None], list[int]]] = {}
+    groups: dict[tuple[str, str, str], tuple[dict[int, int], dict[str, None], list[int]]] = {}
     for row, label, checked in matrix.cells():
         timing, switch = checked.facts.get("timing"), checked.facts.get("deterministic_switch")
         if timing:
-            calls, labels, more = found.setdefault(
+            calls, labels, more = groups.setdefault(
                 (row.op, ", ".join(timing), _switch_text(switch)), ({}, {}, [])
             )
             calls[row.line], labels[label] = row.count, None
@@ -208,7 +208,7 @@ def timing_lines(matrix: Matrix) -> Iterator[str]:
                 if switch and "workspace_bytes_more" in switch
                 else []
             )
-    for (op, outputs, switched), (calls, labels, more) in found.items():
+    for (op, outputs, switched), (calls, labels, more) in groups.items():
         where, workspace = (
             ", ".join(labels),
             say(", {max:+d} bytes of workspace at most", max=max(more)) if more else "",

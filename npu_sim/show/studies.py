@@ -207,12 +207,12 @@ def invariance_lines(study: InvarianceStudy) -> list[Line]:
             if row.first is not None
             else row.note
         )
-        found = (
+        effect = (
             say("{change}: changes", change=row.change)
             if row.changes
             else say("{change}: same bits", change=row.change)
         )
-        lines.append((row.output, found, first))
+        lines.append((row.output, effect, first))
     return lines
 
 

@@ -129,7 +129,7 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
     )
     if one.assumed is None:
         return say("{before}: nothing in the tiling of this call depends on it", before=before)
-    asked = (
+    effect = (
         say(". If it asked the chip: {if_asked} (model)", if_asked=one.if_asked)
         if one.if_asked
         else ""
@@ -140,7 +140,7 @@ def profile_key_text(plan: Plan, one: ProfileKey) -> str:
         title=plan.title,
         assumed=one.assumed,
         source=one.source,
-        asked=asked,
+        asked=effect,
     )
 
 
@@ -230,12 +230,12 @@ def _flip_text(plan: Plan, flip: Flip) -> str:
 
 def change_lines(plan: Plan) -> list[Line]:
     """Return one line per change of one argument that turns a decision around, with its result."""
-    said: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
+    flips: dict[tuple[str, int | str], tuple[Flip, list[Decision]]] = {}
     for decision in plan.decisions:
         for flip in decision.flips:
-            said.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
+            flips.setdefault((flip.argument, flip.value), (flip, []))[1].append(decision)
     lines: list[Line] = []
-    for flip, decisions in said.values():
+    for flip, decisions in flips.values():
         names = joined((decision.name for decision in decisions), ", ")
         note = flip.refusal or say(
             "{names}; now {values_text}", names=names, values_text=values_text(decisions[0])

@@ -127,13 +127,15 @@ def estimate_note(estimate: VectorEstimate | LaunchEstimate) -> str:
 
 def launch_estimates(launches: Sequence[LaunchTime]) -> list[tuple[str, str]]:
     """Return each estimate of a call's launches with its kernel and evidence."""
-    said = [(launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None]
+    estimates = [
+        (launch.kernel, launch.estimate) for launch in launches if launch.estimate is not None
+    ]
     return [
         (
             Text("{kernel}: {estimate}", kernel=kernel, estimate=estimate_text(estimate)),
             estimate_note(estimate),
         )
-        for kernel, estimate in said
+        for kernel, estimate in estimates
     ]
 
 
@@ -162,20 +164,20 @@ def estimate_cell(timeline: Timeline) -> str:
     """Return the estimate of a call, or of its only estimated launch, as a cell; empty if none."""
     if timeline.estimate_us is not None:
         return call_estimate_text(timeline)
-    said = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
-    if len(said) != 1:
-        return say("of {said} launches", said=len(said)) if said else ""
-    (one,) = said
+    estimates = [launch.estimate for launch in timeline.launches if launch.estimate is not None]
+    if len(estimates) != 1:
+        return say("of {said} launches", said=len(estimates)) if estimates else ""
+    (estimate,) = estimates
     return (
-        f"V {_ranged(one.vector_us, one.low_us, one.high_us)}"
-        if isinstance(one, VectorEstimate)
-        else estimate_text(one)
+        f"V {_ranged(estimate.vector_us, estimate.low_us, estimate.high_us)}"
+        if isinstance(estimate, VectorEstimate)
+        else estimate_text(estimate)
     )
 
 
 def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     """Return the evidence of all estimates of a comparison; empty if there are none."""
-    said = [
+    estimates = [
         launch.estimate.evidence
         for one in timelines
         for launch in one.launches
@@ -184,21 +186,20 @@ def evidence_of_estimates(timelines: Sequence[Timeline]) -> str:
     return (
         say(
             "estimates (V: busy time of the vector pipe, not of the launch): {fromkeys}",
-            fromkeys=joined(dict.fromkeys(said)),
+            fromkeys=joined(dict.fromkeys(estimates)),
         )
-        if said
+        if estimates
         else ""
     )
 
 
 def _launch_line(number: int, launch: LaunchTime) -> Line:
-    how = (
-        say("{binds} binds", binds=launch.binds)
-        if launch.planned
-        else say("reading {read_bytes} bytes", read_bytes=launch.read_bytes)
-        if launch.binds == "reading"
-        else say("writing {written_bytes} bytes", written_bytes=launch.written_bytes)
-    )
+    if launch.planned:
+        how = say("{binds} binds", binds=launch.binds)
+    elif launch.binds == "reading":
+        how = say("reading {read_bytes} bytes", read_bytes=launch.read_bytes)
+    else:
+        how = say("writing {written_bytes} bytes", written_bytes=launch.written_bytes)
     doubt = (
         "" if launch.evidence is Evidence.EXACT else Text("; {value}", value=launch.evidence.value)
     )

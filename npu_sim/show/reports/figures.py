@@ -146,13 +146,9 @@ def _trace(curve: Curve) -> dict[str, Any]:
         line["shape"] = "hv"
     if curve.dashed:
         line["dash"] = "dash"
-    mode = (
-        "markers"
-        if not curve.joined
-        else "lines+markers"
-        if len(curve.x) <= MARKED_POINTS
-        else "lines"
-    )
+    mode = "lines+markers" if len(curve.x) <= MARKED_POINTS else "lines"
+    if not curve.joined:
+        mode = "markers"
     return {
         "type": "scatter",
         "mode": mode,

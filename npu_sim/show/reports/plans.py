@@ -67,12 +67,12 @@ from npu_sim.timelines.model import LaunchTime, Timeline
 
 def plan_sections(plan: Plan, titles: Collection[str] | None = None) -> tuple[Section, ...]:
     """Return the non-empty sections of a plan, or those with the given titles."""
-    found = (
+    sections = (
         (title, blocks(plan))
         for title, blocks in SECTIONS.items()
         if titles is None or title in titles
     )
-    return tuple(Section(title, blocks) for title, blocks in found if blocks)
+    return tuple(Section(title, blocks) for title, blocks in sections if blocks)
 
 
 def _plan_blocks(plan: Plan) -> tuple[Block, ...]:

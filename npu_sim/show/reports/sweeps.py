@@ -130,18 +130,18 @@ def staircase(x: np.ndarray, y: np.ndarray) -> dict[str, Any]:
         Positions in ascending order, and values, both of shape (points,).
     """
     changes = np.flatnonzero(np.concatenate([[True], y[1:] != y[:-1]]))
-    kept = np.union1d(changes, [len(x) - 1])
-    binned = len(kept) > MOST_STEPS
+    corners = np.union1d(changes, [len(x) - 1])
+    binned = len(corners) > MOST_STEPS
     if binned:
         edges = np.unique(np.linspace(0, len(x), MOST_STEPS // 4 + 1).astype(np.int64))
-        kept = np.unique(
+        corners = np.unique(
             [
                 place
                 for a, b in pairwise(edges)
                 for place in (a, a + int(y[a:b].argmin()), a + int(y[a:b].argmax()), b - 1)
             ]
         )
-    return {"x": x[kept].tolist(), "y": y[kept].tolist(), "binned": binned}
+    return {"x": x[corners].tolist(), "y": y[corners].tolist(), "binned": binned}
 
 
 def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]:
@@ -149,10 +149,14 @@ def _memory(area: Area, cut: AxisValues, positions: list[int]) -> dict[str, Any]
     used: dict[int, int] = {}
     capacity = None
     for position in positions:
-        made = area.planned(position)
+        planned = area.planned(position)
         memory = (
-            max(made.memories, key=lambda one: one.used_bytes / one.capacity_bytes, default=None)
-            if isinstance(made, Plan)
+            max(
+                planned.memories,
+                key=lambda memory: memory.used_bytes / memory.capacity_bytes,
+                default=None,
+            )
+            if isinstance(planned, Plan)
             else None
         )
         if memory is not None:
@@ -174,14 +178,14 @@ def _refused(
     area: Area, cut: AxisValues, positions: Sequence[int], runs: np.ndarray
 ) -> list[dict[str, Any]]:
     """Return the ranges of refused calls, each with the reason of its first call."""
-    found = []
+    ranges = []
     changes = [0, *(int(place) + 1 for place in np.flatnonzero(runs[1:] != runs[:-1])), len(runs)]
     for start, stop in pairwise(changes):
         if not runs[start]:
             first, last = positions[start], positions[stop - 1]
             error = area.planned(first)
             reason = error.message if not isinstance(error, Plan) else ""
-            found.append(
+            ranges.append(
                 {
                     "first": cut.at(first),
                     "last": cut.at(last),
@@ -189,7 +193,7 @@ def _refused(
                     "reason": reason,
                 }
             )
-    return found
+    return ranges
 
 
 STAIRCASE_TITLES = {"cores": "cores that work", "workspace_bytes": "workspace, bytes"}
@@ -307,16 +311,16 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
     ]
     figures = []
     for kind, title in STAIRCASE_TITLES.items():
-        found = [
+        staircases = [
             (one, one["staircases"][kind]) for one in curves["series"] if kind in one["staircases"]
         ]
-        if found:
+        if staircases:
             lines = [
                 Curve(f"{one['product']}, {one['soc']}", steps["x"], steps["y"], stepped=True)
-                for one, steps in found
+                for one, steps in staircases
             ]
             caption = _staircase_caption(
-                curves, with_others, binned=any(steps["binned"] for _, steps in found)
+                curves, with_others, binned=any(steps["binned"] for _, steps in staircases)
             )
             figures.append(
                 curve_figure(
@@ -329,7 +333,7 @@ def cut_figures(curves: dict[str, Any]) -> list[Figure]:
 
 
 def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool) -> str:
-    asked = (
+    density = (
         "every value is planned"
         if curves["asked"] == curves["values"]
         else say(
@@ -339,9 +343,9 @@ def _staircase_caption(curves: dict[str, Any], with_others: str, *, binned: bool
         )
     )
     how = (
-        say("{asked}, every bin drawn with its lowest and highest", asked=asked)
+        say("{asked}, every bin drawn with its lowest and highest", asked=density)
         if binned
-        else say("{asked}, every step is drawn", asked=asked)
+        else say("{asked}, every step is drawn", asked=density)
     )
     return say(
         "a cut through the sweep with {with_others}; {how}", with_others=with_others, how=how
