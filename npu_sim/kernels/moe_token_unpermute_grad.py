@@ -59,7 +59,11 @@ them."""
 @device_function
 def folded_width(count: int) -> int:
     """Return the number of products after all folds; 0 for fewer than 64, which are not folded."""
-    return 4096 if count >= 4096 else 512 if count >= 512 else 64 if count >= 64 else 0
+    if count >= 4096:
+        return 4096
+    if count >= 512:
+        return 512
+    return 64 if count >= 64 else 0
 
 
 @device_function

@@ -7,10 +7,10 @@ Rows of self are (t, b) pairs, numbered t * B + b. Output row r reads row r + (p
 for tap k, so every tap is a matrix product of a shifted range of rows with weight[k]; no shifted
 copy of self is made.
 
-Order of accumulation of one element: blocks of C0 output channels; within a block the taps from K -
-1 down to 0, which is self in ascending time. The products of one tap and one block are summed first
-and added to the accumulator once (`tile`). There is one accumulator, never split. Terms outside
-self are omitted, not multiplied by zero.
+Order of accumulation of one element: blocks of C0 output channels. Within a block, the taps from
+``K - 1`` down to 0, which is self in ascending time. The products of one tap and one block are
+summed first and added to the accumulator once (`tile`). There is one accumulator, never split.
+Terms outside self are omitted, not multiplied by zero.
 
 Source: specification page ``conv_tbc_backward``, "Execution".
 """
